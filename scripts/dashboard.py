@@ -1,6 +1,6 @@
 """Write the Grafana dashboard: ``python scripts/dashboard.py``.
 
-A dashboard is much JSON around few decisions; these are the decisions.
+The table below has the panels; the rest is the JSON around them.
 """
 
 import json
@@ -36,13 +36,13 @@ def _quantile(metric: str, by: str) -> str:
 
 ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
     ("Does it help?", (
-        ("Slots with our current ad", "percentunit", "stat",
-         [('sum(hydrator_slots{carries="current", site!="unknown"}) / (sum(hydrator_slots{site!="unknown"}) > 0)', "")]),
+        ("Slots with the current ad", "percentunit", "stat",
+         [('sum(hydrator_slots{coverage="current", site!="unknown"}) / (sum(hydrator_slots{site!="unknown"}) > 0)', "")]),
         ("Jobs that found all their data", "percentunit", "stat",
-         [(('sum(increase(hydrator_jobs_local_total{found="all"}[$__range]))'
-           ' / (sum(increase(hydrator_jobs_local_total{found!="unknown"}[$__range])) > 0)'), "")]),
+         [(('sum(increase(hydrator_jobs_local_total{locality="all"}[$__range]))'
+           ' / (sum(increase(hydrator_jobs_local_total{locality!="unknown"}[$__range])) > 0)'), "")]),
         ("Bytes that were at the job's site", "percentunit", "stat",
-         [(('sum(increase(hydrator_jobs_data_bytes_total{at="site"}[$__range]))'
+         [(('sum(increase(hydrator_jobs_data_bytes_total{place="site"}[$__range]))'
            " / (sum(increase(hydrator_jobs_data_bytes_total[$__range])) > 0)"), "")]),
         ("Since the last cycle", "s", "stat", [("time() - hydrator_last_cycle_timestamp_seconds", "")]),
         ("Sites with a held change", "short", "stat", [("sum(hydrator_held_sites)", "")]),
@@ -54,7 +54,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
            "{{site}}")]),
     )),
     ("Freshness", (
-        ("Age of what we say", "s", "timeseries",
+        ("Age of the published facts", "s", "timeseries",
          [(f"time() - hydrator_site_as_of_timestamp_seconds{{{SITE}}}", "{{site}}")]),
         ("Polls by outcome", "ops", "timeseries",
          [(_rate("hydrator_catalogue_reads_total", "catalogue, outcome"), "{{catalogue}} {{outcome}}")]),
@@ -67,16 +67,16 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         ("Time of a cycle, 95 %", "s", "timeseries", [
             ("histogram_quantile(0.95, sum by (le) (rate(hydrator_cycle_seconds_bucket[$__rate_interval])))", "cycle"),
         ]),
-        ("Not asked, or told apart by letter case", "short", "timeseries",
+        ("Unseen datasets, and names that differ in letter case", "short", "timeseries",
          [("hydrator_unseen_datasets", "unseen"), ("hydrator_clashing_datasets", "clashing"),
           ("hydrator_misspelt_datasets", "misspelt")]),
     )),
-    ("What is said", (
+    ("Published data", (
         ("Datasets by state", "short", "timeseries",
          [(f"sum by (state) (hydrator_site_datasets{{{SITE}}})", "{{state}}")]),
-        ("Datasets wanted", "short", "timeseries", [("hydrator_demanded_datasets", "{{origin}}")]),
-        ("Slots by what they carry", "short", "timeseries",
-         [('sum by (carries) (hydrator_slots{site=~"$site|unknown"})', "{{carries}}")]),
+        ("Datasets in demand", "short", "timeseries", [("hydrator_demanded_datasets", "{{origin}}")]),
+        ("Slots by their copy of the ad", "short", "timeseries",
+         [('sum by (coverage) (hydrator_slots{site=~"$site|unknown"})', "{{coverage}}")]),
         ("Storage without a site", "short", "timeseries", [("hydrator_unmapped_storage_elements", "{{catalogue}}")]),
         ("Changes of content", "short", "timeseries",
          [(f"changes(hydrator_site_generation{{{SITE}}}[$__rate_interval])", "{{site}}")]),
@@ -103,7 +103,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
              " / (sum by (collector) (rate(hydrator_merge_slot_seconds_total[$__rate_interval])) > 0)"), "{{collector}}"),
         ]),
         ("Jobs that ask for DESIRED_Sites", "short", "timeseries",
-         [("hydrator_desired_sites_jobs", "{{schedd}} {{stand}}")]),
+         [("hydrator_desired_sites_jobs", "{{schedd}} {{status}}")]),
         ("Edits of DESIRED_Sites, and failures", "ops", "timeseries", [
             (_rate("hydrator_desired_sites_edits_total", "schedd"), "edited: {{schedd}}"),
             (_rate("hydrator_desired_sites_errors_total", "schedd"), "failed: {{schedd}}"),
@@ -116,20 +116,20 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         ("Time to answer, 95 %", "s", "timeseries",
          [(_quantile("hydrator_http_request_duration_seconds", "route"), "{{route}}")]),
         ("Connections cut", "ops", "timeseries",
-         [(_rate("hydrator_http_connections_cut_total", "why"), "{{why}}")]),
+         [(_rate("hydrator_http_connections_cut_total", "reason"), "{{reason}}")]),
     )),
     ("Events", (
-        ("Events by what became of them", "ops", "timeseries",
+        ("Events by outcome", "ops", "timeseries",
          [(_rate("hydrator_events_total", "source, outcome"), "{{source}} {{outcome}}")]),
-        ("Since an event came", "s", "timeseries",
+        ("Since the last event", "s", "timeseries",
          [("time() - hydrator_event_last_timestamp_seconds", "{{source}}")]),
         ("Connected, and gaps", "short", "timeseries", [
             ("hydrator_event_connected", "connected: {{source}}"),
-            ("sum by (why) (increase(hydrator_event_gaps_total[$__rate_interval]))", "gap: {{why}}"),
+            ("sum by (reason) (increase(hydrator_event_gaps_total[$__rate_interval]))", "gap: {{reason}}"),
         ]),
-        ("Changes that events told of", "ops", "timeseries",
-         [(_rate("hydrator_event_changes_total", "told"), "{{told}}")]),
-        ("Polls brought forward", "ops", "timeseries", [("rate(hydrator_early_polls_total[$__rate_interval])", "polls")]),
+        ("Changes that events announced", "ops", "timeseries",
+         [(_rate("hydrator_event_changes_total", "announced"), "{{announced}}")]),
+        ("Early polls", "ops", "timeseries", [("rate(hydrator_early_polls_total[$__rate_interval])", "polls")]),
     )),
     ("The daemon's process", (
         ("Memory", "bytes", "timeseries", [
@@ -138,15 +138,15 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         ]),
         ("CPU time a second", "s", "timeseries", [("rate(process_cpu_seconds_total[$__rate_interval])", "{{instance}}")]),
         ("Open files", "short", "timeseries", [("process_open_fds", "open"), ("process_max_fds", "limit")]),
-        ("Since it started", "s", "timeseries", [("time() - process_start_time_seconds", "{{instance}}")]),
+        ("Since the start", "s", "timeseries", [("time() - process_start_time_seconds", "{{instance}}")]),
     )),
     ("Is it true, and is it well?", (
         ("Trust", "percentunit", "timeseries", [(f"hydrator_site_trust_ratio{{{SITE}}}", "{{site}}")]),
         ("Facts audited", "ops", "timeseries",
-         [(_rate("hydrator_audited_facts_total", "by, verdict"), "{{by}}: {{verdict}}")]),
+         [(_rate("hydrator_audited_facts_total", "method, verdict"), "{{method}}: {{verdict}}")]),
         ("Corrected, and claimed again", "short", "timeseries", [
             (f"hydrator_site_corrected_datasets{{{SITE}}}", "corrected: {{site}}"),
-            (f"sum by (site) (increase(hydrator_lies_total{{{SITE}}}[$__rate_interval]))", "again: {{site}}"),
+            (f"sum by (site) (increase(hydrator_repeated_false_claims_total{{{SITE}}}[$__rate_interval]))", "again: {{site}}"),
         ]),
         ("Since a fact was audited", "s", "timeseries",
          [(f"time() - hydrator_site_audit_timestamp_seconds{{{SITE}}}", "{{site}}")]),
@@ -161,11 +161,11 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
 
 
 def dashboard() -> dict[str, Any]:
-    """The whole of it, as Grafana 9 and later import it."""
+    """Build the whole dashboard, as Grafana 9 and later import it."""
     return {
         "title": "classad-hydrator",
         "uid": "classad-hydrator",
-        "description": "Where data is, said to an HTCondor pool: does it help, is it fresh, does it arrive?",
+        "description": "Data locality for an HTCondor pool: does it help, is it fresh, does it arrive?",
         "tags": ["htcondor", "data-locality"],
         "schemaVersion": 37,
         "editable": True,
@@ -228,23 +228,23 @@ def _panel(
 
 
 def _of_instance(expression: str) -> str:
-    """Ask *expression* of the daemons that are chosen."""
+    """Restrict *expression* to the chosen daemons."""
     return _METRIC.sub(lambda found: f"{found[1]}{{{INSTANCE}{', ' if found[2] else '}'}", expression)
 
 
 def _description(expressions: Sequence[str]) -> str:
-    """What a panel shows: the metrics' own help."""
+    """Return the description of a panel: the help texts of its metrics."""
     helps = {}
     for each in registry().collect():
         helps[f"{each.name}_total" if each.type == "counter" else each.name] = each.documentation
-    asked = dict.fromkeys(
+    names = dict.fromkeys(
         found[1].removesuffix("_bucket") for one in expressions for found in _METRIC.finditer(one)
     )
-    return "\n\n".join(helps[name] for name in asked)
+    return "\n\n".join(helps[name] for name in names)
 
 
 def text() -> str:
-    """The dashboard as it is kept in files."""
+    """Return the dashboard as text for its files."""
     return json.dumps(dashboard(), indent=1, ensure_ascii=False) + "\n"
 
 

@@ -150,7 +150,7 @@ class ScheddPoller:
         if self._statuses[name].failure != reason:
             _log.error(
                 f"the query of schedd {name} failed: this is a bug, please report it",
-                how=link_to_bug_report(),
+                report_url=link_to_bug_report(),
                 exc_info=error,
             )
         return reason

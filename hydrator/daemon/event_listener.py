@@ -1,4 +1,4 @@
-"""Hears events for the daemon: bounds how many, counts them, notices gaps, and wakes the schedule early."""
+"""Event listener: limit and count events, notice gaps, and trigger early polls."""
 
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -27,72 +27,70 @@ from .event_queue import (
 
 _log = structlog.get_logger("hydrator")
 _BURST_SECONDS = 10
-"""Catalogues send events in heaps: as many as of so many seconds may come at once."""
+"""Catalogues send events in bursts: the events of this many seconds may come at once."""
 
 
 class GapReason(StrEnum):
-    """How it was noticed that events may be missing."""
+    """The sign from which the daemon concluded that events may be missing."""
 
     CONNECTION = "connection"  # the connection to a broker was lost
-    UNANNOUNCED = "untold"  # a poll saw a change of which no event told
-    TOO_MANY = "too_many"  # some were not read, because they came too fast
+    UNANNOUNCED = "unannounced"  # a poll saw a change that no event announced
+    TOO_MANY = "too_many"  # the daemon dropped events above the rate limit
 
 
 class EventMetrics:
-    """What is counted of events; by source, the webhook or a broker, never by dataset."""
+    """Metrics of events, by source (the webhook or a broker), never by dataset."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.events = Counter(
             "hydrator_events",
-            "Events that came, by source and what became of them: heeded, or why they were dropped.",
+            "Events received, by source and outcome: accepted, or the reason for dropping them.",
             ["source", "outcome"],
             registry=registry,
         )
         self.last_event_at = Gauge(
             "hydrator_event_last_timestamp_seconds",
-            "When an event last came, heeded or not.",
+            "Time of the last event, accepted or not.",
             ["source"],
             registry=registry,
         )
         self.connection = Gauge(
             "hydrator_event_connected",
-            "1 while a broker sends us its events, 0 while it cannot.",
+            "1 while the broker is connected, 0 otherwise.",
             ["source"],
             registry=registry,
         )
         self.gaps = Counter(
             "hydrator_event_gaps",
-            "How often events may have been missed, by why.",
-            ["why"],
+            "Gaps in which events may be missing, by reason: connection, unannounced or too_many.",
+            ["reason"],
             registry=registry,
         )
         self.changes = Counter(
             "hydrator_event_changes",
-            "Changes that polls saw: events told of them in time, late or not at all.",
-            ["told"],
+            "Changes that polls saw, by whether events announced them: in_time, late or never.",
+            ["announced"],
             registry=registry,
         )
-        self.early_polls = Counter(
-            "hydrator_early_polls", "Polls that events brought forward.", registry=registry
-        )
-        for why in GapReason:
-            self.gaps.labels(why.value)
-        for told in ("in_time", "late", "never"):
-            self.changes.labels(told)
+        self.early_polls = Counter("hydrator_early_polls", "Polls that events triggered.", registry=registry)
+        for reason in GapReason:
+            self.gaps.labels(reason.value)
+        for announced in ("in_time", "late", "never"):
+            self.changes.labels(announced)
 
 
 class EventListener:
-    """What the daemon hears of events between its polls; safe from any thread.
+    """A listener for events between polls; safe from any thread.
 
     Args:
         metrics: counts.
-        wake: asks the schedule to poll soon; called after something came to the front.
-        clock: the time now.
-        seconds: never goes back, such as ``time.monotonic``; limits the rate.
-        called: what jobs may call a dataset; see :class:`EventQueue`.
-        per_second: events that are read in the long run.
-        late: how long after its change an event may come.
-        tells: patterns of the catalogues whose changes events tell of.
+        schedule_poll: asks the schedule to poll soon; called after a dataset was queued.
+        clock: aware UTC time now.
+        monotonic: seconds that never go back, such as ``time.monotonic``; limits the rate.
+        names_of: the names that jobs may use for a dataset; see :class:`EventQueue`.
+        events_per_second: events that are read in the long run.
+        max_delay: how long after its change an event may come.
+        catalogue_patterns: patterns of the catalogues whose changes events announce.
     """
 
     def __init__(
@@ -124,61 +122,64 @@ class EventListener:
 
     @property
     def is_poll_due(self) -> bool:
-        """Is a poll due before its time?"""
+        """Return True if events ask for a poll."""
         return bool(self._queue)
 
     def on_event(self, source: str, body: bytes | None) -> RejectReason | None:
-        """Take in one event that *source* sent: None when it is heeded, or why it was dropped."""
+        """Handle one event from *source*; return None if it was accepted, else why it was dropped."""
         now = self._clock()
         with self._lock:
-            too_many = self._rate_limiter.take(source) > 0
-        heard: frozenset[Did] | RejectReason = RejectReason.TOO_MANY
-        if not too_many:
-            heard = (
-                RejectReason.TOO_LARGE if body is None else self._queue.add_event(body, self._demanded_dids)
-            )
-        drop = heard if isinstance(heard, RejectReason) else None
-        self._metrics.events.labels(source, drop.value if drop else "heeded").inc()
+            is_too_fast = self._rate_limiter.take(source) > 0
+        outcome: frozenset[Did] | RejectReason = (
+            RejectReason.TOO_MANY if is_too_fast else self._queue_event(body)
+        )
+        reject_reason = outcome if isinstance(outcome, RejectReason) else None
+        self._metrics.events.labels(source, reject_reason.value if reject_reason else "accepted").inc()
         self._metrics.last_event_at.labels(source).set(now.timestamp())
-        if too_many:
+        if is_too_fast:
             self._report_flood(source)
-        elif not isinstance(heard, RejectReason):
+        elif not isinstance(outcome, RejectReason):
             with self._lock:
-                late = self._completeness.record_event(heard, now)
+                late_count = self._completeness.record_event(outcome, now)
                 self._is_incomplete = False
-            self._metrics.changes.labels("late").inc(late)
+            self._metrics.changes.labels("late").inc(late_count)
             self._schedule_poll()
-        return drop
+        return reject_reason
+
+    def _queue_event(self, body: bytes | None) -> frozenset[Did] | RejectReason:
+        if body is None:
+            return RejectReason.TOO_LARGE
+        return self._queue.add_event(body, self._demanded_dids)
 
     def _report_flood(self, source: str) -> None:
-        """Told once a poll, which is on time: a flood must not make us poll more often."""
+        """Log a flood once per poll; a flood triggers no poll, so it cannot make the daemon poll more."""
         with self._lock:
-            new, self._is_flooded = not self._is_flooded, True
-        if new:
+            is_new, self._is_flooded = not self._is_flooded, True
+        if is_new:
             self._metrics.gaps.labels(GapReason.TOO_MANY.value).inc()
-            _log.warning("events missed", why=f"{source} sends more of them than are read")
+            _log.warning("events may be missing", why=f"{source} sends more events than the daemon reads")
 
     def on_connect(self, source: str) -> None:
-        """A broker sends its events from now on; after a loss, what came in between is missed."""
+        """Record that a broker is connected; after a disconnection, the events in between are missing."""
         self._metrics.connection.labels(source).set(1)
         with self._lock:
-            lost = self._disconnected_at.pop(source, None)
-        _log.info("events", source=source, connected=True)
-        if lost is not None:
-            away = (self._clock() - lost).total_seconds()
-            self._record_gap(GapReason.CONNECTION, f"{source} was not connected for {max(away, 0.0):.0f} s")
+            disconnected_at = self._disconnected_at.pop(source, None)
+        _log.info("event broker connected", source=source)
+        if disconnected_at is not None:
+            seconds = max((self._clock() - disconnected_at).total_seconds(), 0.0)
+            self._record_gap(GapReason.CONNECTION, f"{source} was not connected for {seconds:.0f} s")
 
     def on_disconnect(self, source: str, reason: str) -> None:
-        """A broker cannot, or no longer; told in the log once, and counted as a gap when it can again."""
+        """Record that a broker is not connected; log it once, and count a gap when it is connected again."""
         self._metrics.connection.labels(source).set(0)
         with self._lock:
-            new = source not in self._disconnected_at
-            if new:
+            is_new = source not in self._disconnected_at
+            if is_new:
                 self._disconnected_at[source] = self._clock()
-        (_log.warning if new else _log.debug)("events", source=source, connected=False, why=reason)
+        (_log.warning if is_new else _log.debug)("event broker not connected", source=source, why=reason)
 
     def begin_poll(self) -> EarlyPollRequest:
-        """A poll begins, which looks at everything: what it was brought forward for, if it was."""
+        """Begin a poll, which covers everything; return what asked for it early, if anything did."""
         with self._lock:
             self._is_flooded = False
         return self._queue.take()
@@ -190,25 +191,32 @@ class EventListener:
         current: Mapping[str, CatalogueMemory],
         started_at: datetime,
     ) -> None:
-        """A poll that *began* then ended: *wanted* is heeded from now on; did events tell what it saw?"""
+        """Compare the changes of a poll with the events, and accept events on *demanded_dids* from now on.
+
+        Args:
+            demanded_dids: the datasets in demand.
+            previous: each catalogue's memory before the poll.
+            current: the same after it.
+            started_at: when the poll began.
+        """
         self._demanded_dids = demanded_dids
-        seen = frozenset(
+        changed_dids = frozenset(
             did
             for name, memory in current.items()
             if name in previous and any(fnmatchcase(name, pattern) for pattern in self._catalogue_patterns)
             for did in find_changed_dids(previous[name], memory)
         )
         with self._lock:
-            changes = self._completeness.record_poll(seen, started_at)
-            new = bool(changes.unannounced_dids) and not self._is_incomplete
-            self._is_incomplete = self._is_incomplete or new
-        self._count_changes(changes)
-        if new:
-            first, several = (
-                min(changes.unannounced_dids),
-                format_count(len(changes.unannounced_dids), "dataset"),
+            coverage = self._completeness.record_poll(changed_dids, started_at)
+            is_new = bool(coverage.unannounced_dids) and not self._is_incomplete
+            self._is_incomplete = self._is_incomplete or is_new
+        self._count_changes(coverage)
+        if is_new:
+            dids = coverage.unannounced_dids
+            detail = (
+                f"no event announced that {format_count(len(dids), 'dataset')} changed, {min(dids)} first"
             )
-            self._record_gap(GapReason.UNANNOUNCED, f"no event told that {several} changed, {first} first")
+            self._record_gap(GapReason.UNANNOUNCED, detail)
 
     def _count_changes(self, coverage: EventCoverage) -> None:
         self._metrics.changes.labels("in_time").inc(coverage.announced_count)
@@ -217,5 +225,5 @@ class EventListener:
     def _record_gap(self, reason: GapReason, detail: str) -> None:
         self._queue.record_gap(detail)
         self._metrics.gaps.labels(reason.value).inc()
-        _log.warning("events missed", why=detail)
+        _log.warning("events may be missing", why=detail)
         self._schedule_poll()

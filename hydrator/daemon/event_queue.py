@@ -1,11 +1,11 @@
-"""What catalogues tell of their own accord, as far as we heed it: which datasets to look at first.
+"""Event queue: datasets that events ask the daemon to poll early.
 
-An event is a hint and never a fact. Whoever can send one can make us ask the
-catalogues sooner, and nothing else: what is published comes from their answers
-alone, through the same cycle as ever.
+An event is a hint and never a fact. Whoever can send one can only make the daemon
+ask the catalogues sooner. Published facts come from their answers alone, through
+the same cycle as always.
 
-The names and the fields are those that Rucio's daemon hermes sends [1]: an
-object with ``event_type``, in lower case, ``payload`` and ``created_at``.
+The event names and fields are those of Rucio's daemon hermes [1]: an object with
+``event_type``, in lower case, ``payload`` and ``created_at``.
 
 [1] Rucio 41.5: daemons/hermes/hermes.py; the payloads in core/did.py, core/request.py, core/rule.py
     and daemons/reaper/reaper.py.
@@ -24,12 +24,12 @@ from hydrator.domain.model import DatasetState, Did, Site
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 
 GATHER_SECONDS: Final = 0.1
-"""Hermes sends what it has in one go: two or three milliseconds from one event to the next."""
+"""Wait for further events. Hermes sends all its events at once, two or three milliseconds apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class EarlyPollRequest:
-    """Why a poll is brought forward: events spoke of *dids*, or *why* some may have been missed."""
+    """A request for an early poll: the *dids* of events, or the reason why events may be missing."""
 
     dids: frozenset[Did] = frozenset()
     gap_reason: str | None = None
@@ -43,14 +43,14 @@ def _keep_did(did: Did) -> Collection[Did]:
 
 
 class EventQueue:
-    """What events brought to the front of the queue; safe from any thread.
+    """A queue of datasets that events named; safe from any thread.
 
-    A storm costs what its datasets cost, not its events: each dataset stands
-    here once, and only what is wanted does.
+    A flood costs as much as its datasets, not its events: the queue has each dataset
+    once, and only datasets in demand.
 
     Args:
-        called: what jobs may call a dataset; its opaque names where it is
-            private, so that no other name of it is kept.
+        names_of: the names that jobs may use for a dataset. For a private one these
+            are its pseudonyms, so that the queue has no other name of it.
     """
 
     def __init__(self, names_of: Callable[[Did], Collection[Did]] = _keep_did) -> None:
@@ -63,22 +63,24 @@ class EventQueue:
         return bool(self._dids) or self._gap_reason is not None
 
     def add_event(self, body: bytes, demanded_dids: AbstractSet[Did]) -> frozenset[Did] | RejectReason:
-        """Take one event in: the *wanted* datasets of it, which now stand here, or why it is dropped."""
-        found = parse_event(body)
-        if isinstance(found, RejectReason):
-            return found
-        heeded = frozenset(name for did in found for name in self._names_of(did) if name in demanded_dids)
+        """Queue the demanded datasets of one event and return them, or return why the event is dropped."""
+        event_dids = parse_event(body)
+        if isinstance(event_dids, RejectReason):
+            return event_dids
+        queued = frozenset(
+            name for did in event_dids for name in self._names_of(did) if name in demanded_dids
+        )
         with self._lock:
-            self._dids |= heeded
-        return heeded or RejectReason.UNWANTED
+            self._dids |= queued
+        return queued or RejectReason.UNWANTED
 
     def record_gap(self, reason: str) -> None:
-        """Events may have been missed: the first reason is the one that is told."""
+        """Record that events may be missing; only the first *reason* until the next poll counts."""
         with self._lock:
             self._gap_reason = self._gap_reason or reason
 
     def take(self) -> EarlyPollRequest:
-        """What is due now; it stands here no more."""
+        """Return what is due now, and empty the queue."""
         with self._lock:
             due = EarlyPollRequest(frozenset(self._dids), self._gap_reason)
             self._dids.clear()
@@ -87,14 +89,14 @@ class EventQueue:
 
 
 class PollThrottle:
-    """When an event may bring a poll: at once, but not before the last poll was digested.
+    """A limit on early polls: an event may trigger one at once, but not soon after the last poll.
 
-    Catalogues send events in heaps, so the first one waits a moment for the others: a heap that comes
-    within it costs one poll, a longer burst one at once and one for the rest, however many events it
-    has. A storm that never ends takes at most half of our time.
+    Catalogues send events in bursts, so the first event waits a moment for the others. A burst
+    within that moment costs one poll. A longer one costs one poll at once and one for the
+    rest, however many events it has. An endless flood takes at most half of the daemon's time.
 
     Args:
-        spacing: the least seconds between the end of a poll and one that an event brings.
+        spacing_seconds: the least seconds between the end of a poll and one that an event triggers.
     """
 
     def __init__(self, spacing_seconds: float) -> None:
@@ -102,31 +104,31 @@ class PollThrottle:
         self._next_poll_at = -math.inf
 
     def record_poll(self, now: float, seconds: float) -> None:
-        """A poll ended *now*, in seconds that never go back, and *took* so many."""
+        """Record that a poll of so many *seconds* ended *now*, in seconds that never go back."""
         self._next_poll_at = now + max(seconds, self._spacing_seconds)
 
     def is_throttled(self, now: float) -> bool:
-        """May no event bring a poll yet?"""
+        """Return True if no event may trigger a poll yet."""
         return now < self._next_poll_at
 
     def delay_seconds(self, now: float) -> float:
-        """How many seconds after an event that comes *now* the poll is due that it brings."""
+        """Return in how many seconds the poll is due that an event of *now* triggers."""
         return max(GATHER_SECONDS, self._next_poll_at - now)
 
 
 @dataclass(frozen=True, slots=True)
 class EventCoverage:
-    """How many changes that a poll saw events had told of, and which none had in all that time."""
+    """Changes that a poll saw: the number that events announced, and the datasets without an event."""
 
     announced_count: int = 0
     unannounced_dids: frozenset[Did] = frozenset()
 
 
 class EventCompleteness:
-    """Which changes events told of, and which they did not: a stream that lost some is found out by polls.
+    """A check of events against polls, which finds out that a stream of events lost some.
 
-    An event may come before the poll that sees the change, or up to *late*
-    after it, since catalogues send them in heaps. Not safe between threads.
+    An event may come before the poll that sees the change, or up to *max_delay* after
+    it, since catalogues send events in bursts. Not safe between threads.
     """
 
     def __init__(self, max_delay: timedelta) -> None:
@@ -136,49 +138,49 @@ class EventCompleteness:
         self._last_poll_at: datetime | None = None
 
     def record_event(self, dids: Iterable[Did], now: datetime) -> int:
-        """An event told of *dids*; how many of them a poll had seen to change before."""
-        late = 0
+        """Record an event on *dids*; return of how many of them a poll had already seen the change."""
+        late_count = 0
         for did in dids:
             self._announced_at[did] = now
-            late += self._unannounced_since.pop(did, None) is not None
-        return late
+            late_count += self._unannounced_since.pop(did, None) is not None
+        return late_count
 
     def record_poll(self, changed_dids: AbstractSet[Did], started_at: datetime) -> EventCoverage:
-        """A poll that *began* then saw datasets *changed*; the first poll cannot tell since when."""
+        """Compare the changes that a poll saw with the events; the first poll has nothing to compare."""
         since, self._last_poll_at = self._last_poll_at, started_at
         if since is None:
             return EventCoverage()
-        told = {
+        announced = {
             did
             for did in changed_dids
             if did in self._announced_at and self._announced_at[did] >= since - self._max_delay
         }
-        for did in changed_dids - told:
+        for did in changed_dids - announced:
             self._unannounced_since.setdefault(did, started_at)
-        untold = frozenset(
+        unannounced = frozenset(
             did for did, when in self._unannounced_since.items() if started_at - when >= self._max_delay
         )
         self._unannounced_since = {
-            did: when for did, when in self._unannounced_since.items() if did not in untold
+            did: when for did, when in self._unannounced_since.items() if did not in unannounced
         }
         self._announced_at = {
             did: when for did, when in self._announced_at.items() if when >= started_at - self._max_delay
         }
-        return EventCoverage(len(told), untold)
+        return EventCoverage(len(announced), unannounced)
 
 
 def find_changed_dids(previous: CatalogueMemory, current: CatalogueMemory) -> frozenset[Did]:
-    """The datasets of which one catalogue said a site or a state that it had not said before.
+    """Return the datasets for which one catalogue reports another site or state than before.
 
-    What it was not asked about before is new and not changed; progress and
-    ages, which no event tells of, are no change either.
+    A dataset that was not polled before is new and not changed. Progress and ages, which
+    no event announces, are not changes either.
     """
     return frozenset(
         did
-        for did, known in current.records.items()
-        if did in previous.records and _states_by_site(known) != _states_by_site(previous.records[did])
+        for did, record in current.records.items()
+        if did in previous.records and _states_by_site(record) != _states_by_site(previous.records[did])
     )
 
 
-def _states_by_site(known: DatasetRecord) -> dict[Site, DatasetState]:
-    return {site: fact.state for site, fact in known.facts.items()}
+def _states_by_site(record: DatasetRecord) -> dict[Site, DatasetState]:
+    return {site: fact.state for site, fact in record.facts.items()}

@@ -1,13 +1,12 @@
-"""Two daemons on one pool: which of them publishes, and when the other takes over.
+"""Leader election between daemons of one pool: one publishes, the others stand by.
 
-Each tells the collector at every beat that it lives and whether it leads, and
-reads what the others told. Ages are differences of when the collector heard
-one and the other, so no two clocks are compared. There is no lock that two
-hosts could both believe to hold: for some seconds two may lead, after the
-collector could not be reached, and then both publish what the same catalogues
-said, each generation above what it read.
+At every heartbeat a daemon reports to the collector that it is alive and whether it leads, and reads the
+heartbeats of the others. Ages are differences of the times at which the collector received two heartbeats, so
+no two clocks are compared. There is no lock that two hosts could both believe to hold. After an outage of the
+collector two daemons may lead for some seconds. Both then publish what the same catalogues answered, each
+with a generation above the one that it read.
 
-Pure but for the clock that is passed in.
+Pure except for the clock that is passed in.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,13 +16,15 @@ from hydrator.domain.ports import Peer
 
 
 class LeaderElection:
-    """Whether this daemon leads; told by what it hears of the others at each beat.
+    """Leadership of this daemon, decided at each heartbeat by the heartbeats of its peers.
 
     Args:
-        name: ours, another on each daemon.
-        after: how long a leader may be silent; also how long nobody must have led before we do.
-        monotonic: seconds, of a clock that is never set.
-        unix: whole Unix seconds now, to tell who leads longer.
+        name: the name of this daemon, different on each.
+        lease_duration: how long a leader may be silent; also how long there must have been no leader before
+            this
+            daemon leads.
+        monotonic: seconds of a clock that is never set.
+        unix: whole Unix seconds now; the one that has led longest stays leader.
     """
 
     def __init__(
@@ -44,18 +45,20 @@ class LeaderElection:
 
     @property
     def standby_reason(self) -> str | None:
-        """Why we publish nothing; None where we lead."""
+        """Return why this daemon publishes nothing; None for the leader."""
         if self.is_leader:
             return None
         if self.leader:
             return f"standing by for {self.leader}, which publishes"
-        return f"standing by: nobody publishes, and within {self.lease_duration.total_seconds():g} s this daemon will"
+        seconds = self.lease_duration.total_seconds()
+        return f"standing by: no daemon publishes, and within {seconds:g} s this daemon will"
 
     @property
     def announced_leader_since(self) -> int:
-        """What to tell the others: since when we lead, or 0.
+        """Return since when this daemon leads (Unix seconds), or 0, for the others to read.
 
-        Who was not heard for so long that another may have taken over asks first.
+        Its lease expires without heartbeats. Another may have taken over then, so it announces 0 and reads
+        first.
         """
         return 0 if self._is_lease_expired else self.leads_since
 
@@ -64,21 +67,21 @@ class LeaderElection:
         return self._monotonic() - self._heartbeat_at > self.lease_duration.total_seconds()
 
     def observe_peers(self, peers: Iterable[Peer]) -> bool:
-        """Decide by what the collector has, which has just heard us; True when that changed our part."""
-        now, after = self._monotonic(), self.lease_duration.total_seconds()
-        alive = [peer for peer in peers if peer.name != self.name and peer.age_seconds <= after]
+        """Decide by the heartbeats from the collector; return True if the leadership changed."""
+        now, lease_seconds = self._monotonic(), self.lease_duration.total_seconds()
+        alive = [peer for peer in peers if peer.name != self.name and peer.age_seconds <= lease_seconds]
         leaders = [peer for peer in alive if peer.leads_since > 0]
-        before = self.is_leader
+        was_leader = self.is_leader
         if self.is_leader and leaders:
             first = min(leaders, key=lambda peer: (peer.leads_since, peer.name))
             if self._is_lease_expired or (first.leads_since, first.name) < (self.leads_since, self.name):
                 self.leads_since = 0
         elif not self.is_leader and not leaders:
-            next_in_turn = all(self.name < peer.name for peer in alive)
-            if next_in_turn and now - self._leader_seen_at >= after:
+            is_next = all(self.name < peer.name for peer in alive)
+            if is_next and now - self._leader_seen_at >= lease_seconds:
                 self.leads_since = max(1, self._unix())
         if leaders or self.is_leader:
             self._leader_seen_at = now
         self._heartbeat_at = now
         self.leader = min((peer.name for peer in leaders), default=None) if not self.is_leader else None
-        return self.is_leader != before
+        return self.is_leader != was_leader

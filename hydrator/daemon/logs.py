@@ -1,18 +1,19 @@
-"""Trouble that lasts is told when it begins, changes or ends, not at every cycle. Pure."""
+"""Logs (structlog): format of all log lines, fields of a cycle's line, and failures that last."""
 
+import io
 import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, MutableMapping
 from typing import Any, TextIO
 
 import structlog
+from structlog.typing import ExcInfo
 
-from hydrator.daemon.metrics import _describe_action, _escape_unprintable, _write_plain_traceback
 from hydrator.domain.model import Publish, Withdraw
-from hydrator.domain.redaction import Redactor
-from hydrator.domain.text import format_count as counted
+from hydrator.domain.redaction import Redactor, escape_unprintable, escape_unprintable_tree
+from hydrator.domain.text import format_count
 from hydrator.reconcile.audit.ledger import RepeatedFalseClaim
 from hydrator.reconcile.result import CycleReport
 
@@ -20,39 +21,75 @@ _FAILURE_KEYS = (
     "catalogues", "publishers", "not_read_back", "unsaved", "held", "rolled_back", "withheld", "rejected",
     "rivals", "implausible_generations",
 )  # fmt: skip
-"""What of a cycle's line somebody has to act on, if it lasts."""
+"""Fields of a cycle's line that an operator must act on if they last."""
 
 
 class OngoingFailures:
-    """The trouble that was told last."""
+    """Failures that were logged last; a lasting one is logged when it begins, changes or ends."""
 
     def __init__(self) -> None:
         self._logged: Mapping[str, str] = {}
 
-    def update(self, line: Mapping[str, Any]) -> tuple[bool, list[str]]:
-        """Whether *line*, a cycle's for the log, has trouble not told yet, and what of the old ended.
+    def update(self, fields: Mapping[str, Any]) -> tuple[bool, list[str]]:
+        """Return whether a cycle's *fields* have a new failure, and which of the old ones are over.
 
-        The same reason with other numbers, of seconds or of polls, is the same.
+        The same reason with other numbers, of seconds or of polls, is the same failure.
         """
-        now = dict(_failures_in(line))
-        new = bool(now.items() - self._logged.items())
-        ended = sorted(self._logged.keys() - now.keys())
-        self._logged = now
-        return new, ended
+        current = dict(_list_failures(fields))
+        has_new = bool(current.items() - self._logged.items())
+        cleared = sorted(self._logged.keys() - current.keys())
+        self._logged = current
+        return has_new, cleared
 
 
-def _failures_in(line: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Each part that fails, such as ``catalogues: rucio``, with its reason."""
-    named = []
+class LoggedProblems:
+    """Keys of problems in the log, so that each is logged once when it begins and once when it ends."""
+
+    def __init__(self) -> None:
+        self._keys: set[Hashable] = set()
+
+    def begin(self, key: Hashable) -> bool:
+        """Record that the problem *key* exists; return True if it is new."""
+        is_new = key not in self._keys
+        self._keys.add(key)
+        return is_new
+
+    def end(self, key: Hashable) -> bool:
+        """Record that the problem *key* does not exist; return True if it did."""
+        is_over = key in self._keys
+        self._keys.discard(key)
+        return is_over
+
+    def clear(self) -> None:
+        """Forget all problems."""
+        self._keys.clear()
+
+
+def _list_failures(fields: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return each part that fails, such as ``catalogues: rucio``, with its reason."""
+    failures = []
     for kind in _FAILURE_KEYS:
-        found = line.get(kind)
-        parts = found.items() if isinstance(found, Mapping) else [("", found)] if found else []
-        named += [(f"{kind}: {name}" if name else kind, _mask_numbers(reason)) for name, reason in parts]
-    return named
+        value = fields.get(kind)
+        parts = value.items() if isinstance(value, Mapping) else [("", value)] if value else []
+        failures += [(f"{kind}: {name}" if name else kind, _mask_numbers(reason)) for name, reason in parts]
+    return failures
 
 
 def _mask_numbers(reason: object) -> str:
     return re.sub(r"\d+([.,]\d+)*", "#", str(reason))
+
+
+def _escape_unprintable(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Escape control characters in an event: a console's line is read on a terminal."""
+    traceback = {key: event.pop(key) for key in ("exc_info", "stack_info") if key in event}
+    return {**escape_unprintable_tree(dict(event)), **traceback}
+
+
+def _write_plain_traceback(stream: TextIO, exc_info: ExcInfo) -> None:
+    """Write the traceback in printable characters."""
+    buffer = io.StringIO()
+    structlog.dev.plain_traceback(buffer, exc_info)
+    stream.write(escape_unprintable(buffer.getvalue(), "\n"))
 
 
 _TRACEBACK_RENDERER = structlog.processors.ExceptionRenderer(
@@ -61,7 +98,7 @@ _TRACEBACK_RENDERER = structlog.processors.ExceptionRenderer(
 
 
 class _RedactingFormatter(logging.Formatter):
-    """Formats as another one does, and lets the finished line be looked through."""
+    """A formatter that redacts the finished line of another formatter."""
 
     def __init__(self, inner: logging.Formatter, redact: Callable[[str], str]) -> None:
         super().__init__()
@@ -78,11 +115,11 @@ def configure_logs(
     """Send all logs, also those of libraries, to *stream*.
 
     ``auto`` is coloured on a terminal and JSON elsewhere; NO_COLOR is obeyed.
-    Tracebacks show no values of variables, and every line goes through
-    *redact*: logs are read by more people than secrets are meant for.
+    Tracebacks show no values of variables. Every line goes through *redact*,
+    since more people read logs than may see secrets.
     """
-    console = style == "console" or (style == "auto" and stream.isatty())
-    colors = console and stream.isatty() and not os.environ.get("NO_COLOR")
+    is_console = style == "console" or (style == "auto" and stream.isatty())
+    colors = is_console and stream.isatty() and not os.environ.get("NO_COLOR")
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -90,25 +127,14 @@ def configure_logs(
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
     ]
-    last: list[Any] = (
-        [
-            _escape_unprintable,
-            structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=_write_plain_traceback),
-        ]
-        if console
-        else [_TRACEBACK_RENDERER, structlog.processors.JSONRenderer()]
-    )
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            *_renderers(is_console=is_console, colors=colors),
+        ],
     )
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(_RedactingFormatter(formatter, redact or Redactor()))
-    root = logging.getLogger()
-    root.handlers = [handler]
-    root.setLevel(level.upper())
-    for noisy in ("apscheduler", "httpx", "httpcore", "urllib3", "dogpile", "uvicorn"):
-        logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
+    _configure_root_logger(level, stream, _RedactingFormatter(formatter, redact or Redactor()))
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -121,32 +147,46 @@ def configure_logs(
     )
 
 
+def _renderers(*, is_console: bool, colors: bool) -> list[Any]:
+    if not is_console:
+        return [_TRACEBACK_RENDERER, structlog.processors.JSONRenderer()]
+    console = structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=_write_plain_traceback)
+    return [_escape_unprintable, console]
+
+
+def _configure_root_logger(level: str, stream: TextIO, formatter: logging.Formatter) -> None:
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+    for noisy in ("apscheduler", "httpx", "httpcore", "urllib3", "dogpile", "uvicorn"):
+        logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
+
+
 def cycle_log_fields(report: CycleReport, seconds: float) -> Mapping[str, Any]:
-    """What one cycle says of itself in the log: what changed and why, and what went wrong."""
-    line: dict[str, Any] = {
+    """Return the fields of a cycle's log line: its extent, its changes with reasons, and its problems."""
+    changed = {
+        f"{action.site} in {result.publisher}": _describe_action(action)
+        for result in report.results
+        for action in result.plan
+        if isinstance(action, Publish | Withdraw) and not result.error
+    }
+    problems = {**_publish_problems(report), **_data_problems(report)}
+    return {
         "sites": len(report.evaluation.ads),
         "datasets": len(report.demand.dids),
         "seconds": round(seconds, 3),
-    }
-    changed = {
-        f"{action.site} in {outcome.publisher}": _describe_action(action)
-        for outcome in report.results
-        for action in outcome.plan
-        if isinstance(action, Publish | Withdraw) and not outcome.error
-    }
-    rolled_back = {site: one.text for site, one in report.evaluation.state.rollbacks.items()}
-    withheld = report.evaluation.withheld_reasons
-    wrong = {
+        "changed": changed,
+    } | {key: value for key, value in problems.items() if value}
+
+
+def _publish_problems(report: CycleReport) -> dict[str, Any]:
+    return {
         "catalogues": {name: why for name, why in report.catalogue_errors.items() if why},
-        "publishers": {o.publisher: o.error for o in report.results if o.error},
+        "publishers": {r.publisher: r.error for r in report.results if r.error},
         "unsaved": report.save_error,
-        "not_read_back": {o.publisher: o.unconfirmed_sites for o in report.results if o.unconfirmed_sites},
-        "left_out": {
-            site: len(d.omitted_entries) for site, d in report.evaluation.drafts.items() if d.omitted_entries
-        },
-        "held": {s: why for s, why in report.held_reasons.items() if s not in {*rolled_back, *withheld}},
-        "rolled_back": rolled_back,
-        "withheld": dict(withheld),
+        "not_read_back": {r.publisher: r.unconfirmed_sites for r in report.results if r.unconfirmed_sites},
         "rejected": {
             f"{name} in {publisher}": why
             for publisher, ads in report.rejected.items()
@@ -157,36 +197,56 @@ def cycle_log_fields(report: CycleReport, seconds: float) -> Mapping[str, Any]:
             site: f"hooks refuse {generation}: hydrator renumber {site}"
             for site, generation in report.implausible_generations.items()
         },
-        "let_go": {site: len(gone) for site, gone in report.evaluation.released.items()},
-        "orders": report.commands.problems,
-        "clashes": report.evaluation.snapshot.case_collisions,
-        "misspelt": report.evaluation.snapshot.misspelt_dids,
-        "untrusted": {
-            site: trust for site, trust in report.evaluation.state.audit.trust.items() if trust < 1
-        },
-        "refused": report.demand.rejected_texts,
+        "invalid_commands": report.commands.problems,
     }
-    return {**line, "changed": changed} | {key: value for key, value in wrong.items() if value}
 
 
-def status_line(line: Mapping[str, Any]) -> str:
-    """A cycle's log line for ``systemctl status``: how much, and which kinds of trouble."""
+def _data_problems(report: CycleReport) -> dict[str, Any]:
+    evaluation = report.evaluation
+    rolled_back = {site: rollback.text for site, rollback in evaluation.state.rollbacks.items()}
+    withheld = evaluation.withheld_reasons
+    return {
+        "left_out": {
+            site: len(draft.omitted_entries)
+            for site, draft in evaluation.drafts.items()
+            if draft.omitted_entries
+        },
+        "held": {s: why for s, why in report.held_reasons.items() if s not in {*rolled_back, *withheld}},
+        "rolled_back": rolled_back,
+        "withheld": dict(withheld),
+        "released": {site: len(dids) for site, dids in evaluation.released.items()},
+        "case_collisions": evaluation.snapshot.case_collisions,
+        "misspelt": evaluation.snapshot.misspelt_dids,
+        "untrusted": {site: trust for site, trust in evaluation.state.audit.trust.items() if trust < 1},
+        "refused_demand": report.demand.rejected_texts,
+    }
+
+
+def _describe_action(action: Publish | Withdraw) -> str:
+    """Return the action on an ad, with its generation and the reason."""
+    if isinstance(action, Withdraw):
+        return f"withdrawn: {action.reason}"
+    return f"generation {action.ad.generation}: {action.reason}"
+
+
+def status_line(fields: Mapping[str, Any]) -> str:
+    """Return a cycle's log line for ``systemctl status``: its extent, and the kinds of problems."""
     extent = {"sites", "datasets", "seconds", "changed"}
-    trouble = ", ".join(sorted(key.replace("_", " ") for key in line.keys() - extent))
-    sites, datasets = counted(line["sites"], "site"), counted(line["datasets"], "dataset")
-    return f"{sites}, {datasets}; {trouble or 'all is well'}"
+    problems = ", ".join(sorted(key.replace("_", " ") for key in fields.keys() - extent))
+    sites, datasets = format_count(fields["sites"], "site"), format_count(fields["datasets"], "dataset")
+    return f"{sites}, {datasets}; {problems or 'all is well'}"
 
 
 def false_claim_log_fields(repeated_claim: RepeatedFalseClaim) -> Mapping[str, Any]:
-    """Who said what, when, and by which question it came out."""
-    found = repeated_claim.correction.actual_fact
+    """Return the claim, the state that the audit verified, both times, and the method of the audit."""
+    actual_fact = repeated_claim.correction.actual_fact
     return {
         "catalogue": repeated_claim.claim.catalogue,
         "dataset": repeated_claim.claim.did,
         "site": repeated_claim.claim.site,
-        "said": "AVAILABLE",
-        "said_at": repeated_claim.repeated_at.isoformat(),
-        "found": str(found.state) if found else "nothing",
-        "found_at": repeated_claim.correction.found_at.isoformat(),
-        "by": str(repeated_claim.method),
+        "claimed_state": "AVAILABLE",
+        "claimed_at": repeated_claim.repeated_at.isoformat(),
+        "verified_state": str(actual_fact.state) if actual_fact else "nothing",
+        "verified_at": repeated_claim.correction.found_at.isoformat(),
+        "method": str(repeated_claim.method),
     }

@@ -192,7 +192,10 @@ class TokenAuthenticator:
                 self._load_grants()
         except OSError as error:
             if self._grants is not None:
-                _log.error("tokens", why=f"{_describe_os_error(self._file, error)}; nobody is let in")
+                _log.error(
+                    "cannot read the tokens file",
+                    why=f"{_describe_os_error(self._file, error)}; all authenticated requests are refused",
+                )
             self._grants = None
         if self._grants is None:
             raise AccessDenied(503, "the tokens cannot be read at present; the daemon's log says why")
@@ -206,7 +209,10 @@ class TokenAuthenticator:
         text, self._loaded_signature = read_protected_file(self._file)
         self._grants, problems = parse_grants(text)
         if problems:
-            _log.error("tokens", why=f"{self._file}: {'; '.join(problems)}; these lines open nothing")
+            _log.error(
+                "tokens file has invalid lines",
+                why=f"{self._file}: {'; '.join(problems)}; these lines grant nothing",
+            )
 
 
 def read_protected_file(file: Path) -> tuple[str, tuple[int, ...]]:

@@ -54,9 +54,9 @@ class TlsCertificate:
         try:
             self._current_context, self.pem = self._load_pair()
         except (OSError, ValueError) as error:
-            _log.error("certificate kept", why=f"{self._describe_error(error)}; the old one stays in use")
+            _log.error("cannot load the new certificate", why=f"{self._describe_error(error)}; the old one stays in use")
         else:
-            _log.info("certificate renewed", file=str(self._files[0]))
+            _log.info("certificate reloaded", file=str(self._files[0]))
 
     def _load_pair(self) -> tuple[ssl.SSLContext, str]:
         context = _build_context()

@@ -1,4 +1,4 @@
-"""From names in the configuration to the adapters that keep the promises; nobody else imports adapters."""
+"""Wiring: build objects from the settings; the only package that imports adapters."""
 
 from .assembly import Parts, assemble, build_event_sources
 from .catalogues import build_file_listers, daemon_catalogues, fetch_daemon_knowledge

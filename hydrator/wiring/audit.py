@@ -1,16 +1,12 @@
-"""Who is asked a second time, to find out who lies."""
+"""Audit: build the auditors and storage probes from the settings."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from adapters.command_probe import CommandProbe, ProbeCommand
 from adapters.files.catalogue import FileCatalogue
-from hydrator.config import (
-    DmapiSource,
-    FileSource,
-    PluginSource,
-    RucioSource,
-    Settings,
-)
+from hydrator.config import DmapiSource, FileSource, PluginSource, RucioSource, Settings, StorageArea
+from hydrator.config.safety import ProbeSettings
 from hydrator.domain.model import Did, Site, to_unix
 from hydrator.domain.ports import Auditor, Clock, Probe
 from hydrator.domain.sites import MappedAuditor
@@ -27,21 +23,22 @@ from .policies import site_mapping
 def build_audit_runner(
     settings: Settings, clock: Clock, pseudonym_store: PseudonymStore | None
 ) -> AuditRunner:
-    """The audit, on connections of its own."""
+    """Build the audit, on connections of its own."""
     plain: dict[str, Auditor] = {
         source.name: _build_auditor(source, settings, clock)
         for source in settings.catalogue
-        if not isinstance(source, DmapiSource | PluginSource)  # one answer, and no second way to it
+        if not isinstance(source, DmapiSource | PluginSource)  # they have no second way to verify a fact
     }
-    if chosen := site_mapping(settings):
-        plain = {name: MappedAuditor(one, chosen) for name, one in plain.items()}
+    if mapping := site_mapping(settings.sites):
+        plain = {name: MappedAuditor(auditor, mapping) for name, auditor in plain.items()}
     auditors = {
-        name: PseudonymizedAuditor(one, pseudonym_store) if pseudonym_store else one
-        for name, one in plain.items()
+        name: PseudonymizedAuditor(auditor, pseudonym_store) if pseudonym_store else auditor
+        for name, auditor in plain.items()
     }
-    probe = _build_probe(settings)
-    veiled = PseudonymizedProbe(probe, pseudonym_store) if probe and pseudonym_store else probe
-    return AuditRunner(auditors, veiled, clock, seed=to_unix(clock()))
+    probe = _build_probe(settings.audit.probe, settings.storage)
+    if probe and pseudonym_store:
+        probe = PseudonymizedProbe(probe, pseudonym_store)
+    return AuditRunner(auditors, probe, clock, seed=to_unix(clock()))
 
 
 def _build_auditor(source: FileSource | RucioSource, settings: Settings, clock: Clock) -> Auditor:
@@ -49,12 +46,12 @@ def _build_auditor(source: FileSource | RucioSource, settings: Settings, clock: 
         return FileCatalogue(source.name, source.path, clock, settings.daemon.default_scope)
     from adapters.rucio.auditor import RucioAuditor
 
-    capabilities = build_site_capabilities(source.name, settings, clock)
-    return RucioAuditor(rucio_settings(source, settings), clock, capabilities)
+    capabilities = build_site_capabilities(source.name, settings.site_capabilities, clock)
+    return RucioAuditor(rucio_settings(source, settings.daemon.state_dir), clock, capabilities)
 
 
-def _build_probe(settings: Settings) -> Probe | None:
-    if not settings.audit.probe:
+def _build_probe(settings: Sequence[ProbeSettings], storage: Sequence[StorageArea]) -> Probe | None:
+    if not settings:
         return None
     probes = [
         ProbeCommand(
@@ -63,10 +60,10 @@ def _build_probe(settings: Settings) -> Probe | None:
             tuple(probe.catalogues),
             timedelta(seconds=probe.timeout_seconds),
         )
-        for probe in settings.audit.probe
+        for probe in settings
     ]
 
     def path_at(site: Site, did: Did) -> str | None:
-        return single_folder_path(settings.storage, site, did)
+        return single_folder_path(storage, site, did)
 
     return CommandProbe(probes, path_at)

@@ -1,8 +1,9 @@
-"""From a name in the configuration to the catalogue."""
+"""Catalogues: build them from the settings, by type."""
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adapters.files import directory
@@ -17,7 +18,15 @@ from hydrator.privacy.exchange import DaemonNamedCatalogue
 from hydrator.reconcile.poll.intake import CleanCatalogue
 from hydrator.reconcile.poll.plugin_answers import CheckedCatalogue
 
-from ..config import DmapiSource, FileSource, PluginSource, RucioSource, Settings, Source
+from ..config import (
+    DmapiSource,
+    FileSource,
+    PluginSource,
+    RucioSource,
+    Settings,
+    SiteCapabilitiesSettings,
+    Source,
+)
 from .http_clients import build_json_client, build_site_capabilities, oauth_client_settings
 from .policies import site_mapping
 from .privacy import register_secrets
@@ -30,7 +39,9 @@ BUILTIN_PLUGINS: Mapping[str, plugins.CatalogueFactory] = {"directory": director
 
 
 def daemon_catalogues(settings: Settings) -> tuple[Catalogue, ...]:
-    """The daemon, where [submit] says where it answers: it can be read like a catalogue, not searched.
+    """Build the client of the daemon at [submit] daemon_url: a catalogue that can be read, not searched.
+
+    Return no catalogue without a URL.
 
     Raises:
         ConfigError: a secret would be sent in the clear, or a file of it cannot be read.
@@ -44,9 +55,9 @@ def daemon_catalogues(settings: Settings) -> tuple[Catalogue, ...]:
 def fetch_daemon_knowledge(
     settings: Settings, dids: AbstractSet[Did], now: datetime
 ) -> DaemonKnowledge | None:
-    """Return what the daemon at [submit] daemon_url holds true of *dids*, by the names that jobs use.
+    """Fetch the conclusions of the daemon at [submit] daemon_url on *dids*, by the names that jobs use.
 
-    Where it cannot be asked, each of them counts as one that could not be asked about. None without a URL.
+    Without an answer each of *dids* counts as unseen. Return None without a URL.
 
     Raises:
         ConfigError: a secret would be sent in the clear, or a file of it cannot be read.
@@ -68,77 +79,73 @@ def _build_daemon_catalogue(settings: Settings) -> "DaemonCatalogue | None":
         return None
     from adapters.daemon_catalogue import DaemonCatalogue
 
-    secret = bool(submit.token_file or settings.private.patterns)
+    is_secret = bool(submit.token_file or settings.private.patterns)
     return DaemonCatalogue(
-        submit.daemon_url, token_file=submit.token_file, ca_cert=submit.ca_cert, is_secret=secret
+        submit.daemon_url, token_file=submit.token_file, ca_cert=submit.ca_cert, is_secret=is_secret
     )
 
 
 def build_file_listers(settings: Settings) -> tuple[FileLister, ...]:
-    """The catalogues that say of which files a dataset consists, on connections of their own: Rucio's."""
-    found: list[FileLister] = []
+    """Build the catalogues that list the files of a dataset, on connections of their own: Rucio's."""
+    listers: list[FileLister] = []
     for source in settings.catalogue:
         if isinstance(source, RucioSource):
             from adapters.rucio.datasets.file_lists import RucioFileLister  # rucio-clients is slow to import
 
-            found.append(RucioFileLister(rucio_settings(source, settings)))
-    return tuple(found)
+            listers.append(RucioFileLister(rucio_settings(source, settings.daemon.state_dir)))
+    return tuple(listers)
 
 
 def build_catalogues(
     settings: Settings, clock: Clock
 ) -> tuple[tuple[Catalogue, ...], dict[str, Callable[[], TokenValidity | None]]]:
-    """The catalogues, and how long their logins last."""
+    """Build the catalogues, and functions that return how long their logins are valid."""
     problems: list[str] = []
-    found: list[Catalogue] = []
+    catalogues: list[Catalogue] = []
+    mapping = site_mapping(settings.sites)
     logins: dict[str, Callable[[], TokenValidity | None]] = {}
     for source in settings.catalogue:
         try:
             bare = _build_catalogue(source, settings, clock)
             logins[f"catalogue {source.name}"] = lambda bare=bare: getattr(bare, "token_validity", None)  # type: ignore[misc]
-            foreign = isinstance(source, PluginSource) and source.type not in BUILTIN_PLUGINS
-            checked = CheckedCatalogue(bare) if foreign else bare
-            found.append(_apply_site_mapping(_redact_secrets(checked, source), settings))
+            is_foreign = isinstance(source, PluginSource) and source.type not in BUILTIN_PLUGINS
+            catalogue = _redact_secrets(CheckedCatalogue(bare) if is_foreign else bare, source)
+            catalogues.append(MappedCatalogue(catalogue, mapping) if mapping else catalogue)
         except ConfigError as error:
             problems += error.problems
     if problems:
         raise ConfigError(problems)
-    return tuple(found), logins
+    return tuple(catalogues), logins
 
 
 def _redact_secrets(catalogue: Catalogue, source: Source) -> Catalogue:
-    """The same without our secrets in what it says; a plugin's are looked up again before each question."""
+    """Remove the daemon's secrets from a catalogue's answers; a plugin's are read again before each query."""
     if isinstance(source, PluginSource):
         return CleanCatalogue(catalogue, lambda: register_secrets(source.options))
     return CleanCatalogue(catalogue)
-
-
-def _apply_site_mapping(catalogue: Catalogue, settings: Settings) -> Catalogue:
-    chosen = site_mapping(settings)
-    return MappedCatalogue(catalogue, chosen) if chosen else catalogue
 
 
 def _build_catalogue(source: Source, settings: Settings, clock: Clock) -> Catalogue:
     if isinstance(source, FileSource):
         return FileCatalogue(source.name, source.path, clock, settings.daemon.default_scope)
     if isinstance(source, DmapiSource):
-        return _build_dmapi(source, settings, clock)
+        return _build_dmapi(source, settings.site_capabilities, clock)
     if isinstance(source, PluginSource):
         factory = BUILTIN_PLUGINS.get(source.type) or plugins.load_factory(source.type)
         return plugins.create_catalogue(factory, source.type, source.name, source.options, clock)
     return _build_rucio(source, settings, clock)
 
 
-def _build_dmapi(source: DmapiSource, settings: Settings, clock: Clock) -> Catalogue:
+def _build_dmapi(source: DmapiSource, site_capabilities: SiteCapabilitiesSettings, clock: Clock) -> Catalogue:
     storage_sites = {
         key: (sites,) if isinstance(sites, str) else tuple(sites)
         for key, sites in source.storage_sites.items()
     }
-    bare = {"partial": ReplicaState.PARTIAL, "complete": ReplicaState.COMPLETE, "unseen": None}
-    known = DmapiSettings(
+    states = {"partial": ReplicaState.PARTIAL, "complete": ReplicaState.COMPLETE, "unseen": None}
+    dmapi = DmapiSettings(
         source.name,
         storage_sites=storage_sites,
-        bare_location=bare[source.bare_location],
+        bare_location=states[source.bare_location],
         count_files=source.count_files,
         limit=source.limit,
         parallel=source.parallel,
@@ -146,25 +153,24 @@ def _build_dmapi(source: DmapiSource, settings: Settings, clock: Clock) -> Catal
         list_path=source.list_path,
     )
     server = build_json_client(source.name, source.url, source, clock)
-    return DmapiCatalogue(
-        known, server, clock, capabilities=build_site_capabilities(source.name, settings, clock)
-    )
+    capabilities = build_site_capabilities(source.name, site_capabilities, clock)
+    return DmapiCatalogue(dmapi, server, clock, capabilities=capabilities)
 
 
 def _build_rucio(source: RucioSource, settings: Settings, clock: Clock) -> Catalogue:
     from adapters.rucio.catalogue import RucioCatalogue  # rucio-clients is slow to import
 
-    capabilities = build_site_capabilities(source.name, settings, clock)
+    capabilities = build_site_capabilities(source.name, settings.site_capabilities, clock)
     return RucioCatalogue(
-        rucio_settings(source, settings),
+        rucio_settings(source, settings.daemon.state_dir),
         clock,
         capabilities=capabilities,
-        group_sites=site_mapping(settings).shared_storage_groups,
+        group_sites=site_mapping(settings.sites).shared_storage_groups,
     )
 
 
-def rucio_settings(source: RucioSource, settings: Settings) -> "RucioSettings":
-    """Return what the catalogue and its audit know of one Rucio server."""
+def rucio_settings(source: RucioSource, state_dir: Path) -> "RucioSettings":
+    """Return the settings of one Rucio server, for the catalogue and its audit."""
     from adapters.rucio.catalogue import RucioSettings
 
     fields: dict[str, Any] = {
@@ -195,6 +201,6 @@ def rucio_settings(source: RucioSource, settings: Settings) -> "RucioSettings":
         "vo": source.vo,
         "site_attribute": source.site_attribute,
         "sites": source.rse_sites,
-        "token_dir": settings.daemon.state_dir / "rucio" / source.name,
+        "token_dir": state_dir / "rucio" / source.name,
     }
     return RucioSettings(**fields)

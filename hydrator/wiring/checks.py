@@ -1,6 +1,7 @@
-"""The parts as ``hydrator check`` looks at them."""
+"""Checks: build the inputs of ``hydrator check`` from the parts and the daemon's state."""
 
 from hydrator.config import Settings
+from hydrator.config.daemon import DaemonSettings
 from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level
 from hydrator.diagnostics.check.last_cycle import (
     check_generations,
@@ -21,7 +22,7 @@ from .privacy import build_pseudonym_store
 
 
 class _NullEventHandler:
-    """Ears of somebody who only tries whether there is something to hear."""
+    """A handler that ignores events: a check only tries the connection."""
 
     def on_event(self, source: str, body: bytes | None) -> None:
         pass
@@ -34,12 +35,12 @@ class _NullEventHandler:
 
 
 def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
-    """The parts as ``hydrator check`` looks at them, and what a daemon that ran here left in its state."""
-    state, daemon = _load_daemon_state(settings)
+    """Build the inputs of ``hydrator check``, with the state that a daemon left on this host."""
+    state, daemon_findings = _load_daemon_state(settings.daemon)
     return CheckInputs(
         catalogues=parts.catalogues,
-        pool=parts.client,
-        collectors=parts.collectors,
+        pool=parts.pool.client,
+        collectors=parts.pool.collectors,
         queues=parts.queues,
         policy=parts.policy,
         slot_attributes=settings.sites.slot_attributes,
@@ -49,7 +50,7 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         is_merging=settings.publish.merge.enabled,
         merge_interval_seconds=settings.publish.merge.interval_seconds,
         now=to_unix(system_clock()),
-        editor=parts.editor,
+        editor=parts.pool.editor,
         is_editing_jobs=settings.publish.desired_sites.enabled
         and settings.publish.desired_sites.token_directory is None,
         secret_findings=[
@@ -57,26 +58,28 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
             *examine_credentials(read_credentials(settings, parts), system_clock()),
         ],
         held_changes={
-            site: one.text(settings.breaker.confirm_polls) for site, one in state.held_losses.items()
+            site: loss.text(settings.breaker.confirm_polls) for site, loss in state.held_losses.items()
         },
-        rollbacks={site: one.text for site, one in state.rollbacks.items()},
+        rollbacks={site: rollback.text for site, rollback in state.rollbacks.items()},
         audit=state.audit,
         warn_below=settings.audit.warn_below,
-        daemon_findings=daemon,
-        brokers=build_event_sources(settings, _NullEventHandler()),
+        daemon_findings=daemon_findings,
+        brokers=build_event_sources(settings.events, _NullEventHandler()),
     )
 
 
-def _load_daemon_state(settings: Settings) -> tuple[ReconcileState, list[Finding]]:
-    """The daemon's state, an empty one where none can be read, and what there is to say of the daemon."""
+def _load_daemon_state(settings: DaemonSettings) -> tuple[ReconcileState, list[Finding]]:
+    """Load the daemon's state, or an empty one if it cannot be read, and check the daemon's last cycle."""
     try:
-        with Store.open_to_read(settings.daemon.state_dir) as store:
-            silent = hung_after_seconds(settings.daemon.poll_seconds)
+        with Store.open_to_read(settings.state_dir) as store:
+            hung_after = hung_after_seconds(settings.poll_seconds)
             state, now = store.load(), system_clock()
-            runs = owner_of(settings.daemon.state_dir) is not None
-            last = check_last_cycle(store.load_report("cycle"), now, silent, is_running=runs)
-            lost = check_private_names(store.load_report("private").get("trouble"))
-            return state, [*last, *check_generations(state.ads, now), *lost]
+            is_running = owner_of(settings.state_dir) is not None
+            cycle_findings = check_last_cycle(
+                store.load_report("cycle"), now, hung_after, is_running=is_running
+            )
+            private_findings = check_private_names(store.load_report("private").get("trouble"))
+            return state, [*cycle_findings, *check_generations(state.ads, now), *private_findings]
     except StateMissing:
         return ReconcileState(), []
     except StateError as error:

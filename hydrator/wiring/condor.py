@@ -1,15 +1,23 @@
-"""What talks to the pool; what may be slow, in a child process of its own."""
+"""HTCondor parts: clients of the pool, and all that works through them.
+
+Work that may be slow has a child process of its own.
+"""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Protocol
 
 from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.desired_sites import ScheddJobSites
-from adapters.condor.schedds import ScheddHistory
+from adapters.condor.peers import CollectorPeers
+from adapters.condor.schedds import ScheddHistory, ScheddMisses, ScheddQueues
 from adapters.condor.slot_merge import SlotMerger
-from hydrator.config import Settings
+from adapters.condor.slots import PoolSlots
+from hydrator.config import Settings, StandbySettings
+from hydrator.config.daemon import HTCondorSettings, SitesSettings
 from hydrator.domain.errors import PoolError
 from hydrator.domain.ports import Clock, JobHistory
 from hydrator.reconcile.desired_sites.controller import DesiredSitesController
@@ -18,43 +26,129 @@ from hydrator.submit.pool_config import NEGOTIATOR_PARAMETERS, SCHEDD_PARAMETERS
 from .policies import max_age_of
 
 
-def build_condor_client(
-    settings: Settings, tokens: Path | None = None, collector: str | None = None
-) -> CondorClient:
-    """The supervised child that holds the HTCondor bindings; it starts at the first question.
+class Closable(Protocol):
+    """A part that holds connections or child processes."""
 
-    With *tokens* it has the credentials of that folder, and no others. With *collector* it talks to that
-    collector alone, where several are configured.
+    def close(self) -> None:
+        """Close them."""
+
+
+@dataclass(frozen=True)
+class PoolParts:
+    """The parts that talk to the pool; a part that the configuration does not call for is None.
+
+    ``client`` is the one that cycles use. ``publishing_clients`` publish to one collector each, by the
+    publisher's name; a single collector is published to through ``client``.
     """
-    pool = settings.htcondor
-    only = {"SEC_TOKEN_SYSTEM_DIRECTORY": str(tokens)} if tokens else {}
+
+    client: CondorClient | None
+    publishing_clients: Mapping[str, CondorClient]
+    schedds: ScheddQueues | None
+    misses: ScheddMisses | None
+    history: JobHistory | None
+    slots: PoolSlots | None
+    peers: CollectorPeers | None
+    merger: SlotMerger | None
+    editor: CondorClient | None
+    desired_sites: DesiredSitesController | None
+
+    @property
+    def collectors(self) -> dict[str, CondorClient]:
+        """Return the clients of one collector each, by the publisher's name, if there are several."""
+        return {name: each for name, each in self.publishing_clients.items() if each is not self.client}
+
+    @property
+    def child_restarts(self) -> int:
+        """Return the number of restarts of the child processes that cycles use."""
+        return sum(each.restart_count for each in (self.client, *self.collectors.values()) if each)
+
+    @property
+    def closables(self) -> Iterator[Closable]:
+        """Yield the parts to close: first those that change what others own."""
+        edits = (self.merger, self.desired_sites, self.editor, self.client, *self.collectors.values())
+        queries = (self.misses, self.history, self.slots, self.schedds)
+        return (part for part in (*edits, *queries) if part)
+
+
+def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
+    """Build all that talks to the pool; no child process starts before its first query."""
+    demand, publish, report, htcondor = settings.demand, settings.publish, settings.report, settings.htcondor
+    needs_pool = demand.ask_schedds or publish.collector.enabled or publish.merge.enabled
+    client = build_condor_client(htcondor) if needs_pool else None
+    # no cycle waits for this client
+    slow_client = build_condor_client(htcondor) if demand.ask_schedds else None
+    needs_misses = slow_client and settings.audit.enabled and settings.audit.misses_seconds
+    needs_slots = needs_pool and report.slots_seconds
+    slots_client = slow_client or (build_condor_client(htcondor) if needs_slots else None)
+    editor = build_editing_client(settings) if publish.desired_sites.enabled else None
+    return PoolParts(
+        client=client,
+        publishing_clients=(
+            build_collector_clients(htcondor, client) if client and publish.collector.enabled else {}
+        ),
+        schedds=_build_schedd_queues(htcondor, clock) if demand.ask_schedds else None,
+        misses=ScheddMisses(slow_client, clock) if slow_client and needs_misses else None,
+        history=(
+            build_client_job_history(settings.sites, slow_client, clock)
+            if slow_client and report.count_seconds
+            else None
+        ),
+        slots=PoolSlots(slots_client, settings.sites.slot_attributes)
+        if slots_client and needs_slots
+        else None,
+        peers=_build_peers(settings.standby, client, clock) if client and settings.standby.enabled else None,
+        merger=build_slot_merger(settings, clock) if publish.merge.enabled else None,
+        editor=editor,
+        desired_sites=build_desired_sites_controller(settings, editor, clock) if editor else None,
+    )
+
+
+def _build_schedd_queues(htcondor: HTCondorSettings, clock: Clock) -> ScheddQueues:
+    """Build the queries of the schedds, on clients of their own: no cycle waits for a schedd."""
+    return ScheddQueues(build_condor_client(htcondor), clock, lambda: build_condor_client(htcondor))
+
+
+def _build_peers(standby: StandbySettings, client: CondorClient, clock: Clock) -> CollectorPeers:
+    lifetime = 2 * timedelta(seconds=max(60, standby.after_seconds))
+    return CollectorPeers(client, lifetime, clock, standby.identities)
+
+
+def build_condor_client(
+    htcondor: HTCondorSettings, tokens: Path | None = None, collector: str | None = None
+) -> CondorClient:
+    """Build a supervised child process with the HTCondor bindings; it starts at the first query.
+
+    With *tokens* it uses the credentials in that folder, and no others. With *collector* it talks to
+    that collector alone, if several are configured.
+    """
+    params = {"SEC_TOKEN_SYSTEM_DIRECTORY": str(tokens)} if tokens else {}
     return CondorClient(
         CondorSettings(
-            collector=collector or pool.collector,
-            config_file=pool.config_file,
-            token_directory=tokens or pool.token_directory,
-            params=only,
-            timeout=timedelta(seconds=pool.timeout_seconds),
+            collector=collector or htcondor.collector,
+            config_file=htcondor.config_file,
+            token_directory=tokens or htcondor.token_directory,
+            params=params,
+            timeout=timedelta(seconds=htcondor.timeout_seconds),
         )
     )
 
 
-def build_collector_clients(settings: Settings, client: CondorClient) -> Mapping[str, CondorClient]:
+def build_collector_clients(htcondor: HTCondorSettings, client: CondorClient) -> Mapping[str, CondorClient]:
     """Build the clients that publish to collectors, by the name of the publisher.
 
-    Of several collectors each has a child process of its own: one that hangs, or restarted empty, holds up
-    no other. A single one is published to through *client*.
+    If there are several, each has a child process of its own: a collector that hangs, or that restarted
+    without ads, delays no other. A single one is published to through *client*.
     """
-    addresses = _collector_addresses(settings, client)
+    addresses = _collector_addresses(htcondor, client)
     if len(addresses) < 2:
         return {"collector": client}
-    return {f"collector {one}": build_condor_client(settings, collector=one) for one in addresses}
+    return {f"collector {each}": build_condor_client(htcondor, collector=each) for each in addresses}
 
 
-def _collector_addresses(settings: Settings, client: CondorClient) -> list[str]:
+def _collector_addresses(htcondor: HTCondorSettings, client: CondorClient) -> list[str]:
     """Return the addresses of all collectors, ordered; HTCondor's configuration has them by default."""
-    if settings.htcondor.collector:
-        return sorted(set(re.split(r"[,\s]+", settings.htcondor.collector)) - {""})
+    if htcondor.collector:
+        return sorted(set(re.split(r"[,\s]+", htcondor.collector)) - {""})
     try:
         return sorted(set(client.collectors()))
     except PoolError:  # publishing reports the reason
@@ -62,10 +156,10 @@ def _collector_addresses(settings: Settings, client: CondorClient) -> list[str]:
 
 
 def build_slot_merger(settings: Settings, clock: Clock) -> SlotMerger:
-    """The merges, in a child process of their own: a collector that hangs holds up no cycle."""
+    """Build the slot merger with a child process of its own: a collector that hangs delays no cycle."""
     merge = settings.publish.merge
     return SlotMerger(
-        build_condor_client(settings),
+        build_condor_client(settings.htcondor),
         settings.sites.slot_attributes,
         slots_per_second=merge.slots_per_second,
         interval=timedelta(seconds=merge.interval_seconds),
@@ -74,52 +168,56 @@ def build_slot_merger(settings: Settings, clock: Clock) -> SlotMerger:
 
 
 def build_editing_client(settings: Settings) -> CondorClient:
-    """A child process of its own for edits of queued jobs, as whoever may."""
-    return build_condor_client(settings, settings.publish.desired_sites.token_directory)
+    """Build a client for edits of queued jobs, with credentials of its own if it has any."""
+    return build_condor_client(settings.htcondor, settings.publish.desired_sites.token_directory)
 
 
 def build_desired_sites_controller(
     settings: Settings, client: CondorClient, clock: Clock
 ) -> DesiredSitesController:
-    """What keeps ``DESIRED_Sites`` of queued jobs, through *client*."""
-    chosen = settings.publish.desired_sites
+    """Build the controller of ``DESIRED_Sites`` of queued jobs, through *client*."""
+    desired_sites = settings.publish.desired_sites
     return DesiredSitesController(
         ScheddJobSites(client),
         clock,
-        max_age=max_age_of(settings),
+        max_age=max_age_of(settings.daemon),
         default_scope=settings.daemon.default_scope,
-        edits_per_second=chosen.jobs_per_second,
-        interval=timedelta(seconds=chosen.interval_seconds),
+        edits_per_second=desired_sites.jobs_per_second,
+        interval=timedelta(seconds=desired_sites.interval_seconds),
     )
 
 
 def build_job_history(settings: Settings, clock: Clock) -> JobHistory:
-    """What became of jobs, asked through a child process of its own."""
-    return build_client_job_history(settings, build_condor_client(settings), clock)
+    """Build the query of ended jobs, with a child process of its own."""
+    return build_client_job_history(settings.sites, build_condor_client(settings.htcondor), clock)
 
 
-def build_client_job_history(settings: Settings, client: CondorClient, clock: Clock) -> JobHistory:
-    """What became of jobs, asked through *client*."""
-    recorded = dict.fromkeys(("DataLocalitySite", *settings.sites.slot_attributes))
-    return ScheddHistory(client, clock, tuple(recorded))
+def build_client_job_history(sites: SitesSettings, client: CondorClient, clock: Clock) -> JobHistory:
+    """Build the query of ended jobs, through *client*."""
+    site_attributes = dict.fromkeys(("DataLocalitySite", *sites.slot_attributes))
+    return ScheddHistory(client, clock, tuple(site_attributes))
 
 
 def fetch_config_values(
     settings: Settings, roles: Sequence[str], name: str | None
 ) -> tuple[dict[str, dict[str, str | None]], list[str]]:
-    """What the pool's daemons are configured with now, by role, and why some could not be asked."""
-    wanted = {"schedd": SCHEDD_PARAMETERS, "startd": STARTD_PARAMETERS, "negotiator": NEGOTIATOR_PARAMETERS}
-    present: dict[str, dict[str, str | None]] = {role: {} for role in wanted}
-    unread = []
-    client = build_condor_client(settings)
+    """Return the pool's present configuration values, by role, and why some daemons did not answer."""
+    parameters = {
+        "schedd": SCHEDD_PARAMETERS,
+        "startd": STARTD_PARAMETERS,
+        "negotiator": NEGOTIATOR_PARAMETERS,
+    }
+    present: dict[str, dict[str, str | None]] = {role: {} for role in parameters}
+    problems = []
+    client = build_condor_client(settings.htcondor)
     try:
         for role in roles:
             try:
-                present[role] = client.config_of(role, wanted[role], name)  # type: ignore[arg-type]
+                present[role] = client.config_of(role, parameters[role], name)  # type: ignore[arg-type]
             except PoolError as error:
-                unread.append(
+                problems.append(
                     f"the present values of the {role} are not known, the text extends them: {error}"
                 )
     finally:
         client.close()
-    return present, unread
+    return present, problems

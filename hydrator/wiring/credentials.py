@@ -1,4 +1,4 @@
-"""What we show to others, read from where the configuration says it is."""
+"""Credentials: read the tokens and certificates of the daemon, with their expiry."""
 
 import contextlib
 from dataclasses import replace
@@ -22,30 +22,31 @@ _MAX_CREDENTIAL_BYTES = 1 << 20
 
 
 def read_credentials(settings: Settings, parts: Parts) -> list[Credential]:
-    """What we show to others, and when it ends; what cannot be read, or has no end, is not listed."""
-    found: list[Credential | None] = []
+    """Read the daemon's credentials; one that cannot be read, or does not expire, is not listed."""
+    credentials: list[Credential | None] = []
     for source in settings.catalogue:
         key = f"catalogue {source.name}: "
         if isinstance(source, RucioSource | DmapiSource):
-            found.append(
+            credentials.append(
                 parse_token(f"{key}token_file", "token-files", _read_text_or_empty(source.token_file))
             )
         if isinstance(source, RucioSource) and source.auth == "x509":
-            found.append(
+            credentials.append(
                 parse_certificates(f"{key}client_cert", "x509", _read_text_or_empty(source.client_cert))
             )
     token = settings.site_capabilities.token_file
-    found.append(parse_token("site_capabilities.token_file", "token-files", _read_text_or_empty(token)))
+    credentials.append(parse_token("site_capabilities.token_file", "token-files", _read_text_or_empty(token)))
     for broker in settings.events.stomp:
         key = f"events.stomp {broker.name}: client_cert"
-        found.append(parse_certificates(key, "x509", _read_text_or_empty(broker.client_cert)))
+        credentials.append(parse_certificates(key, "x509", _read_text_or_empty(broker.client_cert)))
     tls = settings.publish.http.tls_certificate
-    found.append(parse_certificates("publish.http.tls_certificate", "tls", _read_text_or_empty(tls)))
-    found += [login_credential(f"{name}: login", login()) for name, login in parts.logins.items()]
-    found += _read_idtokens(parts.client) if parts.client else []
-    if parts.editor and settings.publish.desired_sites.token_directory:
-        found += [replace(one, name=f"{one.name}, for edits") for one in _read_idtokens(parts.editor)]
-    return [one for one in found if one]
+    credentials.append(parse_certificates("publish.http.tls_certificate", "tls", _read_text_or_empty(tls)))
+    credentials += [login_credential(f"{name}: login", login()) for name, login in parts.logins.items()]
+    credentials += _read_idtokens(parts.pool.client) if parts.pool.client else []
+    editor = parts.pool.editor
+    if editor and settings.publish.desired_sites.token_directory:
+        credentials += [replace(each, name=f"{each.name}, for edits") for each in _read_idtokens(editor)]
+    return [each for each in credentials if each]
 
 
 def _read_idtokens(client: CondorClient) -> list[Credential]:
@@ -58,7 +59,7 @@ def _read_idtokens(client: CondorClient) -> list[Credential]:
 
 
 def _read_text_or_empty(file: Path | None) -> str:
-    """The text of a small *file*; empty where it cannot be read, which who needs it says."""
+    """Return the text of a small *file*, or nothing; the part that needs the file reports the error."""
     if file is None:
         return ""
     try:

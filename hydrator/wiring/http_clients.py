@@ -1,4 +1,4 @@
-"""Servers that are asked over HTTP, and who we are to them."""
+"""HTTP clients: build them from the settings, with their tokens and limits."""
 
 from datetime import timedelta
 from typing import Any
@@ -17,28 +17,29 @@ from hydrator.domain.errors import ConfigError
 from hydrator.domain.ports import Clock
 
 
-def build_site_capabilities(catalogue_name: str, settings: Settings, clock: Clock) -> SiteCapabilities | None:
-    """SKA's Site Capabilities on behalf of the catalogue *name*; None where none is configured.
+def build_site_capabilities(
+    catalogue_name: str, settings: SiteCapabilitiesSettings, clock: Clock
+) -> SiteCapabilities | None:
+    """Build the client of SKA's Site Capabilities for one catalogue; None if it is not configured.
 
     Raises:
         ConfigError: a file that it needs cannot be read.
     """
-    chosen = settings.site_capabilities
-    if not chosen.url:
+    if not settings.url:
         return None
-    refresh = timedelta(minutes=chosen.refresh_minutes)
-    return SiteCapabilities(build_json_client(catalogue_name, chosen.url, chosen, clock), refresh)
+    refresh = timedelta(minutes=settings.refresh_minutes)
+    return SiteCapabilities(build_json_client(catalogue_name, settings.url, settings, clock), refresh)
 
 
 def fetch_openapi(url: str, settings: Settings | None) -> tuple[Any, str]:
-    """What the DMAPI at *url* says of itself in ``openapi.json``, and the ``list_path`` configured for it.
+    """Fetch ``openapi.json`` of the DMAPI at *url*; return it and the ``list_path`` configured for it.
 
-    It stands at the application's root, so above ``/api/v1``, and needs no token: none is sent.
-    Where *settings* have a DMAPI at *url*, its ``ca_cert`` counts.
+    The document is at the application's root, so above ``/api/v1``, and is read without a token.
+    If *settings* have a DMAPI at *url*, its ``ca_cert`` is used.
 
     Raises:
-        ConfigError: *url* is none, or there is no such document.
-        CatalogueError: it cannot be asked.
+        ConfigError: *url* is not an HTTP address, or there is no such document.
+        CatalogueError: the server does not answer.
     """
     if not url.startswith(("https://", "http://")):
         raise ConfigError([f"--dmapi {url}: give an address that starts with https://"])
@@ -63,7 +64,7 @@ def fetch_openapi(url: str, settings: Settings | None) -> tuple[Any, str]:
 def oauth_client_settings(
     source: RucioSource | DmapiSource | SiteCapabilitiesSettings,
 ) -> ClientSettings | None:
-    """Who we are to the identity provider of *source*, where all that this takes is given."""
+    """Return the daemon's account at the identity provider of *source*, if it is complete."""
     if not (source.token_url and source.client_id and source.client_secret_file):
         return None
     return ClientSettings(
@@ -79,7 +80,7 @@ def oauth_client_settings(
 def build_json_client(
     catalogue_name: str, url: str, source: DmapiSource | SiteCapabilitiesSettings, clock: Clock
 ) -> JsonClient:
-    """The server at *url*, asked as *source* says and with the token that it names.
+    """Build the client of the server at *url*, with the limits and the token of *source*.
 
     Raises:
         ConfigError: a file that it needs cannot be read.
@@ -93,6 +94,6 @@ def build_json_client(
     bearer: TokenFile | ClientCredentials | None = None
     if source.token_file:
         bearer = TokenFile(catalogue_name, source.token_file)
-    elif who := oauth_client_settings(source):
-        bearer = ClientCredentials(catalogue_name, who, clock, limits=limits)
+    elif account := oauth_client_settings(source):
+        bearer = ClientCredentials(catalogue_name, account, clock, limits=limits)
     return JsonClient(catalogue_name, url, token_source=bearer, limits=limits, ca_cert=source.ca_cert)

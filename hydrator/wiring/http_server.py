@@ -1,4 +1,4 @@
-"""From ``[publish.http]`` to the server that it calls for."""
+"""HTTP server: build it from ``[publish.http]``."""
 
 import time
 from collections.abc import Callable
@@ -27,7 +27,9 @@ def build_http_server(
     explain_job: JobExplainer | None = None,
     on_event: WebhookHandler | None = None,
 ) -> HttpServer:
-    """The server that shows *view*, gives private names, explains jobs and takes *events*; not started yet.
+    """Build the server, not started yet.
+
+    It serves the values of *get_state*, looks up pseudonyms, explains jobs and accepts events.
 
     Raises:
         ConfigError: the tokens or the certificate cannot be used.
@@ -35,8 +37,8 @@ def build_http_server(
     access = TokenAuthenticator.open(http.tokens_file) if http.tokens_file else None
     pair = http.tls_certificate and http.tls_key and TlsCertificate(http.tls_certificate, http.tls_key)
     proxied = http.behind_proxy or http.socket is not None
-    # with tokens a page of another name reads nothing; a proxy has names of its own, and decides by them
-    open_to_names = not http.allowed_hosts and (access is not None or proxied)
+    # with tokens a page under another host name reads nothing; a proxy checks its own host names
+    accepts_any_host = not http.allowed_hosts and (access is not None or proxied)
     asgi = build_app(
         get_state,
         registry,
@@ -48,7 +50,7 @@ def build_http_server(
         rate_limiter=RateLimiter(http.requests_per_second, http.requests_burst, time.monotonic),
         name_limiter=RateLimiter(http.names_per_minute / 60, http.names_burst, time.monotonic),
         behind_proxy=proxied,
-        hosts=None if open_to_names else build_allowed_hosts(http.host, http.allowed_hosts),
+        hosts=None if accepts_any_host else build_allowed_hosts(http.host, http.allowed_hosts),
     )
     return HttpServer(
         asgi,
@@ -59,7 +61,7 @@ def build_http_server(
         token=access.own_token if access else None,
         limiter=ConnectionLimiter(
             max_connections=http.max_connections,
-            # a proxy is one address for many clients
+            # many clients share the address of a proxy
             max_per_address=http.max_connections if proxied else http.max_connections // 2,
             request_seconds=http.request_seconds,
             on_cut=build_cut_counter(registry),

@@ -1,9 +1,10 @@
-"""What the core works by, from the settings; nothing is opened for it."""
+"""Policies: values of the settings in the form that the core and the job tools use."""
 
 from collections.abc import Callable, Collection
 from datetime import timedelta
 
-from hydrator.config import Settings
+from hydrator.config import PrivateSettings, Settings
+from hydrator.config.daemon import DaemonSettings, SitesSettings
 from hydrator.domain.model import Did, Site, parse_did
 from hydrator.domain.sites import SiteMapping
 from hydrator.privacy.pseudonyms import Privacy, Pseudonymizer
@@ -13,18 +14,18 @@ from hydrator.reconcile.snapshot.breaker import BreakerLimits
 from hydrator.submit.pool_config import PoolPolicy
 
 _MAX_AGE_MARGIN = timedelta(minutes=15)
-"""How much sooner jobs stop trusting a fact than the daemon does: they never meet an UNKNOWN first."""
+"""Time by which jobs stop trusting a fact before the daemon does, so that they never see UNKNOWN first."""
 
 
-def max_age_of(settings: Settings) -> timedelta:
-    """How long jobs trust a fact."""
-    return settings.daemon.max_age - _MAX_AGE_MARGIN
+def max_age_of(daemon: DaemonSettings) -> timedelta:
+    """Return how long jobs trust a fact."""
+    return daemon.max_age - _MAX_AGE_MARGIN
 
 
 def reconcile_policy(settings: Settings, pseudonymizer: Pseudonymizer | None = None) -> ReconcilePolicy:
-    """The part of *settings* that the core works by; without a *veil*, private pins are left out."""
+    """Build the policy of the core; without a *pseudonymizer*, private pins are left out."""
     scope = settings.daemon.default_scope
-    hides = privacy(settings).is_private
+    is_private = privacy(settings.private).is_private
     pins = [parse_did(pin, scope) for pin in settings.demand.pins]
     everything = ("*",) if settings.demand.scope == "all" else ()
     return ReconcilePolicy(
@@ -32,7 +33,7 @@ def reconcile_policy(settings: Settings, pseudonymizer: Pseudonymizer | None = N
         pins=frozenset(
             pseudonymizer.pseudonym(pin) if pseudonymizer else pin
             for pin in pins
-            if pseudonymizer or not hides(pin)
+            if pseudonymizer or not is_private(pin)
         ),
         patterns=(*settings.demand.patterns, *everything),
         keep_demand=timedelta(hours=settings.demand.keep_hours),
@@ -45,7 +46,7 @@ def reconcile_policy(settings: Settings, pseudonymizer: Pseudonymizer | None = N
             settings.breaker.confirm_polls,
             poll_spacing=timedelta(
                 seconds=settings.daemon.poll_seconds / 2
-            ),  # a cycle for new demand is no poll
+            ),  # a cycle for new demand is not a poll
         ),
         audit_window=timedelta(hours=settings.audit.window_hours),
         include_sites=tuple(settings.sites.include),
@@ -54,12 +55,12 @@ def reconcile_policy(settings: Settings, pseudonymizer: Pseudonymizer | None = N
 
 
 def pool_policy(settings: Settings) -> PoolPolicy:
-    """What the pool's configuration says of jobs; facts count a little less long than they are published."""
+    """Build the policy for the pool's configuration; jobs trust facts a little shorter than the daemon."""
     jobs = settings.jobs
     return PoolPolicy(
         default_mode=jobs.default_mode,
         default_scope=settings.daemon.default_scope,
-        max_age=max_age_of(settings),
+        max_age=max_age_of(settings.daemon),
         wait=timedelta(seconds=jobs.wait_seconds),
         settle=timedelta(seconds=jobs.settle_seconds),
         rounding_floor=timedelta(seconds=jobs.rounding_seconds),
@@ -68,24 +69,24 @@ def pool_policy(settings: Settings) -> PoolPolicy:
     )
 
 
-def site_mapping(settings: Settings) -> SiteMapping:
-    """What the operator says of sites: other names, and whose storage they read."""
+def site_mapping(sites: SitesSettings) -> SiteMapping:
+    """Build the mapping of sites: their other names, and the sites whose storage they read."""
     return SiteMapping(
-        {Site(name): Site(site) for name, site in settings.sites.aliases.items()},
+        {Site(name): Site(site) for name, site in sites.aliases.items()},
         {
             Site(site): {Site(other): cost for other, cost in others.items()}
-            for site, others in settings.sites.reads.items()
+            for site, others in sites.reads.items()
         },
     )
 
 
-def privacy(settings: Settings) -> Privacy:
-    """Which datasets are private; needs no key."""
-    return Privacy(tuple(settings.private.patterns))
+def privacy(private: PrivateSettings) -> Privacy:
+    """Build the test for private datasets; it needs no key."""
+    return Privacy(tuple(private.patterns))
 
 
 def job_name_lookup(pseudonymizer: Pseudonymizer | None) -> Callable[[Did], Collection[Did]]:
-    """What jobs may call a dataset: itself, or where it is private its opaque names alone."""
+    """Return a function for the names that jobs may use for a dataset; a private one has only pseudonyms."""
 
     def names(did: Did) -> Collection[Did]:
         return (

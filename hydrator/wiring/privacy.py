@@ -1,4 +1,4 @@
-"""The opaque names of private datasets, and what keeps secrets and names out of all that is shown."""
+"""Privacy: build the store of pseudonyms, and keep secrets and private names out of all output."""
 
 import contextlib
 import os
@@ -16,16 +16,16 @@ from hydrator.privacy.pseudonyms import Pseudonymizer
 from .policies import privacy
 
 _MAX_SECRET_BYTES: Final = 16_384
-"""Bytes of a file with a secret; what is larger is none."""
+"""Largest size of a file with a secret, in bytes; a larger file is something else."""
 _NON_SECRET_KEYS: Final = frozenset({"config_file", "tokens_file"})
-"""Files of other things: HTCondor's configuration, and hashes."""
+"""Keys of files without secrets: HTCondor's configuration, and hashes."""
 _SECRET_KEY_SUFFIXES: Final = ("password", "passphrase", "secret", "token")
 
 
 def build_pseudonym_store(settings: Settings, *, is_owner: bool = True) -> PseudonymStore | None:
-    """The opaque names of private datasets; None where none are private.
+    """Build the store of pseudonyms of private datasets; None if no dataset is private.
 
-    *owned* is False for who only looks: the file of names may be out of reach then.
+    *is_owner* is False for a command that only reads: it may not be able to read the file of names.
 
     Raises:
         ConfigError: with every key that cannot be used.
@@ -46,18 +46,20 @@ def build_pseudonym_store(settings: Settings, *, is_owner: bool = True) -> Pseud
     if problems:
         raise ConfigError(problems)
     names = settings.daemon.state_dir / FILE_NAME
-    readable = is_owner or os.access(names, os.R_OK)
-    register = PseudonymStore(Pseudonymizer(privacy(settings), tuple(keys)), names if readable else None)
-    register.learn(parse_did(pin, settings.daemon.default_scope) for pin in settings.demand.pins)
-    return register
+    is_readable = is_owner or os.access(names, os.R_OK)
+    store = PseudonymStore(
+        Pseudonymizer(privacy(settings.private), tuple(keys)), names if is_readable else None
+    )
+    store.learn(parse_did(pin, settings.daemon.default_scope) for pin in settings.demand.pins)
+    return store
 
 
 def register_secrets(source: Settings | Mapping[str, object]) -> None:
-    """Hide the secrets that a configuration, or one catalogue's part of it, has or names, as they are now.
+    """Register the present secrets of a configuration, or of one catalogue's part of it, for redaction.
 
-    These are the files under keys that end in ``_file`` or ``_files``, whatever a plugin calls them, and
+    These are the files under keys that end in ``_file`` or ``_files``, those of plugins included, and
     texts under keys that end in ``password``, ``passphrase``, ``secret`` or ``token``. A secret that
-    cannot be read now cannot be shown either.
+    cannot be read now cannot be logged either.
     """
     tree = source.model_dump() if isinstance(source, Settings) else source
     SECRETS.keep(*_find_secrets("", tree))
@@ -77,20 +79,21 @@ def _find_secrets(key: str, value: object) -> Iterator[str]:
 
 
 def _read_secrets(file: Path) -> Iterator[str]:
-    """The secret in *file*; a text of many lines is another thing, or a key that is never sent."""
+    """Yield the secret in *file*; a text of many lines is something else, or a key that is never sent."""
     with contextlib.suppress(OSError):
         with file.open("rb") as opened:
             text = opened.read(_MAX_SECRET_BYTES + 1).decode("utf-8", "replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        if len(lines) <= 2 and len(text) <= _MAX_SECRET_BYTES:  # two: one torn by a line's end
+        if len(lines) <= 2 and len(text) <= _MAX_SECRET_BYTES:  # two: one secret broken by a line end
             yield from {"".join(lines), *lines}
 
 
 def build_redactor(settings: Settings) -> Redactor:
-    """Build the redactor of the log: of the secrets of *settings*, and of private datasets."""
+    """Build the redactor of the log, for the secrets of *settings* and the names of private datasets."""
     register_secrets(settings)
     try:
-        register = build_pseudonym_store(settings, is_owner=False)
-    except ConfigError:  # told by who needs the key
-        register = None
-    return Redactor(redact_further=register.pseudonymizer.redact if register else privacy(settings).redact)
+        store = build_pseudonym_store(settings, is_owner=False)
+    except ConfigError:  # the part that needs the key reports it
+        store = None
+    redact = store.pseudonymizer.redact if store else privacy(settings.private).redact
+    return Redactor(redact_further=redact)

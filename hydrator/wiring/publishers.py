@@ -1,4 +1,4 @@
-"""Where site ads go, and how often."""
+"""Publishers: build every target of site ads, with the policy for sending them again."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -23,27 +23,27 @@ def build_publish_targets(
     served_ads: ServedAds | None,
     get_endpoint: Callable[[], ServerEndpoint | None] | None,
 ) -> Sequence[PublishTarget]:
-    """Every place that *settings* publish to; nothing is served without a *board* and a *door* to it.
+    """Build every target that *settings* publish to; only with *served_ads* and *get_endpoint* HTTP is one.
 
     *collectors* are the clients that publish to collectors, by the name of the publisher.
     """
-    outlets = []
+    targets = []
     publish = settings.publish
     always = Policy(refresh_after=timedelta(0), has_expiring_ads=False)
     if publish.file.enabled:
-        outlets.append(PublishTarget(AdFilePublisher(publish.file.directory, clock), always))
+        targets.append(PublishTarget(AdFilePublisher(publish.file.directory, clock), always))
     if publish.sites.enabled:
-        valid = timedelta(minutes=publish.sites.valid_minutes)
-        policy = Policy(refresh_after=min(valid / 3, timedelta(minutes=5)), has_expiring_ads=True)
-        max_age = max_age_of(settings)
-        sites = SitesFilePublisher(publish.sites.path, valid_for=valid, max_age=max_age, clock=clock)
-        outlets.append(PublishTarget(sites, policy))
+        valid_for = timedelta(minutes=publish.sites.valid_minutes)
+        policy = Policy(refresh_after=min(valid_for / 3, timedelta(minutes=5)), has_expiring_ads=True)
+        max_age = max_age_of(settings.daemon)
+        sites = SitesFilePublisher(publish.sites.path, valid_for=valid_for, max_age=max_age, clock=clock)
+        targets.append(PublishTarget(sites, policy))
     if served_ads is not None and get_endpoint is not None:
-        outlets.append(PublishTarget(WebPublisher(served_ads, get_endpoint, clock), always))
+        targets.append(PublishTarget(WebPublisher(served_ads, get_endpoint, clock), always))
     lifetime = timedelta(seconds=publish.collector.lifetime_seconds)
     policy = Policy(refresh_after=min(lifetime / 3, timedelta(minutes=5)), has_expiring_ads=True)
     for name, client in collectors.items():
         others = settings.standby.identities
         publisher = CollectorPublisher(client, name=name, lifetime=lifetime, clock=clock, identities=others)
-        outlets.append(PublishTarget(publisher, policy))
-    return outlets
+        targets.append(PublishTarget(publisher, policy))
+    return targets

@@ -1,4 +1,4 @@
-"""The files with secrets that a configuration names: can the daemon read them now?"""
+"""Secrets: find files with secrets that the daemon cannot read."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +14,10 @@ from ..config import Settings
 def find_unreadable_secrets(settings: Settings) -> dict[Path, str]:
     """Return each file with a secret of the daemon that is missing, empty or not readable now, and why.
 
-    Somebody who renews a secret may have taken the old one away and not yet put the new one there.
+    During a renewal the old secret may be gone before the new one is there.
     """
-    parts = {key: getattr(settings, key) for key in type(settings).model_fields if key != "submit"}
-    return {file: why for key, part in parts.items() for file, why in _find_problems(part, key)}
+    sections = {key: getattr(settings, key) for key in type(settings).model_fields if key != "submit"}
+    return {file: why for key, section in sections.items() for file, why in _find_problems(section, key)}
 
 
 def _find_problems(value: Any, key: str) -> Iterator[tuple[Path, str]]:  # noqa: ANN401 - any value of the configuration
@@ -29,8 +29,8 @@ def _find_problems(value: Any, key: str) -> Iterator[tuple[Path, str]]:  # noqa:
             yield from _find_problems(each, f"{key}.{name}")
     elif isinstance(value, list):
         for each in value:
-            called = getattr(each, "name", "") if isinstance(each, BaseModel) else ""
-            yield from _find_problems(each, f"{key} {called}".rstrip())
+            name = getattr(each, "name", "") if isinstance(each, BaseModel) else ""
+            yield from _find_problems(each, f"{key} {name}".rstrip())
     elif isinstance(value, Path) and (why := _unreadable_reason(value, key)):
         yield value, f"{key} {value}: {why}"
 
@@ -39,10 +39,10 @@ def _unreadable_reason(path: Path, key: str) -> str | None:
     if not key.endswith((*SECRET_KEY_ENDINGS, "token_directory")):
         return None
     try:
-        there = any(path.iterdir()) if path.is_dir() else _read_first_byte(path)
+        has_content = any(path.iterdir()) if path.is_dir() else _read_first_byte(path)
     except OSError as error:
         return error.strerror or str(error)
-    return None if there or key.endswith("tokens_file") else "it is empty"
+    return None if has_content or key.endswith("tokens_file") else "it is empty"
 
 
 def _read_first_byte(path: Path) -> bytes:

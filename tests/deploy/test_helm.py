@@ -153,11 +153,11 @@ def test_the_notes_say_what_is_missing():
     assert "persistence.enabled is false" in notes
     assert "No tokens_file under [publish.http]" in notes
     _, notes = helm.render(CHART, MINIMAL | {"ingress": {"enabled": True, "host": "h.example.org"}})
-    assert "Hooks ask http://h.example.org\n" in notes
+    assert "Hooks read http://h.example.org\n" in notes
     assert "No ingress.tlsSecret" in notes
     assert "No networkPolicy" in notes
     _, notes = helm.render(CHART, example("glideins") | {"condorToken": {"existingSecret": "token"}})
-    assert "Hooks ask https://hydrator.example.org\n" in notes
+    assert "Hooks read https://hydrator.example.org\n" in notes
     assert "\nNo " not in notes
     assert "persistence.enabled is false" not in notes
 

@@ -38,7 +38,7 @@ def registry() -> CollectorRegistry:
     metrics = Metrics(made, "0")
     HttpMetrics(made, [Route("/", lambda request: None)])
     DesiredSitesMetrics(made)
-    EventMetrics(made).events.labels("webhook", "heeded")
+    EventMetrics(made).events.labels("webhook", "accepted")
     metrics.record_cycle(World().run(), 0.5)
     return made
 
@@ -150,8 +150,8 @@ def test_labels_name_no_dataset():
     labels = {label for family in registry().collect() for one in family.samples for label in one.labels}
     assert labels - {"le"} <= {
         *("version", "outcome", "catalogue", "site", "state", "origin", "cause", "publisher"),
-        *("action", "by", "verdict", "route", "status", "why", "source", "told"),
-        *("found", "at", "datasets", "credential", "carries", "schedd", "stand", "part"),
+        *("action", "method", "verdict", "route", "status", "reason", "source", "announced"),
+        *("locality", "place", "datasets", "credential", "coverage", "schedd", "part"),
     }
     assert CAM in generate_latest(registry()).decode()
 

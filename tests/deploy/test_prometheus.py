@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 ALERTS = Path(__file__).parents[2] / "deploy" / "prometheus" / "alerts.yml"
 QUIET = {
     "Held or rolled back B": "no change is held",
-    "Events by what became of them A": "no events are configured",
-    "Since an event came A": "no events are configured",
+    "Events by outcome A": "no events are configured",
+    "Since the last event A": "no events are configured",
     "Connected, and gaps A": "no events are configured",
     "Slots without a hook A": "no merge is configured",
     "Merges, and failures A": "no merge is configured",
@@ -56,8 +56,8 @@ def test_the_dashboard_shows_a_pool_that_runs_jobs(own_pool: Pool, tmp_path: Pat
         scraping(installed.url.removeprefix("http://"), tmp_path, ALERTS) as prometheus,
     ):
         wait_for(lambda: prometheus.query('up{job="classad-hydrator"} == 1'), 30, "a scrape")
-        coverage = panels()["Slots with our current ad A"]
-        wait_for(lambda: value(prometheus.query(coverage)) == 1, 60, "every slot to carry our current ad")
+        coverage = panels()["Slots with the current ad A"]
+        wait_for(lambda: value(prometheus.query(coverage)) == 1, 60, "every slot to have the current ad")
         cluster = installed.submit(["lofar:L1"], count=2)
         assert set(installed.ran_at(cluster, jobs=2)) == {"UK"}
         found = panels()["Jobs that found all their data A"]

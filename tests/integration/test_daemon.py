@@ -190,7 +190,7 @@ def test_a_catalogue_that_hangs_for_ever_holds_up_no_new_dataset_of_another(daem
         begun = time.monotonic()
         assert daemon.end() == 0
         assert time.monotonic() - begun < 60
-    assert '"hung"' not in daemon.log.read_text()
+    assert '"daemon hangs"' not in daemon.log.read_text()
 
 
 def test_the_service_manager_hears_of_start_reload_and_stop_and_the_watchdog_of_progress_only(daemon):
@@ -218,7 +218,7 @@ def test_the_service_manager_hears_of_start_reload_and_stop_and_the_watchdog_of_
         hear("READY=1")
         pipe = daemon.folder / "state" / "orders" / "1-test.json"
         os.mkfifo(pipe)  # a cycle that opens it waits for a writer
-        hear("STATUS=hung: nothing went on for ")
+        hear("STATUS=daemon hangs: no progress for ")
         manager.settimeout(2)  # six times the watchdog's
         with pytest.raises(TimeoutError):
             manager.recv(4096)
@@ -231,7 +231,7 @@ def test_the_service_manager_hears_of_start_reload_and_stop_and_the_watchdog_of_
         daemon.process.send_signal(signal.SIGTERM)
         hear("STOPPING=1")
         assert daemon.process.wait(300) == 0
-    assert '"event": "hung"' in daemon.log.read_text()
+    assert '"event": "daemon hangs"' in daemon.log.read_text()
 
 
 def test_killed_with_9_and_started_again_it_serves_at_once_and_no_generation_goes_back(daemon):
@@ -403,10 +403,10 @@ def test_a_probe_finds_a_wiped_disk_and_no_private_name_is_given_to_it_or_to_any
     assert "lofar:L1" in listed()
     assert listed().count("private:") == 1
     wait_for(lambda: "DataLocalityTrust = 0." in daemon.ad(), 60, "the site to lose trust")
-    wait_for(lambda: metric('hydrator_lies_total{site="CAM"}') == 1, 60, "the lie to be counted")
+    wait_for(lambda: metric('hydrator_repeated_false_claims_total{site="CAM"}') == 1, 60, "the lie to be counted")
     assert metric('hydrator_site_trust_ratio{site="CAM"}') < 1
     assert metric('hydrator_site_corrected_datasets{site="CAM"}') == 1
-    assert metric('hydrator_audited_facts_total{by="probe",catalogue="file",verdict="false"}') >= 1
+    assert metric('hydrator_audited_facts_total{catalogue="file",method="probe",verdict="false"}') >= 1
     checked, told = daemon.command("check", "--json"), daemon.command("status")
     (finding,) = [each for each in json.loads(checked.stdout) if each["subject"] == "site CAM"]
     assert re.fullmatch(

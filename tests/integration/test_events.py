@@ -56,7 +56,7 @@ class Told(Running):
         return total(self.get("/metrics").text, series)
 
     def polls(self) -> float:
-        return self.metric('hydrator_cycles_total{outcome="whole"}')
+        return self.metric('hydrator_cycles_total{outcome="complete"}')
 
     def early(self) -> float:
         return self.metric("hydrator_early_polls_total")
@@ -139,7 +139,7 @@ def test_a_private_dataset_is_told_of_by_its_name_which_shows_nowhere(daemon):
 
     def missed() -> bool:
         assert daemon.tell("L1") in {202, 429}  # brings the polls that see what no event told of
-        return "events missed" in daemon.log.read_text()
+        return "events may be missing" in daemon.log.read_text()
 
     wait_for(missed, 60, "the gap")
     paths = ["/", "/metrics", "/v1/sites", "/v1/datasets", f"/v1/datasets?did={opaque}"]
@@ -158,7 +158,7 @@ def test_a_storm_of_events_brings_no_poll_sooner_than_the_spacing_allows(daemon)
     daemon.catalogue({"lofar:L1": {"CAM": "available", "RAL": "available"}})
     for _ in range(50):
         assert daemon.tell() == 202
-    assert daemon.metric('hydrator_events_total{outcome="heeded",source="webhook"}') == 50
+    assert daemon.metric('hydrator_events_total{outcome="accepted",source="webhook"}') == 50
     assert (daemon.early(), daemon.polls()) == (0, 1)  # the first poll was less than an hour ago
 
 
@@ -172,7 +172,7 @@ def test_events_without_end_bring_a_poll_a_second_and_not_one_each(daemon):
     early = daemon.early()
     seconds = time.monotonic() - begun  # spacing_seconds is 1
     assert 1 <= early <= 1 + seconds
-    assert daemon.metric('hydrator_events_total{outcome="heeded",source="webhook"}') == told
+    assert daemon.metric('hydrator_events_total{outcome="accepted",source="webhook"}') == told
 
 
 def test_a_reload_opens_and_closes_the_webhook_and_events_are_heard_after_it(daemon):
@@ -207,11 +207,11 @@ def test_a_change_of_which_no_event_told_is_noticed_by_polls(daemon):
     daemon.process.send_signal(1)
     wait_for(lambda: daemon.polls() > 3, 60, "polls")
     daemon.catalogue({"lofar:L1": {"CAM": "available", "RAL": "available"}})
-    gap = 'hydrator_event_gaps_total{why="untold"}'
+    gap = 'hydrator_event_gaps_total{reason="unannounced"}'
     wait_for(lambda: daemon.metric(gap) == 1, 60, "the gap")
     lines = [json.loads(line) for line in daemon.log.read_text().splitlines() if line.startswith("{")]
-    assert [line["why"] for line in lines if line["event"] == "events missed"] == [
-        "no event told that 1 dataset changed, lofar:L1 first"
+    assert [line["why"] for line in lines if line["event"] == "events may be missing"] == [
+        "no event announced that 1 dataset changed, lofar:L1 first"
     ]
 
 
@@ -229,7 +229,7 @@ def test_a_broker_that_goes_and_comes_back_is_a_gap_that_a_poll_closes(daemon):
         daemon.catalogue({"lofar:L1": {"CAM": "available", "RAL": "available"}})
         broker.drop()
         wait_for(lambda: "AVAILABLE" in daemon.ad("RAL"), 60, "what no event told of")
-        assert daemon.metric('hydrator_event_gaps_total{why="connection"}') == 1
+        assert daemon.metric('hydrator_event_gaps_total{reason="connection"}') == 1
         assert daemon.end() == 0
     lines = [json.loads(line) for line in daemon.log.read_text().splitlines() if line.startswith("{")]
     (lost,) = [line for line in lines if line["event"] == "events" and line["level"] == "warning"]

@@ -100,7 +100,7 @@ def test_real_events_of_a_real_transfer_show_it_in_the_ad_long_before_the_next_p
     assert "STAGING" in site.ad("RAL")
     site.hermes()
     wait_for(lambda: f'AvailableDatasets = {{"{site.did}"}}' in site.ad("RAL"), 60, "the transfer that ended")
-    heeded = site.metric('hydrator_events_total{outcome="heeded",source="rucio"}')
+    heeded = site.metric('hydrator_events_total{outcome="accepted",source="rucio"}')
     assert heeded >= 4
     assert site.early() >= 2
     assert site.checked()["message"] == f"lets us in, and to {TOPIC}"
@@ -119,7 +119,7 @@ def test_a_real_broker_that_crashes_is_a_gap_that_a_poll_closes(site):
     finally:
         site.broker.resume()
     wait_for(lambda: "STAGING" in site.ad("RAL"), 120, "what no event told of")
-    assert site.metric('hydrator_event_gaps_total{why="connection"}') == 1
+    assert site.metric('hydrator_event_gaps_total{reason="connection"}') == 1
     assert site.broker.password not in site.log.read_text()
 
 
@@ -127,7 +127,7 @@ def test_a_real_broker_that_refuses_our_password_is_told_by_why(site):
     site.holdings.put(site.did, {"CAM": "available"})
     (site.folder / "broker").write_text(wrong := secrets.token_hex(8))
     site.start()
-    wait_for(lambda: '"connected": false' in site.log.read_text(), 60, "the refusal")
+    wait_for(lambda: '"event broker not connected"' in site.log.read_text(), 60, "the refusal")
     log = site.log.read_text()
     assert "Bad CONNECT" in log
     assert wrong not in log

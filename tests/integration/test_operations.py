@@ -79,7 +79,7 @@ def test_the_report_and_the_metrics_say_which_jobs_found_their_data(installed):
     assert "2 (66 %)" in table
 
     def metrics():
-        counts = [installed.metric(f'hydrator_jobs_local_total{{found="{one}"}}') for one in ("all", "none")]
+        counts = [installed.metric(f'hydrator_jobs_local_total{{locality="{one}"}}') for one in ("all", "none")]
         waits = [
             installed.metric(f'hydrator_job_wait_seconds_count{{datasets="{one}"}}')
             for one in ("named", "none")
@@ -87,9 +87,9 @@ def test_the_report_and_the_metrics_say_which_jobs_found_their_data(installed):
         return counts + waits
 
     pool.wait(lambda: metrics() == [2, 1, 3, 2], 60, "the metrics to count all jobs once")
-    assert installed.metric('hydrator_jobs_data_bytes_total{at="site"}') == 3000
-    again = installed.metric('hydrator_cycles_total{outcome="whole"}') + 5
-    pool.wait(lambda: installed.metric('hydrator_cycles_total{outcome="whole"}') >= again, 60, "five cycles")
+    assert installed.metric('hydrator_jobs_data_bytes_total{place="site"}') == 3000
+    again = installed.metric('hydrator_cycles_total{outcome="complete"}') + 5
+    pool.wait(lambda: installed.metric('hydrator_cycles_total{outcome="complete"}') >= again, 60, "five cycles")
     assert metrics() == [2, 1, 3, 2], "each job is counted once"
 
 
@@ -108,7 +108,7 @@ def test_the_end_of_our_token_is_in_status_check_and_metrics(installed):
     findings = json.loads(installed.run("check", "--json", check=False).stdout)
     (found,) = [each for each in findings if each["subject"] == f"IDTOKEN of {DOMAIN}"]
     assert found["level"] == "ok"
-    labels = f'{{by="somebody",credential="IDTOKEN of {DOMAIN}"}}'
+    labels = f'{{credential="IDTOKEN of {DOMAIN}",renewed_by="operator"}}'
     assert installed.metric(f"hydrator_credential_expiry_timestamp_seconds{labels}") == one["until"]
     assert installed.metric(f"hydrator_credential_lifetime_seconds{labels}") == LIFETIME
 

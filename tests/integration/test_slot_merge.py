@@ -439,7 +439,7 @@ def test_the_share_of_slot_time_that_was_covered_is_a_metric(pool, installed):
 
 def failing(log: str) -> int:
     """How many collectors do not take merges now, as the log has it."""
-    return log.count("slots not merged") - log.count("slots are merged again")
+    return log.count("collector refused the slot merge") - log.count("collector accepts the slot merge again")
 
 
 def checked(installed: Installation) -> list[dict]:
@@ -463,12 +463,12 @@ def test_check_says_what_the_merge_opens_and_when_it_is_denied_one_line_of_the_l
     assert "use any slot" in finding["message"]
     try:
         pool.reconfig(collector="")
-        pool.wait(lambda: said("slots not merged"), 60, "the log to say so")
+        pool.wait(lambda: said("collector refused the slot merge"), 60, "the log to say so")
         failed = installed.metric("hydrator_merge_errors_total")
         pool.wait(
             lambda: installed.metric("hydrator_merge_errors_total") >= failed + 3, 60, "three more turns"
         )
-        (line,) = said("slots not merged")
+        (line,) = said("collector refused the slot merge")
         assert "COLLECTOR.ALLOW_NEGOTIATOR" in line
         assert US in line
         assert "Traceback" not in installed.log
@@ -483,4 +483,4 @@ def test_check_says_what_the_merge_opens_and_when_it_is_denied_one_line_of_the_l
         )  # fmt: skip
     finally:
         pool.reconfig(collector=MAY_MERGE)
-    pool.wait(lambda: said("slots are merged again"), 60, "the log to say that it is well again")
+    pool.wait(lambda: said("collector accepts the slot merge again"), 60, "the log to say that it is well again")

@@ -119,7 +119,7 @@ def test_a_lie_of_the_catalogue_is_found_corrected_and_told_and_a_repair_is_noti
     findings = json.loads(installed.run("check", "--json", check=False).stdout)
     assert any(f["subject"] == "site UK" and f["message"].startswith("trust 0.") for f in findings)
     assert installed.metric('hydrator_site_trust_ratio{site="UK"}') < 1
-    assert installed.metric('hydrator_lies_total{site="UK"}') == 1
+    assert installed.metric('hydrator_repeated_false_claims_total{site="UK"}') == 1
 
     uk.repair(lied_about, "UK")
     installed.pool.wait(
@@ -144,7 +144,7 @@ def test_what_jobs_missed_is_heard_of_from_the_queue_and_from_the_history(instal
     )
     for did in dids[1:3]:
         installed.pool.wait(
-            lambda did=did: logged(installed, "looked at what a job missed", dataset=did, true=2, false=0),
+            lambda did=did: logged(installed, "checked a dataset that a job reported missing", dataset=did, true=2, false=0),
             180,
             "what was missed to be looked at, and found",
         )
@@ -156,7 +156,7 @@ def test_a_private_dataset_that_a_job_missed_is_looked_at_corrected_and_nowhere_
     uk, plain = installed.catalogue, f"{installed.catalogue.scope}:canary-1"
     name = str(Pseudonymizer(Privacy(("*:canary-*",)), (KEY.encode(),)).pseudonym(Did(plain)))
     uk.put(plain, {"UK": "available", "AU": "available"})
-    before = installed.metric('hydrator_lies_total{site="UK"}')
+    before = installed.metric('hydrator_repeated_false_claims_total{site="UK"}')
     wants = installed.submit([name], mode="require", seconds=600)
     for site in ("UK", "AU"):
         installed.pool.wait(
@@ -167,12 +167,12 @@ def test_a_private_dataset_that_a_job_missed_is_looked_at_corrected_and_nowhere_
     opaque = installed.submit([nowhere], mode="require", more=missing(name))
     named = installed.submit([nowhere], mode="require", more=missing(plain))
     installed.pool.wait(
-        lambda: logged(installed, "looked at what a job missed", dataset=name, true=1, false=1),
+        lambda: logged(installed, "checked a dataset that a job reported missing", dataset=name, true=1, false=1),
         180,
         "what was missed to be looked at, and not found in the UK",
     )
     installed.pool.wait(
-        lambda: installed.metric('hydrator_lies_total{site="UK"}') > before, 180, "the lie to be told"
+        lambda: installed.metric('hydrator_repeated_false_claims_total{site="UK"}') > before, 180, "the lie to be told"
     )
     installed.pool.wait(lambda: installed.states_at("UK").get(name) == "PARTIAL", 180, "the correction")
     assert installed.states_at("AU")[name] == "AVAILABLE"

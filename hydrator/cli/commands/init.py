@@ -273,7 +273,7 @@ def _query_pool_and_catalogues(settings: Any) -> list[str]:  # noqa: ANN401 - co
 
     parts = assemble(settings, system_clock)
     try:
-        slots = _count_slots_by_site(parts.client, settings)
+        slots = _count_slots_by_site(parts.pool.client, settings)
         surveys = [each.read(frozenset()) for each in parts.catalogues]
     finally:
         parts.close()

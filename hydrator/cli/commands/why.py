@@ -67,7 +67,7 @@ def why(
     names = fetch_pseudonyms(frozenset(dids), settings)
     now = system_clock()
     knowledge, knowledge_error = _load_daemon_knowledge(settings, now)
-    client = build_condor_client(settings)
+    client = build_condor_client(settings.htcondor)
     try:
         query = WhyQuery(
             client,
@@ -76,9 +76,9 @@ def why(
             settings.daemon.default_scope,
             now,
             knowledge_error,
-            privacy(settings),
+            privacy(settings.private),
             lambda dids: fetch_daemon_knowledge(
-                settings, dids.difference(privacy(settings).select_private(dids)), now
+                settings, dids.difference(privacy(settings.private).select_private(dids)), now
             ),
             NearNameSearch(lambda: _open_catalogues(settings)),
             can_offer_release=True,

@@ -1,19 +1,20 @@
-"""The audit's questions, to catalogues and to storage, and what jobs say they missed."""
+"""Audit tasks: audit queries to catalogues and storage, and reports of jobs about missed datasets."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.config import AuditSettings
+from hydrator.daemon.logs import LoggedProblems
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import PoolError
 from hydrator.domain.misses import MISSES_ATTRIBUTE, parse_misses
 from hydrator.domain.model import Unseen
 from hydrator.domain.ports import MissReports
-from hydrator.reconcile.audit.ledger import VerificationMethod
 from hydrator.reconcile.audit.runner import AuditAttempt, AuditRunner
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.wiring import system_clock
@@ -22,14 +23,24 @@ from .worker import BackgroundWorker
 
 _log = structlog.get_logger("hydrator")
 _MAX_LOGGED_MISSES = 50
-"""Misses that are named in the log at one time: jobs write them."""
+"""Misses logged by name at one time; jobs write them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RepeatedQuery:
+    """Up to *count* audit queries, one after the other, repeated at an interval."""
+
+    executor_name: str
+    interval: timedelta
+    attempt: Callable[[], AuditAttempt | None]
+    count: int
 
 
 class AuditTasks(BackgroundWorker):
-    """One question to a catalogue at a time, and one look at the storage.
+    """Audit queries, one to a catalogue and one to storage at a time.
 
     Args:
-        ending: set once we were told to stop; no question is asked afterwards.
+        stopping: set once the daemon stops; no query is sent afterwards.
     """
 
     EXECUTOR_NAMES = ("files", "probe", "misses")
@@ -39,7 +50,7 @@ class AuditTasks(BackgroundWorker):
     ) -> None:
         super().__init__(metrics, report_bug)
         self._stopping = stopping
-        self._failing_audits: set[tuple[str, VerificationMethod]] = set()
+        self._problems = LoggedProblems()
 
     def schedule(
         self,
@@ -49,51 +60,84 @@ class AuditTasks(BackgroundWorker):
         audit: AuditRunner | None,
         reports: MissReports | None,
     ) -> None:
-        """Ask from now on, where there is an *audit*; and jobs, where there are *reports* of them."""
+        """Schedule the queries of *audit*, and of *reports* by jobs, if there are any."""
         if audit is None:
             return
-        pace = max(
-            1.0, settings.calls_per_second
-        )  # so many calls a tick, and not more than one tick a second
-        self._schedule_repeating(
-            scheduler, fence, "files", pace / settings.calls_per_second, audit.verify_next, round(pace)
-        )
+        # at most one turn a second, with several queries where the rate is higher
+        queries_per_turn = max(1.0, settings.calls_per_second)
+        interval = timedelta(seconds=queries_per_turn / settings.calls_per_second)
+        files = _RepeatedQuery("files", interval, audit.verify_next, round(queries_per_turn))
+        self._schedule_query(scheduler, fence, files, system_clock() + files.interval)
         if audit.has_probe:
-            self._schedule_repeating(
-                scheduler, fence, "probe", 60 / settings.probes_per_minute, audit.probe_next, 1
-            )
+            interval = timedelta(minutes=1 / settings.probes_per_minute)
+            probe = _RepeatedQuery("probe", interval, audit.probe_next, 1)
+            self._schedule_query(scheduler, fence, probe, system_clock() + probe.interval)
         if reports:
             self._schedule_every(
                 scheduler, fence, "misses", settings.misses_seconds, self._collect_misses, audit, reports
             )
 
-    def _schedule_repeating(
-        self,
-        scheduler: BackgroundScheduler,
-        fence: Fence,
-        executor_name: str,
-        interval_seconds: float,
-        attempt: Callable[[], AuditAttempt | None],
-        times: int,
+    def _schedule_query(
+        self, scheduler: BackgroundScheduler, fence: Fence, query: _RepeatedQuery, due: datetime
     ) -> None:
-        """Ask *question* every so many *seconds*, or when it was answered, if that takes longer."""
-        due = system_clock() + timedelta(seconds=interval_seconds)
+        arguments = [scheduler, fence, query, due]
+        name = query.executor_name
+        scheduler.add_job(self._run_query, "date", arguments, run_date=due, executor=name)
 
-        def ask() -> None:
-            nonlocal due
-            self._run_turn(fence, executor_name, self._run_attempts, attempt, times)
-            if not (fence.is_ending or self._stopping.is_set()):
-                due = max(due + timedelta(seconds=interval_seconds), system_clock())
-                scheduler.add_job(ask, "date", run_date=due, executor=executor_name)
+    def _run_query(
+        self, scheduler: BackgroundScheduler, fence: Fence, query: _RepeatedQuery, due: datetime
+    ) -> None:
+        """Run *query*, and schedule it again after its interval, or at once if the answer took longer."""
+        self._run_turn(fence, query.executor_name, self._run_attempts, query.attempt, query.count)
+        if not (fence.is_ending or self._stopping.is_set()):
+            self._schedule_query(scheduler, fence, query, max(due + query.interval, system_clock()))
 
-        scheduler.add_job(ask, "date", run_date=due, executor=executor_name)
+    def _run_attempts(self, fence: Fence, attempt: Callable[[], AuditAttempt | None], count: int) -> None:
+        """Run up to *count* queries; an error in one is not a verdict, and does not end the daemon."""
+        for _ in range(count):
+            if self._stopping.is_set():
+                return
+            try:
+                result = attempt()
+            except Exception:  # noqa: BLE001 - a bug must not end the daemon
+                self._report_bug("audit")
+                return
+            if result is None:
+                return
+            with fence.step():
+                self._report_attempt(result)
+
+    def _report_attempt(self, attempt: AuditAttempt) -> None:
+        self._metrics.record_audit_attempt(attempt)
+        if attempt.reported_did:
+            result = (
+                {"why": attempt.error}
+                if attempt.error
+                else {"true": attempt.true_count, "false": attempt.false_count}
+            )
+            _log.info(
+                "checked a dataset that a job reported missing",
+                dataset=attempt.reported_did,
+                method=attempt.method,
+                **result,
+            )
+        self._log_audit_state(attempt)
+
+    def _log_audit_state(self, attempt: AuditAttempt) -> None:
+        """Log once that the audit gets no answers, and once that it gets answers again."""
+        key = (attempt.catalogue, attempt.method)
+        fields = {"catalogue": attempt.catalogue, "method": attempt.method}
+        if attempt.error and self._problems.begin(key):
+            _log.warning("audit gets no answer", **fields, why=attempt.error)
+        elif not attempt.error and self._problems.end(key):
+            _log.info("audit gets answers again", **fields)
 
     def _collect_misses(self, fence: Fence, audit: AuditRunner, reports: MissReports) -> None:
-        """Ask what jobs did not find; it is looked into soon. Who does not answer is asked again."""
+        """Collect the datasets that jobs did not find, for the audit; a failed query is repeated."""
         try:
             answers = reports.read_reports()
         except PoolError as error:
-            _log.debug("misses not heard", why=str(error))
+            _log.debug("cannot read which datasets jobs missed", why=str(error))
             return
         with fence.step():
             self._report_misses(answers, audit)
@@ -108,43 +152,5 @@ class AuditTasks(BackgroundWorker):
                 "a job missed a dataset", dataset=miss.did, site=miss.site, when=miss.missed_at.isoformat()
             )
         if len(new) > _MAX_LOGGED_MISSES:
-            _log.info("jobs missed more datasets", more=len(new) - _MAX_LOGGED_MISSES)
+            _log.info("jobs missed more datasets than are listed", more=len(new) - _MAX_LOGGED_MISSES)
         self._metrics.record_misses(new)
-
-    def _run_attempts(self, fence: Fence, attempt: Callable[[], AuditAttempt | None], times: int) -> None:
-        """Ask *question* so often; nothing that goes wrong in it is a verdict, or ends the daemon."""
-        for _ in range(times):
-            if self._stopping.is_set():
-                return
-            try:
-                asked = attempt()
-            except Exception:  # noqa: BLE001 - a bug must not end the daemon
-                self._report_bug("audit")
-                return
-            if asked is None:
-                return
-            with fence.step():
-                self._report_attempt(asked)
-
-    def _report_attempt(self, attempt: AuditAttempt) -> None:
-        self._metrics.record_audit_attempt(attempt)
-        if attempt.reported_did:
-            came = (
-                {"why": attempt.error}
-                if attempt.error
-                else {"true": attempt.true_count, "false": attempt.false_count}
-            )
-            _log.info("looked at what a job missed", dataset=attempt.reported_did, by=attempt.method, **came)
-        self._log_audit_state(attempt)
-
-    def _log_audit_state(self, attempt: AuditAttempt) -> None:
-        """Log that the audit gets no answers, once until it gets some."""
-        key = (attempt.catalogue, attempt.method)
-        if attempt.error and key not in self._failing_audits:
-            _log.warning(
-                "audit gets no answer", catalogue=attempt.catalogue, by=attempt.method, why=attempt.error
-            )
-            self._failing_audits.add(key)
-        elif not attempt.error and key in self._failing_audits:
-            _log.info("audit gets answers again", catalogue=attempt.catalogue, by=attempt.method)
-            self._failing_audits.discard(key)

@@ -2,73 +2,73 @@
 
 from collections.abc import Mapping
 
-from prometheus_client import CollectorRegistry, Gauge
-from prometheus_client import Counter as Count
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from hydrator.reconcile.desired_sites.controller import DesiredSitesResult, _log
+from hydrator.daemon.logs import LoggedProblems
+from hydrator.reconcile.desired_sites.controller import DesiredSitesResult
 from hydrator.reconcile.desired_sites.decide import DesiredSitesStatus
+
+_log = structlog.get_logger("hydrator")
 
 
 class DesiredSitesMetrics:
-    """What the turns came to, for people: metrics, and a line in the log when that changes."""
+    """Metrics of the controller's runs, and a log line when a result changes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._jobs = Gauge(
             "hydrator_desired_sites_jobs",
-            "Idle jobs that ask for DESIRED_Sites, by how they stand: set, nowhere, apart, free, theirs.",
-            ["schedd", "stand"],
+            "Idle jobs that ask for DESIRED_Sites, by status: set, no_site, disjoint, free or foreign.",
+            ["schedd", "status"],
             registry=registry,
         )
-        self._edits = Count(
+        self._edits = Counter(
             "hydrator_desired_sites_edits",
-            "Queued jobs whose DESIRED_Sites was set or given back.",
+            "Queued jobs whose DESIRED_Sites was set or restored.",
             ["schedd"],
             registry=registry,
         )
-        self._errors = Count(
+        self._errors = Counter(
             "hydrator_desired_sites_errors",
-            "Turns in which DESIRED_Sites could not be kept.",
+            "Runs in which DESIRED_Sites could not be updated.",
             ["schedd"],
             registry=registry,
         )
-        self._failing_schedds: set[str] = set()
-        self._disjoint_schedds: set[str] = set()
+        self._failing_schedds = LoggedProblems()
+        self._disjoint_schedds = LoggedProblems()
 
     def record(self, results: Mapping[str, DesiredSitesResult]) -> None:
-        """Count one turn, and log who began or ceased to refuse, or has jobs that keep lists in vain."""
-        for schedd, placed in results.items():
-            self._edits.labels(schedd).inc(placed.edited_count)
-            if placed.error:
+        """Count one run, and log which schedds begin or cease to fail or to have disjoint lists."""
+        for schedd, result in results.items():
+            self._edits.labels(schedd).inc(result.edited_count)
+            if result.error:
                 self._errors.labels(schedd).inc()
-            if placed.jobs_by_status or not placed.error:
-                for stand in DesiredSitesStatus:
-                    self._jobs.labels(schedd, stand).set(placed.jobs_by_status.get(stand, 0))
-            self._log_error(schedd, placed)
-            self._log_disjoint(schedd, placed)
+            if result.jobs_by_status or not result.error:
+                for status in DesiredSitesStatus:
+                    self._jobs.labels(schedd, status).set(result.jobs_by_status.get(status, 0))
+            self._log_error(schedd, result)
+            self._log_disjoint(schedd, result)
 
     def clear(self) -> None:
-        """It was switched off: no job stands anyhow any more."""
+        """Remove all counts of jobs: the operator switched the controller off."""
         self._jobs.clear()
         self._failing_schedds.clear()
         self._disjoint_schedds.clear()
 
     def _log_error(self, schedd: str, result: DesiredSitesResult) -> None:
-        if result.error and schedd not in self._failing_schedds:
-            _log.error("desired sites not kept", schedd=schedd, why=result.error)
-            self._failing_schedds.add(schedd)
-        elif not result.error and schedd in self._failing_schedds:
-            _log.info("desired sites are kept again", schedd=schedd)
-            self._failing_schedds.discard(schedd)
+        if result.error and self._failing_schedds.begin(schedd):
+            _log.error("update of desired sites failed", schedd=schedd, why=result.error)
+        elif not result.error and self._failing_schedds.end(schedd):
+            _log.info("update of desired sites works again", schedd=schedd)
 
     def _log_disjoint(self, schedd: str, result: DesiredSitesResult) -> None:
-        """A list that the user gave stands, though none of its sites has the data: somebody should know."""
-        if result.disjoint_example and schedd not in self._disjoint_schedds:
+        """Log once that a job keeps its own list although none of its sites has the data."""
+        if result.disjoint_example and self._disjoint_schedds.begin(schedd):
             _log.warning(
                 "no site of a job's own DESIRED_Sites has its data: it keeps its list",
                 schedd=schedd,
                 job=result.disjoint_example,
                 jobs=result.jobs_by_status.get(DesiredSitesStatus.DISJOINT, 0),
             )
-            self._disjoint_schedds.add(schedd)
         elif not result.disjoint_example and not result.error:
-            self._disjoint_schedds.discard(schedd)
+            self._disjoint_schedds.end(schedd)

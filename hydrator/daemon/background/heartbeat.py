@@ -1,4 +1,4 @@
-"""Signs of life, where several daemons share a pool and one of them publishes."""
+"""Heartbeat: announce this daemon to its peers, and learn which daemon publishes."""
 
 import contextlib
 import socket
@@ -13,6 +13,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.config import StandbySettings
 from hydrator.daemon.leader_election import LeaderElection
+from hydrator.daemon.logs import LoggedProblems
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import to_unix
@@ -26,14 +27,14 @@ _log = structlog.get_logger("hydrator")
 
 
 class Heartbeat(BackgroundWorker):
-    """Tells the others that we live, and hears whether it is our turn to publish.
+    """Heartbeats to the collector, and the leader election by those of the peers.
 
     Args:
-        hangs: whether our own schedule does; nothing is told then.
-        ending: set once we were told to stop.
+        get_hang_reason: why the schedule hangs, if it does; a daemon that hangs sends no heartbeat.
+        stopping: set once the daemon stops.
     """
 
-    EXECUTOR_NAMES = ("standing",)
+    EXECUTOR_NAMES = ("heartbeat",)
 
     def __init__(
         self,
@@ -46,65 +47,73 @@ class Heartbeat(BackgroundWorker):
         self._get_hang_reason = get_hang_reason
         self._stopping = stopping
         self._election: LeaderElection | None = None
-        self._is_name_shared = False
+        self._problems = LoggedProblems()
 
     @property
     def standby_reason(self) -> str | None:
-        """Why we publish nothing, where another daemon does."""
+        """Return why this daemon publishes nothing; None if it publishes."""
         return self._election.standby_reason if self._election else None
 
     def schedule(
         self, scheduler: BackgroundScheduler, fence: Fence, settings: StandbySettings, peers: Peers | None
     ) -> None:
-        """Three signs of life while one is waited for; *peers* is None where nobody else is."""
+        """Schedule three heartbeats within ``after_seconds``; without *peers* this daemon leads."""
         if peers is None:
             self._election = None
             self._metrics.set_leader(is_leader=True)
             return
-        name, after = settings.name or socket.gethostname(), timedelta(seconds=settings.after_seconds)
-        standing = self._election
-        if standing is None or (standing.name, standing.lease_duration) != (name, after):
-            standing = LeaderElection(name, after, time.monotonic, lambda: to_unix(system_clock()))
-        self._election = standing
-        self._metrics.set_leader(is_leader=standing.is_leader)
-        every, now = settings.after_seconds / 3, system_clock()
-        given = (standing, peers, scheduler)
+        name, lease_duration = (
+            settings.name or socket.gethostname(),
+            timedelta(seconds=settings.after_seconds),
+        )
+        election = self._election
+        if election is None or (election.name, election.lease_duration) != (name, lease_duration):
+            election = LeaderElection(name, lease_duration, time.monotonic, lambda: to_unix(system_clock()))
+        self._election = election
+        self._metrics.set_leader(is_leader=election.is_leader)
+        arguments = (election, peers, scheduler)
         self._schedule_every(
-            scheduler, fence, "standing", every, self._send_heartbeat, *given, first_run_at=now
+            scheduler,
+            fence,
+            "heartbeat",
+            settings.after_seconds / 3,
+            self._send_heartbeat,
+            *arguments,
+            first_run_at=system_clock(),
         )
 
     def _send_heartbeat(
         self, fence: Fence, election: LeaderElection, peers: Peers, scheduler: BackgroundScheduler
     ) -> None:
-        """Say that we live, unless we hang, and hear whether it is our turn to publish, or no longer."""
+        """Send a heartbeat unless the schedule hangs, and apply the heartbeats of the peers."""
         if self._get_hang_reason():
             return
         try:
-            heard = peers.heartbeat(election.name, election.announced_leader_since)
+            heartbeats = peers.heartbeat(election.name, election.announced_leader_since)
         except PoolError as error:
-            _log.debug("no sign of life", why=str(error))
+            _log.debug("standby heartbeat failed", why=str(error))
             return
         with fence.step():
-            self._apply_peers(heard, election, scheduler)
+            self._apply_heartbeats(heartbeats, election, scheduler)
 
-    def _apply_peers(
-        self, peers: Collection[Peer], election: LeaderElection, scheduler: BackgroundScheduler
+    def _apply_heartbeats(
+        self, heartbeats: Collection[Peer], election: LeaderElection, scheduler: BackgroundScheduler
     ) -> None:
-        changed = election.observe_peers(peers)
-        self._log_shared_name(election.name, any(peer.is_name_shared for peer in peers))
-        if changed:
+        has_changed = election.observe_peers(heartbeats)
+        self._log_shared_name(election.name, is_shared=any(peer.is_name_shared for peer in heartbeats))
+        if has_changed:
             self._metrics.set_leader(is_leader=election.is_leader)
             _log.warning(
-                "publishes from now on" if election.is_leader else "stands by", why=election.standby_reason
+                "became leader" if election.is_leader else "became standby", why=election.standby_reason
             )
             if election.is_leader and not self._stopping.is_set():
                 with contextlib.suppress(JobLookupError):
                     scheduler.modify_job("poll", next_run_time=system_clock())
 
-    def _log_shared_name(self, name: str, is_shared: bool) -> None:
-        """Log that two daemons have one name, so that neither knows of the other, and when it is over."""
-        if is_shared and not self._is_name_shared:
-            _log.error("another daemon has our name", name=name, todo="give each a standby.name of its own")
-        elif self._is_name_shared and not is_shared:
-            _log.info("our name is ours alone", name=name)
-        self._is_name_shared = is_shared
+    def _log_shared_name(self, name: str, *, is_shared: bool) -> None:
+        """Log once that two daemons share a name, and so do not see each other, and once that it is over."""
+        if is_shared and self._problems.begin("name"):
+            todo = "give each daemon its own standby.name"
+            _log.error("another daemon uses this standby name", name=name, todo=todo)
+        elif not is_shared and self._problems.end("name"):
+            _log.info("standby name is unique again", name=name)

@@ -1,22 +1,18 @@
-"""Credentials that end, slots that carry our ads, jobs that ended, merges and desired sites."""
+"""Maintenance tasks: check the expiry of credentials, and count slots and ended jobs."""
 
 from collections.abc import Callable
 from datetime import timedelta
 
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
-from prometheus_client import CollectorRegistry
 
 from hydrator.config import Settings
-from hydrator.daemon.background.desired_sites import DesiredSitesMetrics
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch, collect_outcomes
 from hydrator.diagnostics.slot_coverage import count_coverage
 from hydrator.domain.errors import HydratorError, PoolError
-from hydrator.domain.ports import JobHistory, Merger, MergeResult, Slots
-from hydrator.reconcile.desired_sites.controller import DesiredSitesController
-from hydrator.reconcile.evaluate import ReconcilePolicy
+from hydrator.domain.ports import Slots
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.snapshot.update import sizes_of
@@ -28,31 +24,27 @@ from .worker import BackgroundWorker, CycleOutput
 _log = structlog.get_logger("hydrator")
 _CREDENTIALS_SECONDS = 60
 _FIRST_SLOT_COUNT = timedelta(seconds=10)
-"""After the start, slots are looked at once a first cycle may have ended."""
+"""Time from the start to the first count of slots; a first cycle has usually ended by then."""
 
 
 class MaintenanceTasks(BackgroundWorker):
-    """What is looked at, counted and kept beside the cycles.
+    """Checks and counts beside the cycles.
 
     Args:
-        registry: where desired sites are counted.
-        now: what the cycles have come to.
+        get_cycle_output: the output of the last cycle.
     """
 
-    EXECUTOR_NAMES = ("credentials", "slots", "jobs", "merge", "desired")
+    EXECUTOR_NAMES = ("credentials", "slots", "jobs")
 
     def __init__(
         self,
         metrics: Metrics,
         report_bug: Callable[[str], None],
-        registry: CollectorRegistry,
         get_cycle_output: Callable[[], CycleOutput],
     ) -> None:
         super().__init__(metrics, report_bug)
         self._get_cycle_output = get_cycle_output
         self._expiring_credentials: set[str] = set()
-        self._failing_collectors: set[str] = set()
-        self._desired_sites_metrics = DesiredSitesMetrics(registry)
         self.credentials: list[Credential] = []
 
     def schedule(
@@ -63,137 +55,86 @@ class MaintenanceTasks(BackgroundWorker):
         parts: Parts,
         reconciler: Reconciler,
     ) -> None:
-        """Do from now on what *settings* call for and there are *parts* for."""
-        now = system_clock()
-        soon = now + timedelta(seconds=min(settings.daemon.poll_seconds, 5))
-        given = (settings, parts)
-        look = self._check_credentials
+        """Schedule the checks and counts that *settings* call for, as far as the parts exist."""
+        now, daemon, report = system_clock(), settings.daemon, settings.report
+        soon = now + timedelta(seconds=min(daemon.poll_seconds, 5))
+        check, read = self._check_credentials, lambda: read_credentials(settings, parts)
         self._schedule_every(
-            scheduler, fence, "credentials", _CREDENTIALS_SECONDS, look, *given, first_run_at=soon
+            scheduler, fence, "credentials", _CREDENTIALS_SECONDS, check, read, first_run_at=soon
         )
-        publish, report = settings.publish, settings.report
-        if parts.slots:
+        if parts.pool.slots:
             first = now + min(_FIRST_SLOT_COUNT, timedelta(seconds=report.slots_seconds))
-            slots = (self._count_slots, parts.slots)
-            self._schedule_every(scheduler, fence, "slots", report.slots_seconds, *slots, first_run_at=first)
-        if parts.history:
-            asked = (parts.history, reconciler, settings)
+            interval, count = report.slots_seconds, self._count_slots
             self._schedule_every(
-                scheduler, fence, "jobs", report.count_seconds, self._count_ended_jobs, *asked
+                scheduler, fence, "slots", interval, count, parts.pool.slots, first_run_at=first
             )
-        if parts.merger:
-            every = publish.merge.interval_seconds
-            self._schedule_every(scheduler, fence, "merge", every, self._merge, parts.merger, parts.policy)
-        if parts.desired_sites:
-            every = publish.desired_sites.interval_seconds
-            self._schedule_every(
-                scheduler,
-                fence,
-                "desired",
-                every,
-                self._update_desired_sites,
-                parts.desired_sites,
-                parts.policy,
-            )
-        else:
-            self._desired_sites_metrics.clear()
+        if parts.pool.history:
+            history = parts.pool.history
 
-    def _check_credentials(self, fence: Fence, settings: Settings, parts: Parts) -> None:
-        """When does what we show to others end? Whoever must renew it is told once that it is time."""
+            def collect() -> JobOutcomeBatch:
+                with Store.open_to_read(daemon.state_dir) as store:
+                    sizes = sizes_of(reconciler.state.memories)
+                    return collect_outcomes(history, store.load_history, sizes, daemon.default_scope)
+
+            self._schedule_every(
+                scheduler, fence, "jobs", report.count_seconds, self._count_ended_jobs, collect
+            )
+
+    def _check_credentials(self, fence: Fence, read: Callable[[], list[Credential]]) -> None:
+        """Check when the daemon's credentials expire; warn once when one is due for renewal."""
         try:
-            found = read_credentials(settings, parts)
+            credentials = read()
         except Exception:  # noqa: BLE001 - a bug must not end the daemon
-            self._report_bug("looking at credentials")
+            self._report_bug("the check of credentials")
             return
         with fence.step():
-            self._report_credentials(found)
+            self._report_credentials(credentials)
 
-    def _report_credentials(self, current_credentials: list[Credential]) -> None:
-        self.credentials = current_credentials
-        self._metrics.set_credentials(current_credentials)
+    def _report_credentials(self, credentials: list[Credential]) -> None:
+        self.credentials = credentials
+        self._metrics.set_credentials(credentials)
         now = system_clock()
-        ending = {one.name for one in current_credentials if one.is_renewal_due(now)}
-        for one in current_credentials:
-            if one.name in ending - self._expiring_credentials:
-                _log.warning("credential", name=one.name, why=one.expiry_text(now), todo=one.todo)
-        self._expiring_credentials = ending
+        expiring = {one.name for one in credentials if one.is_renewal_due(now)}
+        for credential in credentials:
+            if credential.name in expiring - self._expiring_credentials:
+                why = credential.expiry_text(now)
+                _log.warning(
+                    "credential must be renewed", name=credential.name, why=why, todo=credential.todo
+                )
+        self._expiring_credentials = expiring
 
     def _count_slots(self, fence: Fence, slots: Slots) -> None:
-        """Count which slots carry what we publish; what cannot be asked keeps what was counted last."""
+        """Count the slots that carry their site's ad; without an answer the last count stays."""
         report = self._get_cycle_output().report
         if report is None:
             return
         try:
-            counted = count_coverage(slots.read_ad_versions(), report.evaluation.ads)
+            coverage = count_coverage(slots.read_ad_versions(), report.evaluation.ads)
         except PoolError as error:
-            _log.debug("slots not counted", why=str(error))
+            _log.debug("cannot count slots", why=str(error))
             return
         with fence.step():
-            self._metrics.set_slot_coverage(counted)
+            self._metrics.set_slot_coverage(coverage)
 
-    def _count_ended_jobs(
-        self, fence: Fence, history: JobHistory, reconciler: Reconciler, settings: Settings
-    ) -> None:
-        """Count what became of jobs since the last time; who does not answer is asked again."""
+    def _count_ended_jobs(self, fence: Fence, collect: Callable[[], JobOutcomeBatch]) -> None:
+        """Count the outcomes of jobs that ended since the last time; a failed query is repeated."""
         try:
-            with Store.open_to_read(settings.daemon.state_dir) as store:
-                sizes = sizes_of(reconciler.state.memories)
-                counted = collect_outcomes(history, store.load_history, sizes, settings.daemon.default_scope)
+            batch = collect()
         except HydratorError as error:
-            _log.debug("ended jobs not counted", why=str(error))
+            _log.debug("cannot count ended jobs", why=str(error))
             return
         except Exception:  # noqa: BLE001 - a bug must not end the daemon
-            self._report_bug("counting ended jobs")
+            self._report_bug("the count of ended jobs")
             return
         with fence.step():
-            self._report_ended_jobs(counted)
+            self._report_ended_jobs(batch)
 
-    def _report_ended_jobs(self, counts: JobOutcomeBatch) -> None:
-        if counts.unreachable_schedds:
-            _log.debug("ended jobs not counted", unasked=counts.unreachable_schedds)
-        if counts.truncated_schedds:
+    def _report_ended_jobs(self, batch: JobOutcomeBatch) -> None:
+        if batch.unreachable_schedds:
+            _log.debug("cannot count ended jobs", unreachable_schedds=batch.unreachable_schedds)
+        if batch.truncated_schedds:
             _log.warning(
-                "ended jobs counted in part: more ended than one answer may have", at=counts.truncated_schedds
+                "job history truncated: more jobs ended than one query returns",
+                schedds=batch.truncated_schedds,
             )
-        self._metrics.record_ended_jobs(counts)
-
-    def _merge(self, fence: Fence, merger: Merger, policy: ReconcilePolicy) -> None:
-        """Have slots without a hook say what their sites' ads say; a failure never ends the daemon."""
-        now = self._get_cycle_output()
-        if now.standby_reason:
-            return
-        ads = {site: ad for site, ad in now.ads.items() if not policy.is_retired(site)}
-        try:
-            done = merger.run_once(ads, policy.is_retired)
-        except Exception:  # noqa: BLE001 - a bug must not end the daemon
-            self._report_bug("merge")
-            return
-        with fence.step():
-            self._metrics.record_merge(done)
-            for collector, merged in done.items():
-                self._log_merge_state(collector, merged)
-
-    def _log_merge_state(self, collector: str, result: MergeResult) -> None:
-        """Log why slots stay without their attributes, once until some show them again."""
-        if result.error and collector not in self._failing_collectors:
-            _log.error("slots not merged", collector=collector, why=result.error)
-            self._failing_collectors.add(collector)
-        elif collector in self._failing_collectors and result.confirmed_count and not result.error:
-            _log.info("slots are merged again", collector=collector)
-            self._failing_collectors.discard(collector)
-
-    def _update_desired_sites(
-        self, fence: Fence, controller: DesiredSitesController, policy: ReconcilePolicy
-    ) -> None:
-        """Keep DESIRED_Sites of queued jobs that ask for it; a failure never ends the daemon."""
-        now = self._get_cycle_output()
-        ads = {site: ad for site, ad in now.ads.items() if not policy.is_retired(site)}
-        if now.standby_reason or not (ads or now.report):  # of a lost state nothing follows
-            return
-        try:
-            done = controller.run_once(ads)
-        except Exception:  # noqa: BLE001 - a bug must not end the daemon
-            self._report_bug("keeping desired sites")
-            return
-        with fence.step():
-            self._desired_sites_metrics.record(done)
+        self._metrics.record_ended_jobs(batch)

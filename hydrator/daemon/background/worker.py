@@ -1,4 +1,4 @@
-"""Turns of one kind of work at a time, each kind in a thread of its own."""
+"""Background worker: turns of one kind of work at a time, each kind in a thread of its own."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from hydrator.reconcile.result import CycleReport
 
 @dataclass(frozen=True, slots=True)
 class CycleOutput:
-    """What the cycles have come to: the last report, the site ads, and why we publish none of them, if so."""
+    """Output of the last cycle: report, site ads, and the standby reason if there is one."""
 
     report: CycleReport | None
     ads: Mapping[Site, SiteAd]
@@ -26,24 +26,24 @@ class CycleOutput:
 
 
 class DaemonScheduler(BackgroundScheduler):  # type: ignore[misc]
-    """A scheduler that may be shut down while a job of its own is due.
+    """A scheduler that may be shut down while one of its jobs is due.
 
-    apscheduler 3.11 removes a job after its last run. In a scheduler that was shut down meanwhile it does not
-    find the job, and its thread ends with a traceback.
+    apscheduler 3.11 removes a job after its last run. In a scheduler that was shut down
+    meanwhile it does not find the job, and its thread ends with a traceback.
     """
 
     def remove_job(self, job_id: str, jobstore: str | None = None) -> None:
-        """Remove a job, where it is still there."""
+        """Remove a job if it still exists."""
         with contextlib.suppress(JobLookupError):
             super().remove_job(job_id, jobstore)
 
 
 class BackgroundWorker:
-    """Work of the kinds ``NAMES``, which the scheduler must have executors for.
+    """Work of the kinds ``EXECUTOR_NAMES``; the scheduler must have executors of these names.
 
     Args:
-        metrics: where it is counted.
-        bug: logs and counts the exception at hand; what it is given is the work that failed.
+        metrics: counts the work.
+        report_bug: logs and counts the exception that is being handled, given the name of the failed work.
     """
 
     EXECUTOR_NAMES: ClassVar[tuple[str, ...]]
@@ -53,9 +53,9 @@ class BackgroundWorker:
         self._report_bug = report_bug
 
     def _run_turn(self, fence: Fence, name: str, work: Callable[..., None], *args: object) -> None:
-        """Do *work* as a turn of the kind *name*; its fence ends it once a reload has replaced its parts.
+        """Run *work* as a turn of the kind *name*; its fence ends it once a reload has replaced its parts.
 
-        Whatever else it raises is its own failure, and it has its turn again.
+        Any other exception is a bug of this work alone, and its next turn runs as usual.
         """
         with contextlib.suppress(SupersededByReload), fence.turn(name):
             try:
@@ -75,7 +75,7 @@ class BackgroundWorker:
         *args: object,
         first_run_at: datetime | None = None,
     ) -> None:
-        """Have *work* done with *fence* and what is *given* every so many *seconds*; *first* at that time."""
+        """Schedule *work*, called with *fence* and *args*, at an interval."""
         when = {"next_run_time": first_run_at} if first_run_at else {}
         turn = (fence, name, work, *args)
         scheduler.add_job(

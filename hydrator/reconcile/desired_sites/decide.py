@@ -32,10 +32,10 @@ class DesiredSitesStatus(StrEnum):
     """How jobs stand that ask for a list of sites."""
 
     SET = "set"  # it names the sites that have their data
-    NO_SITE = "nowhere"  # no site has all of it, as far as is known: what they had stands
-    DISJOINT = "apart"  # none of the sites that they had has it: what they had stands
+    NO_SITE = "no_site"  # no site has all of it, as far as is known: what they had stands
+    DISJOINT = "disjoint"  # none of the sites that they had has it: what they had stands
     FREE = "free"  # they may run anywhere by now: what they had stands
-    FOREIGN = "theirs"  # somebody else wrote there: left alone
+    FOREIGN = "foreign"  # somebody else wrote there: left alone
 
 
 @dataclass(frozen=True, slots=True)

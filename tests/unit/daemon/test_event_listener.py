@@ -28,7 +28,7 @@ def logged():
 
 
 def told(lines: list) -> list[str]:
-    return [line["why"] for line in lines if line["event"] == "events missed"]
+    return [line["why"] for line in lines if line["event"] == "events may be missing"]
 
 
 def memory(**datasets: DatasetState) -> dict[str, CatalogueMemory]:
@@ -78,11 +78,11 @@ class Heard:
         return self.registry.get_sample_value(name, labels) or 0.0
 
     def gaps(self, why: str) -> float:
-        return self.count("hydrator_event_gaps_total", why=why)
+        return self.count("hydrator_event_gaps_total", reason=why)
 
     def changes(self) -> list[float]:
         told = ("in_time", "late", "never")
-        return [self.count("hydrator_event_changes_total", told=each) for each in told]
+        return [self.count("hydrator_event_changes_total", announced=each) for each in told]
 
 
 def test_an_event_about_what_is_wanted_wakes_the_schedule_and_is_due_until_a_poll_begins():
@@ -91,7 +91,7 @@ def test_an_event_about_what_is_wanted_wakes_the_schedule_and_is_due_until_a_pol
     assert (heard.woken, heard.hearing.is_poll_due) == (1, True)
     assert heard.poll(STAGING, STAGING, 1) == EarlyPollRequest(frozenset({L1}))
     assert not heard.hearing.is_poll_due
-    assert heard.count("hydrator_events_total", source="rucio", outcome="heeded") == 1
+    assert heard.count("hydrator_events_total", source="rucio", outcome="accepted") == 1
     assert heard.count("hydrator_event_last_timestamp_seconds", source="rucio") == NOON.timestamp()
 
 
@@ -119,7 +119,7 @@ def test_events_that_come_too_fast_are_dropped_told_once_a_poll_and_bring_no_pol
     heard.poll(STAGING, STAGING, 30)
     assert heard.hearing.on_event("rucio", event()) is None
     assert heard.hearing.on_event("rucio", None) is RejectReason.TOO_LARGE
-    assert told(logged) == ["rucio sends more of them than are read"]
+    assert told(logged) == ["rucio sends more events than the daemon reads"]
 
 
 def test_a_change_that_events_told_of_is_counted_and_no_gap():
@@ -131,7 +131,7 @@ def test_a_change_that_events_told_of_is_counted_and_no_gap():
     heard.after = 120
     heard.hearing.on_event("rucio", event())
     heard.poll(STAGING, STAGING, 200)
-    assert (heard.changes(), heard.gaps("untold")) == ([1, 1, 0], 0)
+    assert (heard.changes(), heard.gaps("unannounced")) == ([1, 1, 0], 0)
 
 
 def test_a_change_of_which_no_event_told_is_a_gap_told_once_and_answered_by_one_early_poll(logged):
@@ -139,23 +139,23 @@ def test_a_change_of_which_no_event_told_is_a_gap_told_once_and_answered_by_one_
     heard.poll(STAGING, WHOLE, 30)
     assert heard.woken == 0  # an event may be late
     heard.poll(WHOLE, STAGING, 90)
-    assert (heard.woken, heard.gaps("untold"), heard.changes()) == (1, 1, [0, 0, 1])
-    assert told(logged) == ["no event told that 1 dataset changed, lofar:L1 first"]
+    assert (heard.woken, heard.gaps("unannounced"), heard.changes()) == (1, 1, [0, 0, 1])
+    assert told(logged) == ["no event announced that 1 dataset changed, lofar:L1 first"]
     assert heard.poll(STAGING, STAGING, 92).gap_reason
     heard.poll(STAGING, WHOLE, 120)
     heard.poll(WHOLE, STAGING, 200)  # the silence goes on: nothing is polled early for it
-    assert (heard.woken, heard.gaps("untold"), heard.changes()) == (1, 1, [0, 0, 2])
+    assert (heard.woken, heard.gaps("unannounced"), heard.changes()) == (1, 1, [0, 0, 2])
     heard.hearing.on_event("rucio", event(L2))
     heard.poll(STAGING, WHOLE, 230)
     heard.poll(WHOLE, WHOLE, 300)
-    assert heard.gaps("untold") == 2  # it had spoken again, and then missed one
+    assert heard.gaps("unannounced") == 2  # it had spoken again, and then missed one
 
 
 def test_a_change_at_a_catalogue_that_sends_no_events_is_no_gap():
     heard = Heard(tells=("rucio-*",))
     heard.poll(STAGING, WHOLE, 30)
     heard.poll(WHOLE, WHOLE, 300)
-    assert (heard.gaps("untold"), heard.changes()) == (0, [0, 0, 0])
+    assert (heard.gaps("unannounced"), heard.changes()) == (0, [0, 0, 0])
 
 
 def test_a_connection_that_was_lost_is_a_gap_answered_by_an_early_poll(logged):
@@ -170,7 +170,11 @@ def test_a_connection_that_was_lost_is_a_gap_answered_by_an_early_poll(logged):
     assert (heard.woken, heard.gaps("connection")) == (1, 1)
     assert heard.poll(STAGING, STAGING, 6) == EarlyPollRequest(gap_reason="rucio was not connected for 5 s")
     assert told(logged) == ["rucio was not connected for 5 s"]
-    warned = [line for line in logged if line["log_level"] == "warning" and line["event"] == "events"]
+    warned = [
+        line
+        for line in logged
+        if line["log_level"] == "warning" and line["event"] == "event broker not connected"
+    ]
     assert [line["why"] for line in warned] == ["it closed the connection"]
 
 
@@ -184,5 +188,5 @@ def test_events_from_many_threads_are_all_counted():
         thread.start()
     for thread in threads:
         thread.join()
-    assert heard.count("hydrator_events_total", source="rucio", outcome="heeded") == 800
+    assert heard.count("hydrator_events_total", source="rucio", outcome="accepted") == 800
     assert heard.hearing.begin_poll() == EarlyPollRequest(frozenset({L1}))

@@ -47,7 +47,10 @@ def pool():
 def test_one_alone_leads_after_it_waited_for_another(pool):
     one = pool.start("a")
     pool.beat("a")
-    assert (one.is_leader, one.standby_reason) == (False, "standing by: nobody publishes, and within 30 s this daemon will")
+    assert (one.is_leader, one.standby_reason) == (
+        False,
+        "standing by: no daemon publishes, and within 30 s this daemon will",
+    )
     pool.go("a", seconds=20)
     assert not one.is_leader
     pool.go("a", seconds=10)

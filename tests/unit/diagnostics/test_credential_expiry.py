@@ -148,7 +148,7 @@ def test_what_the_state_keeps_is_what_was_found():
 def test_metrics_forget_what_is_no_longer_there():
     registry = CollectorRegistry()
     metrics = Metrics(registry, "0")
-    labels = {"credential": "catalogue rucio: login", "by": "daemon"}
+    labels = {"credential": "catalogue rucio: login", "renewed_by": "daemon"}
     metrics.set_credentials([login_credential("catalogue rucio: login", TokenValidity(NOON, NOON + HOUR))])
     expiry, life = "hydrator_credential_expiry_timestamp_seconds", "hydrator_credential_lifetime_seconds"
     assert registry.get_sample_value(expiry, labels) == to_unix(NOON + HOUR)

@@ -244,11 +244,11 @@ def test_counting_adds_up_and_knows_few_series():
         return registry.get_sample_value(name, labels)
 
     counts = {
-        one: value("hydrator_jobs_local_total", found=one) for one in ("all", "some", "none", "unknown")
+        one: value("hydrator_jobs_local_total", locality=one) for one in ("all", "some", "none", "unknown")
     }
     assert counts == {"all": 1, "some": 0, "none": 1, "unknown": 1}
-    assert value("hydrator_jobs_data_bytes_total", at="site") == 100
-    assert value("hydrator_jobs_data_bytes_total", at="elsewhere") == 50
+    assert value("hydrator_jobs_data_bytes_total", place="site") == 100
+    assert value("hydrator_jobs_data_bytes_total", place="elsewhere") == 50
     assert value("hydrator_job_wait_seconds_count", datasets="named") == 3
     assert value("hydrator_job_wait_seconds_sum", datasets="none") == 0
 

@@ -38,6 +38,6 @@ def test_a_site_that_is_gone_is_shown_no_longer():
     registry = CollectorRegistry()
     metrics = Metrics(registry, "0")
     metrics.set_slot_coverage(count_coverage([SlotAdVersion(CAM, OURS.generation)], {CAM: OURS}))
-    assert registry.get_sample_value("hydrator_slots", {"site": CAM, "carries": "current"}) == 1
+    assert registry.get_sample_value("hydrator_slots", {"site": CAM, "coverage": "current"}) == 1
     metrics.set_slot_coverage(count_coverage([], {}))
-    assert registry.get_sample_value("hydrator_slots", {"site": CAM, "carries": "current"}) is None
+    assert registry.get_sample_value("hydrator_slots", {"site": CAM, "coverage": "current"}) is None

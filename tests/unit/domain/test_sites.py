@@ -98,8 +98,8 @@ def test_the_configuration_says_aliases_and_costs():
     settings = Settings.model_validate(
         {"sites": {"aliases": {"UKSRC": "RAL"}, "reads": {"CAM": {"RAL": 0.3}}}}
     )
-    assert site_mapping(settings) == SiteMapping({Site("UKSRC"): RAL}, {CAM: {RAL: 0.3}})
-    assert not site_mapping(Settings.model_validate({}))
+    assert site_mapping(settings.sites) == SiteMapping({Site("UKSRC"): RAL}, {CAM: {RAL: 0.3}})
+    assert not site_mapping(Settings.model_validate({}).sites)
 
 
 # Rucio's storage elements, as Site Capabilities knows them

@@ -51,7 +51,7 @@ def test_dmapi_and_site_capabilities_let_us_in_as_the_client_that_is_configured(
 def test_a_rucio_with_oidc_gets_the_whole_client(tmp_path):
     given = {"token_url": IDP, "client_id": "me", "client_secret_file": "secret", "audience": "rucio-2"}
     settings = rucio(tmp_path, auth="oidc", scope="openid rucio", ca_cert="ca", **given)
-    assert rucio_settings(settings.catalogue[0], settings).oidc == ClientSettings(
+    assert rucio_settings(settings.catalogue[0], settings.daemon.state_dir).oidc == ClientSettings(
         IDP, "me", tmp_path / "secret", "rucio-2", "openid rucio", tmp_path / "ca"
     )
 
@@ -59,4 +59,4 @@ def test_a_rucio_with_oidc_gets_the_whole_client(tmp_path):
 def test_a_rucio_with_another_login_is_no_client(tmp_path):
     (tmp_path / "password").write_text("p")
     settings = rucio(tmp_path, auth="userpass", username="u", password_file="password")
-    assert rucio_settings(settings.catalogue[0], settings).oidc is None
+    assert rucio_settings(settings.catalogue[0], settings.daemon.state_dir).oidc is None

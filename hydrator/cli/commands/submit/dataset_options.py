@@ -163,7 +163,7 @@ class DatasetOptions:
 
         if self.settings is None:
             return
-        client = build_condor_client(self.settings)
+        client = build_condor_client(self.settings.htcondor)
         try:
             client.check_expressions({"[submit].require_gpus": expression})
         finally:

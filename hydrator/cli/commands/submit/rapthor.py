@@ -313,7 +313,7 @@ def _check_expressions(settings: "Settings", wish: "RunOptions") -> "RunOptions"
         ]
     )
     if given:
-        client = build_condor_client(settings)
+        client = build_condor_client(settings.htcondor)
         try:
             client.check_expressions(given)
         finally:

@@ -37,7 +37,7 @@ def collector():
 def beat(collector):
     """Gives one sign of life; what was logged by it."""
     beats = Heartbeat(Metrics(CollectorRegistry(), "1"), pytest.fail, lambda: None, threading.Event())
-    scheduler = BackgroundScheduler(timezone="UTC", executors={"standing": {"type": "threadpool"}})
+    scheduler = BackgroundScheduler(timezone="UTC", executors={"heartbeat": {"type": "threadpool"}})
     beats.schedule(scheduler, Fence(), StandbySettings(enabled=True, name="one"), collector)
     (job,) = scheduler.get_jobs()
 
@@ -52,9 +52,9 @@ def beat(collector):
 def test_a_name_that_another_has_is_told_once_and_that_it_is_over_too(beat, collector):
     assert beat() == []
     collector.shared = True
-    assert (beat(), beat()) == (["error another daemon has our name"], [])
+    assert (beat(), beat()) == (["error another daemon uses this standby name"], [])
     collector.shared = False
-    assert (beat(), beat()) == (["info our name is ours alone"], [])
+    assert (beat(), beat()) == (["info standby name is unique again"], [])
 
 
 def test_while_the_collector_does_not_answer_nothing_is_said_of_names(beat, collector):

@@ -50,9 +50,9 @@ def test_an_auditor_that_would_end_us_is_asked_again():
     bugs, asked = [], []
 
     class Audit:
-        probes = ()
+        has_probe = False
 
-        def ask(self):
+        def verify_next(self):
             asked.append(1)
             raise SystemExit
 

@@ -262,7 +262,7 @@ def told(*done, registry=None):
 
 
 def standing(registry, stand):
-    return registry.get_sample_value("hydrator_desired_sites_jobs", {"schedd": "ap", "stand": stand})
+    return registry.get_sample_value("hydrator_desired_sites_jobs", {"schedd": "ap", "status": stand})
 
 
 def test_jobs_are_counted_by_how_they_stand_and_after_a_failure_as_they_stood_last():
@@ -274,7 +274,7 @@ def test_jobs_are_counted_by_how_they_stand_and_after_a_failure_as_they_stood_la
         ),
         DesiredSitesResult(error="it hangs"),
     )
-    assert [standing(registry, stand) for stand in ("set", "apart", "nowhere")] == [3, 1, 0]
+    assert [standing(registry, stand) for stand in ("set", "disjoint", "no_site")] == [3, 1, 0]
     assert registry.get_sample_value("hydrator_desired_sites_edits_total", {"schedd": "ap"}) == 2
     assert registry.get_sample_value("hydrator_desired_sites_errors_total", {"schedd": "ap"}) == 1
 
@@ -292,9 +292,9 @@ def test_what_lasts_is_logged_once_and_when_it_ends():
     with structlog.testing.capture_logs() as lines:
         told(lasting, lasting, DesiredSitesResult(), lasting)
     assert [(line["log_level"], line["event"]) for line in lines] == [
-        ("error", "desired sites not kept"),
+        ("error", "update of desired sites failed"),
         ("warning", "no site of a job's own DESIRED_Sites has its data: it keeps its list"),
-        ("info", "desired sites are kept again"),
-        ("error", "desired sites not kept"),
+        ("info", "update of desired sites works again"),
+        ("error", "update of desired sites failed"),
         ("warning", "no site of a job's own DESIRED_Sites has its data: it keeps its list"),
     ]

@@ -1,7 +1,7 @@
-"""What the service manager is told of us: sd_notify(3), and when a hung daemon stops saying that it lives.
+"""Service manager: notify systemd of the daemon's state by sd_notify(3).
 
-It is a datagram of `NAME=value` lines to the socket that ``NOTIFY_SOCKET``
-names; without that variable nothing is sent.
+A notification is a datagram of `NAME=value` lines to the socket in ``NOTIFY_SOCKET``.
+Without that variable nothing is sent.
 """
 
 import os
@@ -13,42 +13,43 @@ import structlog
 
 _log = structlog.get_logger("hydrator")
 _MAX_INTERVAL_SECONDS = 30.0
-"""Seconds: also without a watchdog it is looked so often whether the daemon hangs."""
+"""Largest interval between two checks for a hung daemon, also without a watchdog."""
 
 
 class ServiceManager:
-    """The service manager that started us, or nobody."""
+    """The service manager that started the daemon, if there is one."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        """*environ*: ``NOTIFY_SOCKET``, and ``WATCHDOG_USEC`` (microseconds) meant for ``WATCHDOG_PID``."""
+        """Read ``NOTIFY_SOCKET``, ``WATCHDOG_USEC`` (microseconds) and ``WATCHDOG_PID`` from *environ*."""
         path = environ.get("NOTIFY_SOCKET", "")
         self._address = f"\0{path[1:]}" if path.startswith("@") else path
-        ours = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        is_for_this_process = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         micros = environ.get("WATCHDOG_USEC", "")
-        watchdog = int(micros) / 1e6 if ours and micros.isascii() and micros.isdigit() else 0.0
+        watchdog = int(micros) / 1e6 if is_for_this_process and micros.isascii() and micros.isdigit() else 0.0
         self.watchdog_interval_seconds = (
             min(_MAX_INTERVAL_SECONDS, watchdog / 3) if watchdog else _MAX_INTERVAL_SECONDS
         )
-        """Seconds between two signs of life: a third of the watchdog's, so that one may be late."""
+        """Seconds between two keep-alives: a third of the watchdog's time, so that one may be late."""
         self._is_failure_logged = False
 
     def notify_ready(self) -> None:
-        """Started, or reloaded."""
+        """Report that the daemon has started or reloaded."""
         self._send("READY=1")
 
     def notify_reloading(self) -> None:
-        """A reload began; `ready` ends it."""
+        """Report that a reload began; :meth:`notify_ready` ends it."""
         self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def notify_stopping(self) -> None:
+        """Report that the daemon stops."""
         self._send("STOPPING=1")
 
     def notify_alive(self) -> None:
-        """A sign of life for the watchdog."""
+        """Send the watchdog a keep-alive."""
         self._send("WATCHDOG=1")
 
     def set_status(self, text: str) -> None:
-        """One line that ``systemctl status`` shows."""
+        """Set the line that ``systemctl status`` shows."""
         self._send("STATUS=" + " ".join(text.split()))
 
     def _send(self, *lines: str) -> None:
@@ -61,5 +62,5 @@ class ServiceManager:
                 out.send("\n".join(lines).encode())
         except OSError as error:
             if not self._is_failure_logged:
-                _log.warning("the service manager cannot be told", why=str(error))
+                _log.warning("cannot notify systemd", why=str(error))
             self._is_failure_logged = True

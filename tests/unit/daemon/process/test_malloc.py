@@ -9,11 +9,11 @@ import pytest
 POOLS = """
 import ctypes, sys, threading
 from pathlib import Path
-from hydrator.daemon.malloc import share_arenas
+from hydrator.daemon.process.malloc import limit_arenas
 
 libc = ctypes.CDLL(None)
 if sys.argv[1] == "shared":
-    share_arenas(2)
+    limit_arenas(2)
 together = threading.Barrier(12)
 def take():
     together.wait()
@@ -35,7 +35,7 @@ print(Path(sys.argv[2]).read_text().count("<heap "))
 HOLES = """
 import sys
 from pathlib import Path
-from hydrator.daemon.malloc import give_back
+from hydrator.daemon.process.malloc import trim_heap
 
 def resident_kib():
     return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmRSS:")))
@@ -44,7 +44,7 @@ blocks = [bytes(2000) for _ in range(20_000)]  # too large for Python's own pool
 full = resident_kib()
 blocks = blocks[::50]  # what is kept lies all over
 if sys.argv[1] == "given back":
-    give_back()
+    trim_heap()
 print(full - resident_kib())
 """
 glibc_only = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps it so")

@@ -7,8 +7,8 @@ import time
 import pytest
 from structlog.testing import capture_logs
 
-from hydrator.daemon.service_manager import ServiceManager
-from hydrator.daemon.watchdog import Watchdog
+from hydrator.daemon.process.service_manager import ServiceManager
+from hydrator.daemon.process.watchdog import Watchdog
 
 
 class Manager:
@@ -37,9 +37,9 @@ def supervisor(manager, tmp_path):
 
 def test_it_says_what_systemd_understands(manager, supervisor):
     supervisor.notify_ready()
-    supervisor.status("3 sites,\n  4 datasets")
-    supervisor.alive()
-    supervisor.stopping()
+    supervisor.set_status("3 sites,\n  4 datasets")
+    supervisor.notify_alive()
+    supervisor.notify_stopping()
     said = [manager.hear() for _ in range(4)]
     assert said == [["READY=1"], ["STATUS=3 sites, 4 datasets"], ["WATCHDOG=1"], ["STOPPING=1"]]
 
@@ -71,7 +71,7 @@ def test_a_service_manager_that_went_away_is_told_of_once(tmp_path):
     with capture_logs() as logs:
         supervisor.notify_alive()
         supervisor.notify_alive()
-    assert [line["event"] for line in logs] == ["the service manager cannot be told"]
+    assert [line["event"] for line in logs] == ["cannot notify systemd"]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_what_goes_on_within_its_allowance_is_not_stuck():
     progress = Watchdog(100, clock)
     progress.record_step("a cycle began")
     assert progress.hang_reason() is None  # at 100, ten seconds after the step
-    assert progress.hang_reason() == "nothing went on for 110 s after a cycle began; 100 s are allowed"
+    assert progress.hang_reason() == "no progress for 110 s after a cycle began (limit 100 s)"
 
 
 def test_another_allowance_counts_from_its_own_beginning():
@@ -103,4 +103,4 @@ def test_another_allowance_counts_from_its_own_beginning():
     progress = Watchdog(100, clock)
     progress.restart(50)
     assert progress.hang_reason() is None
-    assert progress.hang_reason() == "nothing went on for 51 s after the start; 50 s are allowed"
+    assert progress.hang_reason() == "no progress for 51 s after the start (limit 50 s)"

@@ -1,0 +1,134 @@
+"""Recorder of cycles: take over a cycle's results, count and log them."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+import structlog
+
+from hydrator.daemon.background import MaintenanceTasks
+from hydrator.daemon.logs import OngoingFailures, cycle_log_fields, false_claim_log_fields, status_line
+from hydrator.daemon.metrics import Metrics
+from hydrator.daemon.process.service_manager import ServiceManager
+from hydrator.daemon.runtime import DaemonContext
+from hydrator.domain.model import Unseen
+from hydrator.reconcile.reconciler import Reconciler
+from hydrator.reconcile.result import CycleReport
+from hydrator.reconcile.snapshot.memory import CatalogueMemory
+from hydrator.reconcile.state import ReconcileState
+from hydrator.server.pages.overview import MAX_CHANGES
+
+from .guard import TaskGuard
+from .saved_reports import SavedReports
+
+_log = structlog.get_logger("hydrator")
+
+
+class CycleRecorder:
+    """Results of cycles, for the daemon's other parts, the metrics, the log and the service manager.
+
+    Args:
+        context: takes the state, the report and the changes of the last cycle.
+        metrics: counts cycles.
+        guard: isolates the parts that use a cycle's results.
+        maintenance: has the credentials in use.
+        saved_reports: keeps reports for ``hydrator status``.
+        service_manager: shows the status line.
+        get_standby_reason: why this daemon publishes nothing, if it is on standby.
+    """
+
+    def __init__(
+        self,
+        context: DaemonContext,
+        metrics: Metrics,
+        guard: TaskGuard,
+        maintenance: MaintenanceTasks,
+        saved_reports: SavedReports,
+        service_manager: ServiceManager,
+        get_standby_reason: Callable[[], str | None],
+    ) -> None:
+        self._context = context
+        self._metrics = metrics
+        self._guard = guard
+        self._maintenance = maintenance
+        self._saved_reports = saved_reports
+        self._service_manager = service_manager
+        self._get_standby_reason = get_standby_reason
+        self._ongoing_failures = OngoingFailures()
+        self._demand_failures: Mapping[str, str] = {}
+
+    def forget_logged_failures(self) -> None:
+        """Log failures that last once more, after a reload."""
+        self._ongoing_failures = OngoingFailures()
+
+    def record(
+        self,
+        reconciler: Reconciler,
+        previous_memories: Mapping[str, CatalogueMemory],
+        report: CycleReport,
+        seconds: float,
+        polled_at: datetime,
+    ) -> None:
+        """Record the results of one cycle; *polled_at* is the start of the last poll."""
+        context = self._context
+        context.state, context.report = reconciler.state, report
+        context.recent_changes = (*context.recent_changes, *report.history_entries)[-MAX_CHANGES:]
+        self._guard.run_isolated("events", lambda: self._end_poll(report, previous_memories, polled_at))
+        self._guard.run_isolated("metrics", lambda: self._metrics.record_cycle(report, seconds))
+        self._saved_reports.save_credentials(self._maintenance.credentials)
+        self._saved_reports.save_private_problem(context.parts)
+        self._guard.run_isolated("the audit", lambda: self._update_audit_input(reconciler.state))
+        if context.parts and context.parts.pool.client:
+            self._metrics.count_child_restarts(context.parts.pool.child_restarts)
+        self._log_cycle(report, seconds)
+
+    def _end_poll(
+        self,
+        report: CycleReport,
+        previous_memories: Mapping[str, CatalogueMemory],
+        polled_at: datetime,
+    ) -> None:
+        """Have the event listener compare the changes of the cycle with the events."""
+        if listener := self._context.event_listener:
+            memories = report.evaluation.state.memories
+            listener.end_poll(report.demand.dids, previous_memories, memories, polled_at)
+
+    def _update_audit_input(self, state: ReconcileState) -> None:
+        """Give the audit the facts of the catalogues as they are now."""
+        parts = self._context.parts
+        if parts and parts.audit_runner:
+            sites = {site for memory in state.memories.values() for site in memory.sites}
+            retired = frozenset(site for site in sites if parts.policy.is_retired(site))
+            parts.audit_runner.update(state.memories, state.audit, retired)
+
+    def _log_cycle(self, report: CycleReport, seconds: float) -> None:
+        for repeated_claim in report.evaluation.repeated_claims:
+            _log.warning(
+                "catalogue repeated a claim that the audit disproved",
+                **false_claim_log_fields(repeated_claim),
+            )
+        fields = cycle_log_fields(report, seconds)
+        has_new, cleared = self._ongoing_failures.update(fields)
+        log = _log.debug
+        if has_new:
+            log = _log.warning
+        elif fields["changed"] or cleared:
+            log = _log.info
+        log("cycle", **fields, **({"cleared": cleared} if cleared else {}))
+        self._service_manager.set_status(self._get_standby_reason() or status_line(fields))
+
+    def log_demand_failures(self, reconciler: Reconciler) -> None:
+        """Log which schedds did not answer, once until that changes."""
+        failures = {
+            schedd: answer.reason
+            for schedd, answer in reconciler.schedd_answers.items()
+            if isinstance(answer, Unseen)
+        }
+        if reconciler.demand_error:
+            failures = {"collector": reconciler.demand_error}
+        if failures == self._demand_failures:
+            return
+        self._demand_failures = failures
+        if failures:
+            _log.warning("schedds did not answer: their last demand stays in use", unreachable=failures)
+        else:
+            _log.info("all schedds answer again")

@@ -1,0 +1,187 @@
+"""Runner of cycles: polls, cycles for new demand, early polls, and cycles for late answers."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+
+import structlog
+from prometheus_client import Counter
+
+from hydrator.daemon.process.malloc import trim_heap
+from hydrator.daemon.runtime import DaemonContext, Runtime
+from hydrator.domain.errors import SupersededByReload
+from hydrator.domain.model import ScheddDemand, Unseen
+from hydrator.reconcile.reconciler import Reconciler
+from hydrator.wiring import system_clock
+
+from .early import EarlyCycles
+from .guard import TaskGuard
+from .recorder import CycleRecorder
+
+_log = structlog.get_logger("hydrator")
+
+_ScheddAnswers = Mapping[str, ScheddDemand | Unseen] | str
+"""The demand of each schedd, or why the schedds could not be listed."""
+
+
+class CycleRunner:
+    """A runner of cycles, one at a time.
+
+    Args:
+        context: the values that the daemon's parts share.
+        guard: counts and logs failures.
+        recorder: records the results of cycles.
+        stopping: set once the daemon stops.
+        early_poll_count: counts early polls.
+        is_clock_stepping: True while the daemon is about to replace its parts after a step of the clock.
+        get_standby_reason: why this daemon publishes nothing, if it is on standby.
+    """
+
+    def __init__(
+        self,
+        context: DaemonContext,
+        guard: TaskGuard,
+        recorder: CycleRecorder,
+        *,
+        stopping: threading.Event,
+        early_poll_count: Counter,
+        is_clock_stepping: Callable[[], bool],
+        get_standby_reason: Callable[[], str | None],
+    ) -> None:
+        self._context = context
+        self._guard = guard
+        self._recorder = recorder
+        self._early_poll_count = early_poll_count
+        self._is_clock_stepping = is_clock_stepping
+        self._get_standby_reason = get_standby_reason
+        self._turn_count = 0
+        self._polled_at: datetime | None = None
+        self._should_poll_again = False
+        self.early_cycles = EarlyCycles(
+            context,
+            stopping,
+            lambda runtime: self._run_turn(self._run_early_poll, runtime),
+            lambda runtime: self._run_turn(self._run_answer_cycle, runtime),
+        )
+
+    def schedule(self, runtime: Runtime) -> None:
+        """Schedule polls, the first one now, and queries of the schedds."""
+        runtime.scheduler.add_job(
+            self._run_poll,
+            "interval",
+            [runtime],
+            seconds=runtime.settings.daemon.poll_seconds,
+            id="poll",
+            next_run_time=system_clock(),
+        )
+        runtime.scheduler.add_job(
+            self._run_with_demand,
+            "interval",
+            [self._run_demand_cycle, runtime],
+            seconds=runtime.settings.demand.ask_seconds,
+            id="demand",
+            executor="demand",
+        )
+
+    def _run_turn(self, work: Callable[[Reconciler], object], runtime: Runtime) -> None:
+        """Run *work* as a turn of *runtime*, unless a reload has replaced it."""
+        with contextlib.suppress(SupersededByReload), runtime.fence.turn("cycle"), self._number_turn():
+            if not self._is_clock_stepping():
+                work(runtime.reconciler)
+
+    @contextlib.contextmanager
+    def _number_turn(self) -> Iterator[None]:
+        """Add the number of this turn, from 1 on since the start, to all log lines within it."""
+        self._turn_count += 1
+        with structlog.contextvars.bound_contextvars(cycle=self._turn_count):
+            yield
+
+    def _run_with_demand(
+        self, work: Callable[[Reconciler, _ScheddAnswers], object], runtime: Runtime
+    ) -> None:
+        """Query the schedds while cycles go on; then run *work* with the answers, as :meth:`_run_turn`."""
+        with contextlib.suppress(SupersededByReload), runtime.fence.turn("demand"):
+            answers = runtime.reconciler.query_schedds()
+            self._run_turn(lambda reconciler: work(reconciler, answers), runtime)
+
+    def _run_poll(self, runtime: Runtime) -> None:
+        """Poll as :meth:`_run_turn`; before the first cycle, query the schedds."""
+        if self._context.report is None:
+            self._run_with_demand(self._try_apply_demand, runtime)
+        self._run_turn(self._poll, runtime)
+
+    def _poll(self, reconciler: Reconciler) -> None:
+        is_demand_unknown = self._context.report is None and reconciler.demand_error
+        if is_demand_unknown and not reconciler.state.demand.entries and not reconciler.demand.entries:
+            return  # without any demand, publishing now would empty every ad
+        self._guard.run("cycle", lambda: self._run_cycle(reconciler))
+
+    def _run_demand_cycle(self, reconciler: Reconciler, answers: _ScheddAnswers) -> None:
+        """Look up new datasets at once, since a job waits for them."""
+        if self._try_apply_demand(reconciler, answers):
+            self._guard.run("cycle", lambda: self._run_cycle(reconciler, is_poll=False))
+
+    def _try_apply_demand(self, reconciler: Reconciler, answers: _ScheddAnswers) -> bool:
+        return self._guard.run("demand", lambda: self._apply_demand(reconciler, answers))
+
+    def _apply_demand(self, reconciler: Reconciler, answers: _ScheddAnswers) -> bool:
+        new_dids = reconciler.apply_demand(answers)
+        with reconciler.fence.step():
+            self._context.state = reconciler.saved_state
+            self._recorder.log_demand_failures(reconciler)
+        if new_dids:
+            _log.info("jobs name new datasets", new=len(new_dids), first=min(new_dids))
+        return bool(new_dids)
+
+    def _run_answer_cycle(self, reconciler: Reconciler) -> None:
+        """Run a cycle for a late answer; it queries catalogues only about new datasets."""
+        self.early_cycles.begin_answer_cycle(reconciler)
+        is_poll, self._should_poll_again = self._should_poll_again, False
+        self._guard.run("cycle", lambda: self._run_cycle(reconciler, is_poll=is_poll))
+
+    def _run_early_poll(self, reconciler: Reconciler) -> None:
+        """Run a poll that events triggered, unless another poll has covered everything since."""
+        self.early_cycles.begin_poll(reconciler)
+        listener = self._context.event_listener
+        if listener is None or not listener.is_poll_due or self._context.report is None:
+            return
+        if self.early_cycles.throttle.is_throttled(time.monotonic()):  # the event came during a poll
+            self.early_cycles.request_poll()
+            return
+        self._early_poll_count.inc()
+        self._guard.run("cycle", lambda: self._run_cycle(reconciler))
+        # a catalogue that was asked before the event came is asked again after its answer
+        report = self._context.report
+        self._should_poll_again = any(since < report.started_at for since in report.pending_since.values())
+
+    def _run_cycle(self, reconciler: Reconciler, *, is_poll: bool = True) -> bool:
+        previous_memories = reconciler.state.memories
+        if is_poll:
+            self._begin_poll()
+        reconciler.should_publish = self._get_standby_reason() is None
+        begun_at = time.monotonic()
+        try:
+            report = reconciler.run(is_due=is_poll)
+        finally:
+            seconds = time.monotonic() - begun_at
+            if is_poll:
+                self.early_cycles.throttle.record_poll(time.monotonic(), seconds)
+        if is_poll or self._polled_at is None:
+            self._polled_at = report.started_at
+        with reconciler.fence.step():
+            self._recorder.record(reconciler, previous_memories, report, seconds, self._polled_at)
+            self._request_poll_for_new_events()
+        trim_heap()
+        return True
+
+    def _begin_poll(self) -> None:
+        request = self._context.event_listener.begin_poll() if self._context.event_listener else None
+        if request:
+            _log.debug("events triggered a poll", datasets=len(request.dids), why=request.gap_reason)
+
+    def _request_poll_for_new_events(self) -> None:
+        """Request a poll if an event came during the cycle."""
+        if self._context.event_listener and self._context.event_listener.is_poll_due:
+            self.early_cycles.request_poll()

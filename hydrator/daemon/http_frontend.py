@@ -1,0 +1,176 @@
+"""HTTP front end: what the daemon's HTTP server answers from, and the server itself."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from hydrator.config import Settings
+from hydrator.diagnostics.why.query import WhyQuery, ask_job, datasets_over_budget
+from hydrator.diagnostics.why.render import RenderedAnswer, render_result
+from hydrator.domain.errors import ConfigError, PoolError
+from hydrator.domain.events import RejectReason
+from hydrator.domain.model import DaemonKnowledge, Did
+from hydrator.domain.ports import ServerEndpoint
+from hydrator.domain.redaction import escape_unprintable
+from hydrator.reconcile.ads.site_ads import dids_without_room
+from hydrator.reconcile.result import CycleReport
+from hydrator.server.http_server import HttpServer
+from hydrator.server.view import ServerState
+from hydrator.submit.nearest_names import add_similar_names
+from hydrator.wiring import build_condor_client, build_redactor, privacy, reconcile_policy, system_clock
+from hydrator.wiring.http_server import build_http_server
+
+from .runtime import DaemonContext
+
+_log = structlog.get_logger("hydrator")
+
+
+class HttpFrontend:
+    """The HTTP server of the daemon and its view of the daemon.
+
+    Args:
+        context: the values that the daemon's parts share.
+        registry: the metrics that the server exports.
+        get_hang_reason: why the daemon counts as hung, if it does.
+        get_standby_reason: why this daemon publishes nothing, if it is on standby.
+    """
+
+    def __init__(
+        self,
+        context: DaemonContext,
+        registry: CollectorRegistry,
+        get_hang_reason: Callable[[], str | None],
+        get_standby_reason: Callable[[], str | None],
+    ) -> None:
+        self._context = context
+        self._registry = registry
+        self._get_hang_reason = get_hang_reason
+        self._get_standby_reason = get_standby_reason
+        self.server: HttpServer | None = None
+
+    @property
+    def url(self) -> str | None:
+        return self.server.url if self.server else None
+
+    def get_endpoint(self) -> ServerEndpoint | None:
+        """Return the address of the server that answers now."""
+        return self.server.endpoint if self.server else None
+
+    def server_for(self, settings: Settings) -> HttpServer | None:
+        """Return the server that *settings* call for: the present one, or a new one that answers already.
+
+        Raises:
+            ConfigError: the tokens, the certificate or the address cannot be used.
+        """
+        http, current = settings.publish.http, self._context.settings
+        if not http.enabled:
+            return None
+        if self.server and (http, settings.events.webhook) == (current.publish.http, current.events.webhook):
+            return self.server
+        server = build_http_server(
+            http,
+            self.build_state,
+            self._registry,
+            look_up_pseudonyms=self._look_up_pseudonyms,
+            explain_job=self._explain_job,
+            on_event=self._on_webhook_event if settings.events.webhook else None,
+        )
+        server.start(predecessor=self.server)
+        return server
+
+    def build_state(self) -> ServerState:
+        """Build the values that the HTTP server answers from, as of now."""
+        context = self._context
+        report, standby_reason = context.report, self._get_standby_reason()
+        served_ads = context.parts.served_ads if context.parts else None
+        evaluation = report.evaluation if report else None
+        has_ads = report or context.state.ads
+        return ServerState(
+            ads=served_ads.ads() if served_ads and not standby_reason else {},
+            snapshot=evaluation.snapshot if evaluation else None,
+            demand=report.demand if report else None,
+            not_ready_reason=standby_reason or (None if has_ads else "the first cycle has not ended yet"),
+            now=system_clock(),
+            published_at=served_ads.publish_times() if served_ads else {},
+            held_reasons=report.held_reasons if report else {},
+            hang_reason=self._get_hang_reason(),
+            held_losses=evaluation.state.held_losses if evaluation else {},
+            max_age=context.settings.daemon.max_age,
+            changes=context.recent_changes,
+            omitted_dids=dids_without_room(evaluation.drafts) if evaluation else {},
+            troubles=report.failures if report else (),
+            withheld_reasons=evaluation.withheld_reasons if evaluation else {},
+        )
+
+    def _on_webhook_event(self, body: bytes) -> RejectReason | None:
+        """Handle an event that the server received with a valid token."""
+        listener = self._context.event_listener
+        return listener.on_event("webhook", body) if listener else None
+
+    def _look_up_pseudonyms(self, dids: Iterable[Did]) -> Mapping[Did, Did]:
+        """Return the name that jobs use for each of *dids*; see :class:`PseudonymStore`.
+
+        Without private datasets each keeps its own.
+        """
+        pseudonym_store = self._context.parts.pseudonym_store if self._context.parts else None
+        if pseudonym_store is None:
+            return {did: did for did in dids}
+        previous_problem = pseudonym_store.problem
+        names = pseudonym_store.exchange(dids)
+        if pseudonym_store.problem not in {None, previous_problem}:
+            _log.error("cannot save private dataset names", why=pseudonym_store.problem)
+        return names
+
+    def _explain_job(self, cluster: int, proc: int | None, schedd: str | None) -> list[RenderedAnswer]:
+        """Explain a job; called by threads of the HTTP server."""
+        return explain_job(self._context.settings, self._context.report, cluster, proc, schedd)
+
+
+def explain_job(
+    settings: Settings, report: CycleReport | None, cluster: int, proc: int | None, schedd: str | None
+) -> list[RenderedAnswer]:
+    """Explain why a job is idle, without names of private datasets.
+
+    It starts a child process of its own, so that no cycle waits for it; the child has the same rights.
+
+    Raises:
+        ConfigError: several schedds have the job.
+        PoolError: no schedd has it, or the pool does not answer.
+    """
+    client = build_condor_client(settings.htcondor)
+    redact = build_redactor(settings)
+
+    def hide(text: str) -> str:
+        return escape_unprintable(redact(text))
+
+    try:
+        query = WhyQuery(
+            client,
+            settings.sites.slot_attributes,
+            _knowledge_from_report(settings, report) if report else None,
+            settings.daemon.default_scope,
+            system_clock(),
+            privacy=privacy(settings.private),
+            add_similar_names=add_similar_names,
+        )
+        return render_result(ask_job(query, cluster, proc, schedd), hide)
+    except PoolError as error:
+        raise type(error)(error.daemon, hide(error.reason)) from None
+    except ConfigError as error:
+        raise ConfigError([hide(problem) for problem in error.problems]) from None
+    finally:
+        client.close()
+
+
+def _knowledge_from_report(settings: Settings, report: CycleReport) -> DaemonKnowledge:
+    """Return the conclusions of the last cycle."""
+    snapshot, demand = report.evaluation.snapshot, report.demand
+    budget = reconcile_policy(settings).budget
+    return DaemonKnowledge(
+        report.started_at,
+        snapshot,
+        demand.dids,
+        dids_without_room=datasets_over_budget(snapshot, demand, budget),
+        held_reasons=report.held_reasons,
+    )

@@ -1,0 +1,145 @@
+"""Lifecycle: start the parts of a runtime from the last state, and end them."""
+
+import contextlib
+import threading
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+
+from hydrator.config import Settings
+from hydrator.domain.errors import StateError
+from hydrator.privacy.pseudonym_store import PseudonymStore
+from hydrator.server.pages.overview import MAX_CHANGES
+from hydrator.state.clock_step import shift_back
+from hydrator.state.pseudonymize import pseudonymize_state
+from hydrator.state.store import Store
+from hydrator.wiring import Parts, system_clock
+
+from .background import AuditTasks, Heartbeat, MaintenanceTasks, PoolEdits
+from .cycles import CycleRunner
+from .process.watchdog import Watchdog
+from .runtime import DaemonContext, Runtime, close_parts
+from .runtime_builder import RuntimeBuilder
+
+_log = structlog.get_logger("hydrator")
+_RELOAD_DRAIN_SECONDS = 10.0
+"""Seconds that a reload waits for the old parts to save or send, and for their connections to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundWorkers:
+    """The background work beside the cycles; it lasts over reloads."""
+
+    heartbeat: Heartbeat
+    audit_tasks: AuditTasks
+    maintenance_tasks: MaintenanceTasks
+    pool_edits: PoolEdits
+
+    @property
+    def executor_names(self) -> list[str]:
+        """Return the names of the executors that the scheduler needs."""
+        workers = (self.heartbeat, self.audit_tasks, self.maintenance_tasks, self.pool_edits)
+        return [name for worker in workers for name in worker.EXECUTOR_NAMES]
+
+    def schedule(self, runtime: Runtime) -> None:
+        """Schedule all work of *runtime*."""
+        settings, parts, scheduler, fence = runtime.settings, runtime.parts, runtime.scheduler, runtime.fence
+        self.audit_tasks.schedule(scheduler, fence, settings.audit, parts.audit_runner, parts.pool.misses)
+        self.maintenance_tasks.schedule(scheduler, fence, settings, parts, runtime.reconciler)
+        self.pool_edits.schedule(
+            scheduler, fence, settings.publish, parts.policy, parts.pool.merger, parts.pool.desired_sites
+        )
+        self.heartbeat.schedule(scheduler, fence, settings.standby, parts.pool.peers)
+
+
+class RuntimeLifecycle:
+    """The sequence of runtimes over one state; each continues from the state that the last one left.
+
+    Args:
+        context: the values that the daemon's parts share.
+        store: the state on disk.
+        builder: builds runtimes.
+        cycles: runs the cycles of a runtime.
+        workers: the background work of a runtime.
+        watchdog: gets the time limit of a runtime.
+    """
+
+    def __init__(
+        self,
+        context: DaemonContext,
+        store: Store,
+        builder: RuntimeBuilder,
+        cycles: CycleRunner,
+        workers: BackgroundWorkers,
+        watchdog: Watchdog,
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._builder = builder
+        self._cycles = cycles
+        self._workers = workers
+        self._watchdog = watchdog
+
+    def build(self, settings: Settings) -> Runtime:
+        """Build all that *settings* call for; see :meth:`RuntimeBuilder.build`."""
+        return self._builder.build(settings, ["demand", *self._workers.executor_names])
+
+    def continue_state(self, pseudonym_store: PseudonymStore | None) -> None:
+        """Remove private names from the state and its history, and load the recent changes."""
+        with contextlib.suppress(StateError):  # reported when the state is next saved
+            if pseudonym_store:
+                self._context.state = pseudonymize_state(self._context.state, pseudonym_store.pseudonymizer)
+                self._store.forget_history(pseudonym_store.pseudonymizer.privacy.has_private_did)
+            self._context.recent_changes = tuple(self._store.load_history(MAX_CHANGES))
+
+    def restore_served_ads(self, parts: Parts) -> None:
+        """Have a new server show the ads that were published last."""
+        if parts.served_ads and not parts.served_ads.ads():
+            ads = [ad for ad in self._context.state.ads.values() if not parts.policy.is_retired(ad.site)]
+            parts.served_ads.put(ads, system_clock())
+
+    def activate(self, runtime: Runtime) -> None:
+        """Start the parts of *runtime* from the state that the last ones left."""
+        runtime.reconciler.state = runtime.reconciler.saved_state = self._context.state
+        self.restore_served_ads(runtime.parts)
+        self._watchdog.restart(hang_seconds(runtime.settings))
+        self._cycles.early_cycles.activate(runtime)
+        self._cycles.schedule(runtime)
+        self._workers.schedule(runtime)
+        runtime.scheduler.start()
+        for broker in runtime.brokers:
+            broker.start()
+
+    def retire(self, runtime: Runtime) -> None:
+        """End *runtime*, also during a cycle: it finishes what it saves or sends now, and begins nothing."""
+        runtime.scheduler.shutdown(wait=False)
+        is_drained = runtime.fence.close(_RELOAD_DRAIN_SECONDS)
+        self._context.state = runtime.reconciler.saved_state
+        for broker in runtime.brokers:
+            broker.stop()
+        closing = threading.Thread(target=close_parts, args=[runtime.parts], name="close", daemon=True)
+        closing.start()
+        closing.join(_RELOAD_DRAIN_SECONDS)
+        if not is_drained or closing.is_alive():
+            _log.warning(
+                "parts of the old configuration hang",
+                why=f"they did not end within {_RELOAD_DRAIN_SECONDS:g} s; the daemon no longer uses them",
+            )
+
+    def date_back(self, step: timedelta, parts: Parts) -> None:
+        """Shift all times after the clock was set back, so that no fact looks younger than it is."""
+        self._context.state = shift_back(self._context.state, step)
+        self._context.report = None  # its times are in the future
+        if parts.served_ads:
+            served = parts.served_ads.ads()
+            ads = [ad for site, ad in self._context.state.ads.items() if site in served]
+            parts.served_ads.put(ads, system_clock())
+
+
+def hang_seconds(settings: Settings) -> float:
+    """Return the seconds between two steps of the schedule after which it counts as hung.
+
+    The schedule never waits for a catalogue.
+    """
+    return settings.daemon.poll_seconds + settings.daemon.hang_seconds

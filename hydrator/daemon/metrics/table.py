@@ -1,0 +1,173 @@
+"""Metric table: name, type, help and labels of every metric about the cycles and the pool.
+
+A metric is called ``hydrator_`` and its name here; prometheus_client appends ``_total`` to counters.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_DURATION_BUCKETS_SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_WAIT_BUCKETS_SECONDS = (60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86_400)
+
+_Labels = tuple[str, ...]
+
+COUNTERS: Final[tuple[tuple[str, str, _Labels], ...]] = (
+    ("cycles", "Cycles, by outcome: complete, partial or failed.", ("outcome",)),
+    ("catalogue_reads", "Polls of a catalogue, by outcome: answered or failed.", ("catalogue", "outcome")),
+    ("bugs", "Unexpected exceptions, by the part that failed; the log has each once.", ("part",)),
+    ("ads_sent", "Site ads sent, by publisher and action.", ("publisher", "action")),
+    ("publish_errors", "Cycles in which a publisher failed.", ("publisher",)),
+    ("condor_child_restarts", "Restarts of the HTCondor child process.", ()),
+    (
+        "repeated_false_claims",
+        "Claims that a catalogue repeated after the audit had disproved them.",
+        ("site",),
+    ),
+    ("missed_datasets", "Datasets that jobs did not find, by the site that the jobs report.", ("site",)),
+    (
+        "audited_facts",
+        "Audited facts, by catalogue, method (file by file, probe) and verdict (true, false, none).",
+        ("catalogue", "method", "verdict"),
+    ),
+    (
+        "jobs_local",
+        "Ended jobs that named datasets, by how much was at their site: all, some, none, unknown.",
+        ("locality",),
+    ),
+    (
+        "jobs_data_bytes",
+        "Bytes that ended jobs named, where size and place are known, by place: site or elsewhere.",
+        ("place",),
+    ),
+    (
+        "merge_slot_seconds",
+        "Slot-seconds of slots without a hook, with (yes) or without (no) the site's attributes.",
+        ("collector", "covered"),
+    ),
+    ("merged_slots", "Slot ads that merges sent or withdrew.", ("collector",)),
+    ("merge_errors", "Runs of the slot merge that failed.", ("collector",)),
+)
+
+GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
+    ("build_info", "Version of the running daemon.", ("version",)),
+    ("last_cycle_timestamp_seconds", "Start of the last cycle that did not fail.", ()),
+    (
+        "catalogue_pending_seconds",
+        "Age of an unanswered poll of a catalogue when the last cycle began; 0 without one.",
+        ("catalogue",),
+    ),
+    ("site_as_of_timestamp_seconds", "Time of the last complete reading of a site.", ("site",)),
+    ("site_datasets", "Demanded datasets at a site, by state.", ("site", "state")),
+    ("site_generation", "Generation of a site's ad.", ("site",)),
+    ("site_left_out_jobs", "Jobs whose datasets do not fit into the size budget of a site's ad.", ("site",)),
+    ("site_ad_bytes", "Size of the content of a site's ad.", ("site",)),
+    ("demanded_datasets", "Datasets in demand, by origin: pin, job or pattern.", ("origin",)),
+    ("unseen_datasets", "Datasets in demand for which some catalogue gave no answer.", ()),
+    (
+        "unmapped_storage_elements",
+        "Storage elements without a site mapping; their datasets are not advertised.",
+        ("catalogue",),
+    ),
+    (
+        "held_sites",
+        "Sites where a change is held because too many datasets would vanish, by cause.",
+        ("cause",),
+    ),
+    ("rolled_back_sites", "Sites that the operator returned to an earlier generation.", ()),
+    ("held_datasets", "Datasets held at a site until further polls confirm that they are gone.", ("site",)),
+    ("clashing_datasets", "Datasets not advertised because their names differ only in letter case.", ()),
+    ("misspelt_datasets", "Datasets in demand that catalogues have only in another letter case.", ()),
+    ("unconfirmed_ads", "Site ads sent but not read back.", ("publisher",)),
+    (
+        "rejected_ads",
+        "Ads at a publisher that are not adopted: of another identity, or with implausible numbers.",
+        ("publisher",),
+    ),
+    (
+        "implausible_generations",
+        "Sites whose generation is a day or more ahead, so that every hook refuses it.",
+        (),
+    ),
+    ("rivals", "1 if another daemon replaces what this one publishes, 0 otherwise.", ("publisher",)),
+    ("state_saved", "1 if the last cycle saved the state to disk, 0 if it could not.", ()),
+    (
+        "site_trust_ratio",
+        "Share of a site's audited facts that were true; DataLocalityTrust in its ad.",
+        ("site",),
+    ),
+    ("site_audit_timestamp_seconds", "Time of the last audit of a fact of a site.", ("site",)),
+    (
+        "site_corrected_datasets",
+        "Datasets that a catalogue lists at a site and that the audit did not find there.",
+        ("site",),
+    ),
+    ("leads", "1 if this daemon publishes, 0 if it is on standby.", ()),
+    (
+        "config_last_reload_successful",
+        "1 if the last reload was accepted, 0 if an older configuration stays in use.",
+        (),
+    ),
+    (
+        "credential_expiry_timestamp_seconds",
+        "Expiry of a token or certificate, by who renews it: daemon or operator.",
+        ("credential", "renewed_by"),
+    ),
+    (
+        "credential_lifetime_seconds",
+        "Whole lifetime of a token or certificate, if it has its start.",
+        ("credential", "renewed_by"),
+    ),
+    (
+        "slots",
+        "Slots of the pool, by site and by their copy of its ad: current, outdated or none.",
+        ("site", "coverage"),
+    ),
+    ("merge_slots", "Slots without a hook at sites that the daemon advertises.", ("collector",)),
+)
+
+HISTOGRAMS: Final[tuple[tuple[str, str, _Labels, tuple[float, ...]], ...]] = (
+    ("cycle_seconds", "Duration of a cycle.", (), _DURATION_BUCKETS_SECONDS),
+    (
+        "catalogue_read_seconds",
+        "Duration of a poll of a catalogue, answered or not.",
+        ("catalogue",),
+        _DURATION_BUCKETS_SECONDS,
+    ),
+    (
+        "job_wait_seconds",
+        "Time from submission to first start of ended jobs, with datasets (named) or without (none).",
+        ("datasets",),
+        _WAIT_BUCKETS_SECONDS,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Instruments:
+    """The metrics of the table in one registry, by name."""
+
+    counters: dict[str, Counter]
+    gauges: dict[str, Gauge]
+    histograms: dict[str, Histogram]
+
+    def clear_gauges(self, *names: str) -> None:
+        """Remove all series of these gauges, since what they counted may be gone."""
+        for name in names:
+            self.gauges[name].clear()
+
+
+def build_instruments(registry: CollectorRegistry) -> Instruments:
+    """Register every metric of the table in *registry*."""
+    return Instruments(
+        {
+            name: Counter(f"hydrator_{name}", text, labels, registry=registry)
+            for name, text, labels in COUNTERS
+        },
+        {name: Gauge(f"hydrator_{name}", text, labels, registry=registry) for name, text, labels in GAUGES},
+        {
+            name: Histogram(f"hydrator_{name}", text, labels, buckets=buckets, registry=registry)
+            for name, text, labels, buckets in HISTOGRAMS
+        },
+    )

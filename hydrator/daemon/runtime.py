@@ -1,0 +1,66 @@
+"""Runtime: everything that works by one configuration, and the values that the daemon's parts share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from hydrator.config import Settings
+from hydrator.domain.ports import EventSource
+from hydrator.reconcile.history import HistoryEntry
+from hydrator.reconcile.publish.fence import Fence
+from hydrator.reconcile.reconciler import Reconciler
+from hydrator.reconcile.result import CycleReport
+from hydrator.reconcile.state import ReconcileState
+from hydrator.wiring import (
+    Parts,
+)
+
+from .event_listener import EventListener
+
+_log = structlog.get_logger("hydrator")
+
+
+@dataclass
+class Runtime:
+    """Everything that works by one configuration, until a reload or the end closes its fence."""
+
+    settings: Settings
+    parts: Parts
+    reconciler: Reconciler
+    fence: Fence
+    scheduler: BackgroundScheduler
+    event_listener: EventListener | None
+    brokers: Sequence[EventSource]
+
+
+@dataclass
+class DaemonContext:
+    """Values that the daemon's parts share; each is replaced as a whole, so that any thread may read it.
+
+    ``state`` is what a new runtime continues from, ``report`` the last cycle's report, and
+    ``recent_changes`` the newest entries of the history.
+    """
+
+    settings: Settings
+    state: ReconcileState
+    runtime: Runtime | None = None
+    report: CycleReport | None = None
+    recent_changes: tuple[HistoryEntry, ...] = ()
+
+    @property
+    def parts(self) -> Parts | None:
+        return self.runtime.parts if self.runtime else None
+
+    @property
+    def event_listener(self) -> EventListener | None:
+        return self.runtime.event_listener if self.runtime else None
+
+
+def close_parts(parts: Parts) -> None:
+    """Close *parts*, whatever goes wrong."""
+    try:
+        parts.close()
+    except Exception as error:  # noqa: BLE001 - they are replaced, and a cycle may be using them
+        _log.debug("parts did not close", why=f"{type(error).__name__}: {error}")

@@ -1,0 +1,131 @@
+"""Runtime builder: build everything that one configuration calls for."""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from hydrator.config import Settings
+from hydrator.config.daemon import EventsSettings
+from hydrator.domain.bugs import BugReporter
+from hydrator.domain.ports import ServerEndpoint
+from hydrator.privacy.pseudonym_store import PseudonymStore
+from hydrator.reconcile.publish.fence import Fence
+from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
+from hydrator.state.command_files import CommandQueue
+from hydrator.state.store import Store
+from hydrator.wiring import (
+    Parts,
+    assemble,
+    build_event_sources,
+    build_pseudonym_store,
+    job_name_lookup,
+    system_clock,
+)
+
+from .background import DaemonScheduler
+from .cycles import EarlyCycles
+from .event_listener import EventListener, EventMetrics
+from .runtime import DaemonContext, Runtime, close_parts
+
+_CYCLE_TIMEOUTS = CycleTimeouts(
+    poll=timedelta(seconds=3), read_back=timedelta(seconds=10), publish=timedelta(seconds=30)
+)
+"""How long a cycle waits. Healthy catalogues answer within it; a later answer triggers the next cycle."""
+
+
+class RuntimeBuilder:
+    """A builder of runtimes over one state.
+
+    Args:
+        context: the values that the daemon's parts share.
+        store: the state on disk.
+        bugs: takes unexpected exceptions of parts.
+        event_metrics: counts events; all event listeners share it.
+        early_cycles: takes requests for early polls and for cycles with late answers.
+        get_endpoint: the address of the daemon's HTTP server.
+    """
+
+    def __init__(
+        self,
+        context: DaemonContext,
+        store: Store,
+        bugs: BugReporter,
+        event_metrics: EventMetrics,
+        early_cycles: EarlyCycles,
+        get_endpoint: Callable[[], ServerEndpoint | None],
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._bugs = bugs
+        self._event_metrics = event_metrics
+        self._get_endpoint = get_endpoint
+        self._early_cycles = early_cycles
+
+    def build(self, settings: Settings, executor_names: Sequence[str]) -> Runtime:
+        """Build all that *settings* call for; nothing of it works yet.
+
+        Raises:
+            ConfigError: a part cannot be built.
+            StateError: commands cannot be followed.
+        """
+        pseudonym_store = build_pseudonym_store(settings)
+        parts = assemble(
+            settings,
+            system_clock,
+            served_ads=self._context.parts.served_ads if self._context.parts else None,
+            get_endpoint=self._get_endpoint if settings.publish.http.enabled else None,
+            pseudonym_store=pseudonym_store,
+        )
+        try:
+            listener = self._build_event_listener(settings.events, pseudonym_store)
+            fence = Fence()
+            reconciler = self._build_reconciler(settings, parts, fence)
+            brokers = build_event_sources(settings.events, listener) if listener else ()
+        except BaseException:
+            close_parts(parts)
+            raise
+        scheduler = _build_scheduler(executor_names)
+        return Runtime(settings, parts, reconciler, fence, scheduler, listener, brokers)
+
+    def _build_reconciler(self, settings: Settings, parts: Parts, fence: Fence) -> Reconciler:
+        commands = CommandQueue(settings.daemon.state_dir)
+        commands.prepare()
+        return parts.build_reconciler(
+            self._context.state,
+            self._store,
+            system_clock,
+            commands,
+            fence,
+            timeouts=_CYCLE_TIMEOUTS,
+            bugs=self._bugs,
+            on_late_answer=lambda: self._early_cycles.request_answer_cycle(fence),
+        )
+
+    def _build_event_listener(
+        self, events: EventsSettings, pseudonym_store: PseudonymStore | None
+    ) -> EventListener | None:
+        """Build the listener for events, if any source of events is configured."""
+        if not (events.webhook or events.stomp):
+            return None
+        return EventListener(
+            self._event_metrics,
+            self._early_cycles.request_poll,
+            clock=system_clock,
+            monotonic=time.monotonic,
+            names_of=job_name_lookup(pseudonym_store.pseudonymizer if pseudonym_store else None),
+            events_per_second=events.per_second,
+            max_delay=timedelta(seconds=events.late_seconds),
+            catalogue_patterns=events.catalogues,
+        )
+
+
+def _build_scheduler(executor_names: Sequence[str]) -> BackgroundScheduler:
+    return DaemonScheduler(
+        # an executor of one thread for each kind of work: no cycle waits for the audit
+        executors={name: ThreadPoolExecutor(1) for name in ("default", *executor_names)},
+        job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+        timezone="UTC",
+    )
