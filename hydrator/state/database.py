@@ -10,6 +10,8 @@ from pathlib import Path
 
 from hydrator.domain.errors import StateError
 
+from . import history_table
+
 SCHEMA_VERSION = 1
 
 
@@ -39,7 +41,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         db.execute("pragma journal_mode = wal")
         db.execute("pragma synchronous = full")
         _check_integrity(db, path)
-        db.executescript(_SCHEMA)
+        db.executescript(_SCHEMA + history_table.SCHEMA)
         db.execute(f"pragma user_version = {SCHEMA_VERSION}")
     except BaseException:
         db.close()

@@ -31,7 +31,6 @@ from hydrator.reconcile.snapshot.breaker import HeldLoss
 from hydrator.reconcile.snapshot.memory import AT_LAST_POLL, CatalogueMemory, DatasetRecord, DatasetRows
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.database import (
-    _SCHEMA,
     _connect,
     _decode_text,
     _lock_folder,
@@ -44,8 +43,6 @@ from . import history_table as archive
 from . import rows as records
 from .audit_rows import audit_from_rows, audit_rows
 from .rows import DECODE_ERRORS, RecordRow, decode_held_loss, encode_held_loss, encode_record
-
-_SCHEMA += archive.SCHEMA
 
 
 _RecordRows = dict[tuple[str, Did], RecordRow]

@@ -329,7 +329,7 @@ def test_what_is_no_longer_wanted_counts_no_more_when_something_shrinks():
     first = polled(ReconcileState(), 0, DIDS, DIDS, last=None, rules=rules)
     for last in (None, first):
         after = polled(first.state, 1, DIDS[:1], DIDS[:4], last=last, rules=rules)
-        assert after.state.held_losses[SITES[0]].of == 4
+        assert after.state.held_losses[SITES[0]].listed_count == 4
 
 
 def test_a_correction_that_ended_is_seen_although_nothing_was_read_otherwise():

@@ -56,7 +56,7 @@ def _check_reading(did: Did, reading: Reading) -> Reading:
 
 
 def _survey_problem(survey: Any) -> str | None:  # noqa: ANN401 - whatever its author made of it
-    if not _is_time(survey.at):
+    if not _is_time(survey.started_at):
         return "its time is no aware datetime"
     if not _is_text_set(survey.sites):
         return "its sites are no set of names"
@@ -68,9 +68,9 @@ def _reading_problem(did: Did, reading: Any) -> str | None:  # noqa: ANN401 - as
         return None if isinstance(reading.reason, str) else "the reason is no text"
     if not _is_instance(reading, Seen):
         return f"it is a {type(reading).__name__}, not a reading"
-    if not _is_time(reading.at):
+    if not _is_time(reading.as_of):
         return "its time is no aware datetime"
-    if not _is_text_set(reading.blind) or not _is_text_set(reading.case_variants):
+    if not _is_text_set(reading.unreachable_sites) or not _is_text_set(reading.case_variants):
         return "what it is blind for, or its twins, is no set of names"
     size: Any = reading.bytes_total
     if size is not None and (type(size) is not int or not 0 <= size <= _MOST_BYTES):

@@ -82,8 +82,8 @@ def test_a_claim_repeated_after_it_was_found_false_is_a_lie_and_says_who_said_it
     )
     assert audit.trust == {CAM: 0.99}
     (lie,) = lies
-    assert (lie.claim, lie.method, lie.said) == (claim(), VerificationMethod.FILES, NOON + MINUTE)
-    assert lie.correction.at == NOON
+    assert (lie.claim, lie.method, lie.repeated_at) == (claim(), VerificationMethod.FILES, NOON + MINUTE)
+    assert lie.correction.found_at == NOON
 
 
 def test_what_left_between_the_two_answers_is_no_lie():
