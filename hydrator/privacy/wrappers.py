@@ -24,7 +24,6 @@ from hydrator.domain.model import (
     parse_did,
 )
 from hydrator.domain.ports import Auditor, Catalogue, Clock, Probe, Queues
-from hydrator.reconcile.snapshot.memory import DatasetRecord
 
 from .pseudonym_store import PseudonymStore
 from .pseudonyms import Pseudonymizer, is_masked, is_opaque, truncate_at_name
@@ -267,14 +266,3 @@ class PseudonymizedQueues:
         except BadDid:
             return self._pseudonymizer.privacy.redact(truncate_at_name(text, MAX_SHOWN_CHARS))
         return self._pseudonymizer.mask(did) if self._pseudonymizer.privacy.is_private(did) else text
-
-
-def _redact_record(did: Did, record: DatasetRecord) -> DatasetRecord:
-    """Return what is *known* of a dataset, without words about a private one that an older version kept."""
-    if not is_opaque(did):
-        return record
-    here, before = (
-        {site: replace(fact, provenance=redact_provenance(fact.provenance)) for site, fact in facts.items()}
-        for facts in (record.facts, record.previous_facts)
-    )
-    return replace(record, facts=here, previous_facts=before)

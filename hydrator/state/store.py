@@ -44,7 +44,6 @@ from . import rows as records
 from .audit_rows import audit_from_rows, audit_rows
 from .rows import DECODE_ERRORS, RecordRow, decode_held_loss, encode_held_loss, encode_record
 
-
 _RecordRows = dict[tuple[str, Did], RecordRow]
 """By catalogue and dataset, a row of ``known``."""
 

@@ -375,7 +375,10 @@ class Laws(RuleBasedStateMachine):
     @rule(retired=st.frozensets(sites, max_size=1))
     def retires(self, retired) -> None:
         self.rules = ReconcilePolicy(
-            patterns=self.rules.patterns, retired=retired, keep_demand=KEEP, breaker_limits=self.rules.breaker_limits
+            patterns=self.rules.patterns,
+            retired=retired,
+            keep_demand=KEEP,
+            breaker_limits=self.rules.breaker_limits,
         )
         self.reload()
 

@@ -47,7 +47,7 @@ def datasets(
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import dataset_rows
     from hydrator.domain.model import parse_did
-    from hydrator.domain.provenance import provenance_rows
+    from hydrator.reconcile.snapshot.provenance_rows import provenance_rows
 
     known = _load_state_view(config)
     veil = _load_pseudonymizer(config)
