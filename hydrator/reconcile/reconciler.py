@@ -88,7 +88,7 @@ class CommandSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CycleTimeouts:
-    """How long a cycle waits for its parts; None: until they are done.
+    """The times that a cycle waits for its parts; None: until they are done.
 
     ``poll``: for the answers of catalogues. ``read_back``: for the ads that each publisher shows.
     ``publish``: for the sending to each publisher.
@@ -160,17 +160,17 @@ class Reconciler:
 
     @property
     def schedd_answers(self) -> Mapping[str, ScheddDemand | Unseen]:
-        """By schedd, its last answer."""
+        """Return by schedd its last answer."""
         return self._schedds.answers
 
     @property
     def demand_error(self) -> str | None:
-        """The reason why the collector could not name the schedds, if it could not."""
+        """Return the reason if the collector could not name the schedds."""
         return self._schedds.error
 
     @property
     def demand(self) -> Demand:
-        """The demand as of the last query of the schedds."""
+        """Return the demand as of the last query of the schedds."""
         return self._demand_of(self.state)
 
     def _demand_of(self, state: ReconcileState) -> Demand:

@@ -50,7 +50,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _decode_text(stored: bytes) -> str:
-    """A text that is no UTF-8 is found out where its row is read, not where sqlite gives it."""
+    """Decode *stored*; text that is not UTF-8 keeps its bytes, and is rejected where its row is decoded."""
     return stored.decode(errors="surrogateescape")
 
 

@@ -10,9 +10,9 @@ from hydrator.reconcile.state import ReconcileState
 
 
 def pseudonymize_state(state: ReconcileState, pseudonymizer: Pseudonymizer) -> ReconcileState:
-    """What was remembered before a dataset became private, without its name.
+    """Return *state* without the names of datasets that became private after it was saved.
 
-    Demand in plain stays known; ads that name it are dropped and made anew.
+    Demand under the plain name is kept; ads with the name are dropped and built again.
     """
     hides = pseudonymizer.privacy.is_private
     memories = {

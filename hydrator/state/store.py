@@ -1,8 +1,9 @@
-"""What must survive a restart, in one sqlite file: memories, demand, generations, what was read back.
+"""Store: everything that must survive a restart, in one sqlite file.
 
-One daemon owns a state directory at a time; its user and root can look into it
-while the daemon runs (write-ahead log). Nobody else reads these files, whatever
-the umask: they say who wants what, and what catalogues said.
+The state, the published ads that were read back, the history, and the last report are in it. One daemon
+owns a state directory at a time; its user and root can read it while the daemon runs (write-ahead log).
+No other user reads these files, whatever the umask: they contain the demand of users and the answers of
+catalogues.
 """
 
 import contextlib
@@ -50,7 +51,7 @@ _RecordRows = dict[tuple[str, Did], RecordRow]
 
 @dataclass(frozen=True, slots=True)
 class _RowChanges:
-    """What is on disk of the table ``known``, and what is written anew or taken away."""
+    """The stored rows of the table ``known``, and the changes to them."""
 
     stored_rows: _RecordRows
     changed_rows: _RecordRows
@@ -66,7 +67,7 @@ class _RowChanges:
             self.changed_rows[key] = row
 
     def apply(self) -> _RecordRows:
-        """What is on disk once this is."""
+        """Return the stored rows after the changes."""
         self.stored_rows.update(self.changed_rows)
         for key in self.deleted_keys:
             self.stored_rows.pop(key, None)
@@ -95,11 +96,10 @@ class Store:
 
     @classmethod
     def open_to_write(cls, folder: Path) -> Self:
-        """Own *folder*: create what is missing, refuse when another daemon owns it.
+        """Own *folder*: create missing files, refuse if another daemon owns it.
 
-        A database that cannot be read is set aside, beside the new one, and
-        ``lost`` says so: what was published is read back, and generations are
-        Unix times, so nothing that others saw goes back.
+        A database that cannot be read is renamed, beside the new one, and ``damage_report`` says so.
+        Published ads are read back, and generations are Unix times, so nothing that others saw goes back.
 
         Raises:
             StateError: owned by another daemon, not writable, or written by a newer version.
@@ -129,7 +129,7 @@ class Store:
 
     @classmethod
     def open_to_read(cls, folder: Path) -> Self:
-        """Look into the state in *folder*, also while a daemon owns it.
+        """Open the state in *folder* for reading, also while a daemon owns it.
 
         Raises:
             StateMissing: there is none yet.
@@ -138,7 +138,7 @@ class Store:
         path = folder / "state.sqlite"
         try:
             path.stat()
-            # without a log nobody writes; SQLite would want to create one, which not everybody may
+            # without a log no daemon writes; SQLite would create one, which not every user may
             still = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
             if not os.access(path, os.R_OK, effective_ids=True):  # SQLite would not say why it cannot
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -172,12 +172,7 @@ class Store:
             self._lock_fd = None
 
     def load(self) -> ReconcileState:
-        """Everything as it was last saved, seen in one transaction: a daemon may save meanwhile.
-
-        A row that cannot be understood is left out, and set aside where we
-        may write; ``lost`` then says so. A dataset whose row is lost keeps
-        what the ads last said of it.
-        """
+        """Return the state as it was last saved, read in one transaction: a daemon may save meanwhile."""
         with self._transaction_lock, _translate_errors(), self._db:
             self._unreadable_rows = []
             self._db.execute("begin")
@@ -204,9 +199,9 @@ class Store:
             (MAX_UNREADABLE_ROWS,),
         )
         sources = sorted({source for source, _ in self._unreadable_rows})
-        told = f"{len(self._unreadable_rows)} rows of {', '.join(sources)} cannot be understood"
+        damage = f"{len(self._unreadable_rows)} rows of {', '.join(sources)} cannot be understood"
         self.damage_report = "; ".join(
-            filter(None, [self.damage_report, f"{told}; they now are in the table unreadable"])
+            filter(None, [self.damage_report, f"{damage}; they now are in the table unreadable"])
         )
 
     def save(self, state: ReconcileState) -> None:
@@ -239,14 +234,14 @@ class Store:
                 ],
             )
             self._save_audit(state.audit)
-        # only now: after a save that failed, the next one looks at all of it
+        # only now: after a failed save the next one compares everything
         self._stored_rows, self._saved_demand = rows.apply(), state.demand
         self._saved_datasets = {
             name: DatasetRows.wrap(memory.records) for name, memory in state.memories.items()
         }
 
     def save_readback(self, publisher: str, ads: Mapping[Site, PublishedAd]) -> None:
-        """Keep what *publisher* showed when it was asked."""
+        """Save the ads that *publisher* showed when it was read."""
         with self._transaction_lock, _translate_errors(), self._db:
             self._db.execute("delete from readback where publisher = ?", (publisher,))
             self._db.executemany(
@@ -258,7 +253,7 @@ class Store:
             )
 
     def load_readback(self) -> dict[str, dict[Site, PublishedAd]]:
-        """By publisher, what it showed last."""
+        """Return by publisher the ads that it showed last."""
         found: dict[str, dict[Site, PublishedAd]] = {}
         with self._transaction_lock, _translate_errors():
             rows = self._read_table("readback", "publisher, site, generation, as_of, heard")
@@ -269,7 +264,7 @@ class Store:
     def add_history(
         self, entries: Sequence[HistoryEntry], previous_ads: Mapping[Site, SiteAd], now: datetime
     ) -> None:
-        """Keep what was decided; *before* are the ads that stood until then."""
+        """Save *entries*; *previous_ads* are the ads before them."""
         if entries:
             with self._transaction_lock, _translate_errors(), self._db:
                 archive.add(self._db, entries, previous_ads, now)
@@ -283,17 +278,17 @@ class Store:
                 archive.mark_published(self._db, publisher, published_ads, now)
 
     def load_history(self, limit: int | None = None) -> list[HistoryEntry]:
-        """What was decided, oldest first; all that is kept, or the *last* so many."""
+        """Return the decisions, oldest first: all, or the last *limit*."""
         with self._transaction_lock, _translate_errors():
             return list(archive.entries(self._db, limit))
 
     def forget_history(self, mentions_private: Callable[[str], bool]) -> None:
-        """Drop what *names* something that has become private."""
+        """Drop the entries with a name that has become private."""
         with self._transaction_lock, _translate_errors(), self._db:
             archive.forget(self._db, mentions_private)
 
     def save_report(self, key: str, body: Mapping[str, Any]) -> None:
-        """Keep a summary for ``hydrator status``."""
+        """Save a summary for ``hydrator status``."""
         with self._transaction_lock, _translate_errors(), self._db:
             self._db.execute("insert or replace into report values (?, ?)", (key, json.dumps(body)))
 
@@ -303,12 +298,12 @@ class Store:
         return dict(json.loads(row[0])) if row else {}
 
     def _decode_rows(self, source: str, rows: Iterable[Any], decode: Callable[[Any], _T]) -> Iterator[_T]:
-        """What *decode* makes of *rows*; those it cannot decode are noted."""
+        """Yield the decoded *rows*; note those that cannot be decoded."""
         for row in rows:
             try:
                 json.dumps(
                     row, ensure_ascii=False
-                ).encode()  # a text that is no UTF-8 could not be saved again
+                ).encode()  # text that is not UTF-8 could not be saved again
                 value = decode(row)
             except DECODE_ERRORS:
                 self._unreadable_rows.append((source, json.dumps(row)))
@@ -316,10 +311,10 @@ class Store:
                 yield value
 
     def _read_table(self, name: str, columns: str = "*") -> list[Any]:
-        """All rows of a table; none where an older version has not made it."""
+        """Return all rows of a table; none if an older version did not make it."""
         if self._db.execute("select 1 from sqlite_master where name = ?", (name,)).fetchone() is None:
             return []
-        return self._db.execute(f"select {columns} from {name}").fetchall()  # noqa: S608 - our own names
+        return self._db.execute(f"select {columns} from {name}").fetchall()  # noqa: S608 - constant names
 
     def _load_memories(self, ads: Mapping[Site, SiteAd]) -> dict[str, CatalogueMemory]:
         self._stored_rows = self._load_record_rows()
@@ -391,7 +386,7 @@ class Store:
         self._db.executemany("insert into refused values (?, ?)", demand.rejected_texts.items())
 
     def _find_row_changes(self, memories: Mapping[str, CatalogueMemory]) -> _RowChanges:
-        """The rows of ``known`` that differ from those on disk; where it can, it looks at few."""
+        """Return the changes to the rows of ``known``; where versions allow it, compare only changed datasets."""
         news = _RowChanges(
             self._load_record_rows() if self._stored_rows is None else self._stored_rows, {}, []
         )
@@ -445,20 +440,20 @@ class Store:
 
 
 def _dids_that_may_differ(datasets: DatasetRows, saved_datasets: DatasetRows) -> AbstractSet[Did] | None:
-    """The datasets whose rows may be others than when *last* was saved; None: any."""
+    """Return the datasets whose rows may differ from those last saved; None: any."""
     if datasets is not saved_datasets and datasets.base_version is not saved_datasets.version:
         return None
-    # what has a time of its own is stored without it while that is the time of all
+    # an individually dated row is stored without its time while that equals the time of all
     return datasets.changed_since_base | datasets.individually_dated | saved_datasets.individually_dated
 
 
 def owner_of(folder: Path) -> str | None:
-    """Return the process that owns the state in *folder*; None where none does, so that no daemon runs.
+    """Return the process that owns the state in *folder*; None if no daemon runs.
 
-    The kernel drops the lock with the process, however that ends: a lock that is held is a sign of life.
+    The kernel drops the lock with the process, however that ends: a held lock is a sign of life.
 
     Raises:
-        StateError: this user may not look.
+        StateError: this user may not read the lock.
     """
     try:
         lock = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
@@ -472,7 +467,7 @@ def owner_of(folder: Path) -> str | None:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
-    except OSError:  # a file system without locks: nothing is known, so nothing is said
+    except OSError:  # a file system without locks: the owner is unknown
         return "unknown"
     else:
         return None
@@ -481,7 +476,7 @@ def owner_of(folder: Path) -> str | None:
 
 
 def _restrict_permissions(path: Path) -> None:
-    """Let nobody but our user read the database at *path*, made where it is missing, nor what lies beside it.
+    """Make the database at *path*, if missing, and the files beside it readable only to the daemon's user.
 
     SQLite gives its log the mode of the database. An earlier version left all of these to the umask.
     """

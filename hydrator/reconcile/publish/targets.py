@@ -33,7 +33,7 @@ class PublishTarget:
 
 
 class PublishTargets:
-    """All publishers, each worked on in its own thread. One that hangs or fails holds up no other.
+    """The publishers, each worked on in its own thread. One that hangs or fails holds up no other.
 
     Args:
         targets: the publishers with their policies.
@@ -155,7 +155,7 @@ class PublishTargets:
         return {name: reason for name, reason in reasons.items() if reason}
 
     def forget_rivals(self) -> None:
-        """Forget who wrote what: a daemon that stands by sees the leader's ads, and no rival."""
+        """Forget all writes: a daemon that stands by sees the leader's ads, which are not a rival's."""
         self._rival_detector = RivalDetector()
 
 

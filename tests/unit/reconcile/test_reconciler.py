@@ -629,7 +629,9 @@ def test_a_lost_state_and_a_collector_that_names_no_schedds_leave_the_published_
 
 
 def test_before_the_schedds_were_asked_a_lost_state_leaves_the_published_ads_as_they_are(wanted_by_two):
-    assert wanted_by_two.run(MINUTE).held_reasons[CAM].startswith("the demand of all schedds is not known yet")
+    assert (
+        wanted_by_two.run(MINUTE).held_reasons[CAM].startswith("the demand of all schedds is not known yet")
+    )
     assert L1 in states(wanted_by_two.collector)
 
 

@@ -68,7 +68,7 @@ def test_what_is_no_order_is_told_set_aside_and_hinders_no_other(orders, tmp_pat
     waiting = orders.read_pending()
     assert told(orders) == [Approve(CAM, frozenset({L1}))]
     (problem,) = waiting.problems
-    assert "000000-bad.json: is no order" in problem
+    assert "000000-bad.json: is not a command" in problem
     orders.remove_processed(waiting)
     assert orders.read_pending().problems == []
     assert [path.name for path in (tmp_path / "orders").iterdir()] == ["000000-bad.refused"]

@@ -107,7 +107,9 @@ def test_a_lie_counts_once_however_often_it_is_repeated_or_looked_at_again():
     audit = lied(*many(99), bad())
     for hour in range(1, 4):
         now = NOON + hour * HOUR
-        audit, lies = after(record_verdicts(audit, [bad(at=now, is_recheck=True)]), said(replica(L1), at=now), now)
+        audit, lies = after(
+            record_verdicts(audit, [bad(at=now, is_recheck=True)]), said(replica(L1), at=now), now
+        )
         assert lies == ()
     assert audit.tallies[CAM].false_count == 1
 

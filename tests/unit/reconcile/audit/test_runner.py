@@ -120,7 +120,10 @@ def test_the_probe_looks_where_it_can_and_its_verdicts_say_so():
     assert made.has_probe
     for _ in range(2):
         made.probe_next()
-    assert {(verdict.claim.did, verdict.is_true) for verdict in made.take_verdicts()} == {(L1, True), (L2, False)}
+    assert {(verdict.claim.did, verdict.is_true) for verdict in made.take_verdicts()} == {
+        (L1, True),
+        (L2, False),
+    }
     assert {site for _, site in probe.looked} == {CAM}
 
 
@@ -133,7 +136,7 @@ def test_a_catalogue_that_cannot_be_verified_can_still_be_probed():
 
 def test_a_probe_that_could_not_tell_is_no_verdict():
     made, _ = auditing(replica(L1), probe=Storage(blind=True))
-    assert "could not tell" in made.probe_next().error
+    assert "could not verify" in made.probe_next().error
     assert made.take_verdicts() == ()
 
 
