@@ -29,6 +29,8 @@ DECODE_ERRORS = (ValueError, TypeError, KeyError, AttributeError, OverflowError,
 
 RecordRow = tuple[float | None, str]
 """Time and body of one dataset of one catalogue."""
+RecordRows = dict[tuple[str, Did], RecordRow]
+"""By catalogue and dataset, a row of ``known``."""
 
 
 class StoredDataset(NamedTuple):

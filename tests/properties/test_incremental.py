@@ -82,7 +82,9 @@ class World:
         self.data = data
         self.now = NOON
         self.sites = dict.fromkeys(("one", "two"), frozenset(SITES))
-        self.held_losses = {name: {did: ((), None, frozenset(), frozenset()) for did in DIDS} for name in self.sites}
+        self.held_losses = {
+            name: {did: ((), None, frozenset(), frozenset()) for did in DIDS} for name in self.sites
+        }
         self.wants = tuple((did,) for did in DIDS[:5])
         self.silent: set[Did] = set()
         self.down: set[str] = set()

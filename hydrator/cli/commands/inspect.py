@@ -64,7 +64,8 @@ def datasets(
 def _load_state_view(config: Path) -> Any:  # noqa: ANN401 - show.Known, imported late
     from hydrator.cli.output.rows import StateView
     from hydrator.config import load
-    from hydrator.state.store import Store, owner_of
+    from hydrator.state.database import owner_of
+    from hydrator.state.store import Store
     from hydrator.wiring import reconcile_policy, system_clock
 
     settings = load(config)

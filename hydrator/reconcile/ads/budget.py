@@ -28,7 +28,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class DemandIndex:
-    """The demand entries, most demanded first; ``positions_by_did`` has by dataset the entries that name it."""
+    """The demand, most demanded first; ``positions_by_did`` has by dataset the entries that name it."""
 
     entries: Sequence[DemandEntry]
     positions_by_did: Mapping[Did, Sequence[int]]

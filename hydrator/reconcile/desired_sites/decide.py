@@ -144,7 +144,7 @@ def _can_be_listed(site: Site) -> bool:
 
 
 def _is_plain(text: str) -> bool:
-    """Return True for a text without escapes: queues store these as they are, and it would come back changed."""
+    """Return True for a text without escapes: queues store these as they are, so it would change."""
     return text.isprintable() and not {'"', "\\"} & set(text)
 
 
