@@ -5,9 +5,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
-from hydrator.reconcile.snapshot.memory import CatalogueMemory
-
-from .model import NO_PROVENANCE, Did, Fact, Provenance, from_unix, to_unix
+from .model import NO_PROVENANCE, Provenance, from_unix, to_unix
 from .text import format_duration
 
 _TIME_FIELDS = ("expires_at", "ready_at")
@@ -73,43 +71,3 @@ def describe_provenance(provenance: Provenance, now: datetime) -> str:
 def _relative_time(moment: datetime, now: datetime) -> str:
     seconds = (moment - now).total_seconds()
     return f"in {format_duration(seconds)}" if seconds >= 0 else f"{format_duration(-seconds)} ago"
-
-
-def provenance_rows(
-    memories: Mapping[str, CatalogueMemory], dids: Sequence[Did], *, now: datetime
-) -> list[dict[str, Any]]:
-    """What each catalogue last said of each of *dids*: a record for each site, or one for none.
-
-    ``seen`` is false where the catalogue could not say anything new last time: what stands is older.
-    """
-    return [
-        row
-        for did in dids
-        for catalogue, memory in sorted(memories.items())
-        for row in _catalogue_rows(catalogue, memory, did, now)
-    ]
-
-
-def _catalogue_rows(catalogue: str, memory: CatalogueMemory, did: Did, now: datetime) -> list[dict[str, Any]]:
-    known, unseen = memory.records.get(did), memory.unseen_reasons.get(did)
-    start = {"did": did, "catalogue": catalogue, "unseen": unseen}
-    if known is None:
-        return [
-            {**start, "site": None, "state": None, "as_of": None, "why": unseen or "it was not asked yet"}
-        ]
-    if not known.facts:
-        why = "it has it at no site it knows"
-        return [{**start, "site": None, "state": None, "as_of": to_unix(known.read_at), "why": why}]
-    return [{**start, "site": site, **_fact_row(fact, now)} for site, fact in sorted(known.facts.items())]
-
-
-def _fact_row(fact: Fact, now: datetime) -> dict[str, Any]:
-    return {
-        "state": fact.state.value,
-        "fraction": fact.fraction,
-        "as_of": to_unix(fact.as_of),
-        "storage": fact.provenance.storage,
-        "call": fact.provenance.call,
-        "why": describe_provenance(fact.provenance, now),
-        "provenance": (provenance_to_row(fact.provenance) or [{}])[0],
-    }

@@ -1,4 +1,4 @@
-"""The names that private datasets have in the pool, asked of the daemon before anything enters the pool."""
+"""Exchange of private datasets' names for pseudonyms at the daemon, before anything enters the pool."""
 
 import ssl
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,15 +23,15 @@ _TIMEOUT_SECONDS = 30
 
 
 class ExchangeFailed(HydratorError):
-    """The daemon could not be asked, or does not give the names."""
+    """The daemon could not be reached, or refuses to exchange the names."""
 
 
 class PoolNamedCatalogue:
-    """A catalogue that is asked in the names that the pool has; see :class:`hydrator.domain.ports.Catalogue`.
+    """A catalogue that is asked by the pool's names; see :class:`hydrator.domain.ports.Catalogue`.
 
     Args:
         inner: answers by DID.
-        names: by DID, its name in the pool; others are as they are.
+        pseudonym_by_did: the names in the pool; DIDs without one are used as they are.
     """
 
     def __init__(self, inner: Catalogue, pseudonym_by_did: Mapping[Did, Did]) -> None:
@@ -43,7 +43,7 @@ class PoolNamedCatalogue:
         return self._inner.name
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """As :meth:`hydrator.domain.ports.Catalogue.read`."""
+        """Read as :meth:`hydrator.domain.ports.Catalogue.read`."""
         plain = {name: self._did_by_pseudonym.get(name, name) for name in dids}
         survey = self._inner.read(frozenset(plain.values()))
         readings = {
@@ -54,7 +54,7 @@ class PoolNamedCatalogue:
         return replace(survey, readings=readings)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """As :meth:`hydrator.domain.ports.Catalogue.find`, by DIDs."""
+        """Find as :meth:`hydrator.domain.ports.Catalogue.find`, by DIDs."""
         return self._inner.find(patterns)
 
     def close(self) -> None:
@@ -62,11 +62,11 @@ class PoolNamedCatalogue:
 
 
 class DaemonNamedCatalogue:
-    """A catalogue that knows private datasets by the pool's names only, such as the daemon, asked by DID.
+    """A catalogue that has private datasets by the pool's names only, such as the daemon, asked by DID.
 
     Args:
         inner: answers in the pool's names.
-        settings: whom to ask for them.
+        settings: the daemon that exchanges the names.
     """
 
     def __init__(self, inner: Catalogue, settings: Settings) -> None:
@@ -78,7 +78,7 @@ class DaemonNamedCatalogue:
         return self._inner.name
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """As :meth:`hydrator.domain.ports.Catalogue.read`."""
+        """Read as :meth:`hydrator.domain.ports.Catalogue.read`."""
         try:
             names = fetch_pseudonyms(dids, self._settings)
         except HydratorError as error:
@@ -92,7 +92,7 @@ class DaemonNamedCatalogue:
         return replace(survey, readings=readings)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """As :meth:`hydrator.domain.ports.Catalogue.find`."""
+        """Find as :meth:`hydrator.domain.ports.Catalogue.find`."""
         return self._inner.find(patterns)
 
     def close(self) -> None:
@@ -102,18 +102,18 @@ class DaemonNamedCatalogue:
 def fetch_pseudonyms(
     dids: AbstractSet[Did], settings: Settings, transport: httpx.BaseTransport | None = None
 ) -> Mapping[Did, Did]:
-    """By DID, what jobs call it: private ones by the name that the daemon gives, others as they are.
+    """Return by DID its name in the pool: the daemon's pseudonym for a private one, else the DID itself.
 
-    Without private ones nobody is asked.
+    Without private DIDs no request is sent.
 
     Args:
-        dids: real ones.
-        settings: ``private.patterns``, and in ``submit`` whom to ask.
+        dids: plain ones.
+        settings: ``private.patterns``, and in ``submit`` the daemon's address and token.
         transport: for tests.
 
     Raises:
-        ConfigError: the configuration does not say whom to ask, or not safely.
-        ExchangeFailed: the daemon could not be asked, or refuses.
+        ConfigError: the configuration does not name the daemon, or not safely.
+        ExchangeFailed: the daemon could not be reached, or refuses.
     """
     private = Privacy(tuple(settings.private.patterns)).select_private(dids)
     names = {did: did for did in dids}
@@ -144,7 +144,7 @@ def fetch_pseudonyms(
 
 
 def _daemon_url_and_token(settings: Settings, private: Sequence[Did]) -> tuple[str, str]:
-    """The daemon's URL, and our token."""
+    """Return the daemon's URL, and this user's token."""
     begin = f"{summarize_dids(private)}: private, to be exchanged at the daemon:"
     url, file = settings.submit.daemon_url, settings.submit.token_file
     if not url or not file:
@@ -176,7 +176,7 @@ def _batches(dids: Sequence[Did]) -> Iterator[list[Did]]:
 
 
 def _fetch_batch(client: httpx.Client, url: str, dids: Sequence[Did]) -> dict[Did, Did]:
-    """What the daemon calls *dids*, each of them by an opaque name."""
+    """Return the daemon's pseudonyms of *dids*."""
     query = "&".join(f"did={quote(did, safe=':/')}" for did in dids)
     answer = client.get(f"{url}/v1/private?{query}")
     try:
@@ -188,7 +188,8 @@ def _fetch_batch(client: httpx.Client, url: str, dids: Sequence[Did]) -> dict[Di
         given = {parse_did(row["did"]): parse_did(row["name"]) for row in content["datasets"]}
     except (ValueError, LookupError, TypeError, BadDid):
         raise ExchangeFailed(
-            f"{url} does not answer as our daemon does (status {answer.status_code}); {NOTHING_SUBMITTED}"
+            f"{url} does not answer as a classad-hydrator daemon does (status {answer.status_code});"
+            f" {NOTHING_SUBMITTED}"
         ) from None
     open_ones = [did for did in dids if not is_opaque(given.get(did, did))]
     if open_ones:

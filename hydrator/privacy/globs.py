@@ -1,8 +1,7 @@
 """Glob patterns that no text can make slow: ``*``, ``?`` and ``[…]``, as :mod:`fnmatch` reads them.
 
-A pattern is split at its stars; each part is looked for from where the one
-before it ended. That is at most the length of the text times that of the
-pattern, whatever either of them holds: nothing backtracks.
+A pattern is split at its stars; each segment is searched from the end of the one before. That takes at
+most the length of the text times that of the pattern, whatever either holds: nothing backtracks.
 """
 
 from collections.abc import Sequence
@@ -12,31 +11,31 @@ from functools import lru_cache
 
 @dataclass(frozen=True, slots=True)
 class CharacterClass:
-    """One character: any of *ranges*, or with *negated* any other."""
+    """A set of characters: any of *ranges*, or with *is_negated* any other."""
 
     ranges: tuple[tuple[str, str], ...] = ()
     is_negated: bool = True
 
     def matches(self, letter: str) -> bool:
-        """Does this stand for *letter*?"""
+        """Return True if *letter* is in the set."""
         return any(low <= letter <= high for low, high in self.ranges) is not self.is_negated
 
 
 ANY_CHARACTER = CharacterClass()
 GlobToken = str | CharacterClass
-"""A character that stands for itself, or several that one stands for."""
+"""A plain character, or a set of characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class GlobSegment:
-    """The tokens between two stars; *plain* is their text where each stands for itself."""
+    """The tokens between two stars; *literal* is their text if each is a plain character."""
 
     tokens: tuple[GlobToken, ...]
     literal: str | None
 
     @classmethod
     def from_tokens(cls, tokens: Sequence[GlobToken]) -> "GlobSegment":
-        """The part with these *tokens*."""
+        """Build the segment of these *tokens*."""
         letters = [token for token in tokens if isinstance(token, str)]
         return cls(tuple(tokens), "".join(letters) if len(letters) == len(tokens) else None)
 
@@ -44,7 +43,7 @@ class GlobSegment:
         return len(self.tokens)
 
     def matches_at(self, text: str, position: int) -> bool:
-        """Does it match *text* at *place*?"""
+        """Return True if it matches *text* at *position*."""
         if self.literal is not None:
             return text.startswith(self.literal, position)
         if position < 0 or position + len(self.tokens) > len(text):
@@ -55,7 +54,7 @@ class GlobSegment:
         )
 
     def find(self, text: str, start: int, end: int) -> int:
-        """The first place of *text* from *start* where it matches and ends by *end*; -1 for none."""
+        """Return the first position from *start* where it matches and ends by *end*; -1 for none."""
         if self.literal is not None:
             return text.find(self.literal, start, end)
         places = range(start, end - len(self.tokens) + 1)
@@ -64,12 +63,12 @@ class GlobSegment:
 
 @dataclass(frozen=True, slots=True)
 class Glob:
-    """One pattern; build it with :func:`compile_glob`. Letter case counts."""
+    """A pattern; build it with :func:`compile_glob`. Letter case counts."""
 
     segments: tuple[GlobSegment, ...]
 
     def matches(self, text: str) -> bool:
-        """Does the pattern match all of *text*?"""
+        """Return True if the pattern matches all of *text*."""
         first, last = self.segments[0], self.segments[-1]
         if len(self.segments) == 1:
             return len(text) == len(first) and first.matches_at(text, 0)
@@ -79,14 +78,14 @@ class Glob:
         return self._match_segments(text, len(first), end, self.segments[1:-1]) >= 0
 
     def find_end(self, text: str, start: int) -> int:
-        """The first place where a match ends that begins at *start*; -1 for none."""
+        """Return the first position where a match ends that begins at *start*; -1 for none."""
         if not self.segments[0].matches_at(text, start):
             return -1
         return self._match_segments(text, start + len(self.segments[0]), len(text), self.segments[1:])
 
     @staticmethod
     def _match_segments(text: str, position: int, end: int, segments: Sequence[GlobSegment]) -> int:
-        """Return where the last of *parts* ends, each after the one before; -1 where one is missing."""
+        """Return where the last of *segments* ends, each after the one before; -1 if one is missing."""
         for part in segments:
             position = part.find(text, position, end)
             if position < 0:
@@ -97,7 +96,7 @@ class Glob:
 
 @lru_cache(maxsize=4096)
 def compile_glob(pattern: str) -> Glob:
-    """Read *pattern*."""
+    """Parse *pattern*."""
     parts: list[list[GlobToken]] = [[]]
     for token in tokenize(pattern):
         if token is None:
@@ -108,7 +107,7 @@ def compile_glob(pattern: str) -> Glob:
 
 
 def tokenize(pattern: str) -> list[GlobToken | None]:
-    """Split *pattern*; None stands for a star. A bracket that nothing closes stands for itself."""
+    """Split *pattern*; None is a star. A bracket without an end is a plain character."""
     found: list[GlobToken | None] = []
     place = 0
     while place < len(pattern):
@@ -127,7 +126,7 @@ def tokenize(pattern: str) -> list[GlobToken | None]:
 
 
 def _find_bracket_end(pattern: str, position: int) -> int:
-    """Return where the bracket ends that opened before *place*; one right at its begin belongs to it."""
+    """Return the end of the bracket opened before *position*; a bracket right at its begin belongs to it."""
     if pattern.startswith("!", position):
         position += 1
     if pattern.startswith("]", position):
@@ -148,5 +147,5 @@ def _parse_character_class(text: str) -> CharacterClass:
 
 
 def matches_any(text: str, patterns: Sequence[str]) -> bool:
-    """Does one of *patterns* match all of *text*? Letter case counts."""
+    """Return True if one of *patterns* matches all of *text*. Letter case counts."""
     return any(compile_glob(pattern).matches(text) for pattern in patterns)

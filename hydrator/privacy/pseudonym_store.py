@@ -1,10 +1,11 @@
-"""Which dataset an opaque name stands for: what was exchanged, kept in a file that only the daemon reads.
+"""Store of the pseudonyms: exchanged DIDs, in a file that only the daemon reads.
 
-The file lists plain DIDs, one a line; names are computed from the keys, so a
-lost file loses nothing but time: what the catalogues list is found again.
+The file lists plain DIDs, one a line; pseudonyms are computed from the keys. So a lost file loses only
+time: private datasets are found again in the catalogues' listings.
 
-Whoever may exchange names may exchange guesses. So what is known is bounded, in memory and on disk: a name
-that no job and no catalogue had within a day is forgotten, and beyond the bound the oldest of these first.
+A user who may exchange names may exchange guesses. So the number of names is bounded, in memory and on
+disk: a name that no job and no catalogue had within a day is forgotten, and beyond the bound the oldest
+of these first.
 """
 
 import os
@@ -31,13 +32,13 @@ UNCONFIRMED_SECONDS = 86_400
 
 
 class PseudonymStore:
-    """Maps opaque names to DIDs; safe to use from several threads.
+    """Maps pseudonyms to DIDs; safe to use from several threads.
 
     Args:
-        veil: what is private, and the keys.
-        file: where exchanged DIDs are kept; None keeps them in memory only.
-        most: how many DIDs are kept, in memory and, roughly, in the file; 2 or more.
-        seconds: a clock that never goes back.
+        pseudonymizer: which datasets are private, and the keys.
+        file: stores exchanged DIDs; None keeps them in memory only.
+        max_dids: the number of DIDs to keep, in memory and, roughly, in the file; 2 or more.
+        monotonic_seconds: a clock that never goes back.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class PseudonymStore:
         return "; ".join(filter(None, said)) or None
 
     def resolve(self, pseudonym: Did) -> Did | None:
-        """The DID that *name*, which a job has, stands for; None where that is not known."""
+        """Return the DID of *pseudonym*, which a job has; None if it is unknown."""
         with self._lock:
             did = self._did_by_pseudonym.get(pseudonym)
             if did is not None:
@@ -81,9 +82,9 @@ class PseudonymStore:
             return did
 
     def learn(self, dids: Iterable[Did], sought_pseudonyms: AbstractSet[Did] = frozenset()) -> None:
-        """Know the names of those of *dids*, which a catalogue has, that are private, until the process ends.
+        """Add the pseudonyms of the private ones of *dids*, which a catalogue has, until the process ends.
 
-        Where that are more than can be known, those whose names are *sought* are.
+        If these are more than the limit, those with *sought_pseudonyms* are kept.
         """
         with self._lock:
             last = []
@@ -99,7 +100,7 @@ class PseudonymStore:
                 self._add_confirmed(did, names)
 
     def learn_from(self, other: "PseudonymStore") -> None:
-        """Know what *other*, of the configuration before a reload, was asked for meanwhile."""
+        """Add the names that *other*, of the configuration before a reload, received meanwhile."""
         with other._lock:
             named, exchanged = list(other._confirmed_dids), list(other._exchanged_at)
         self.learn(named)
@@ -107,9 +108,9 @@ class PseudonymStore:
             self._add_exchanged([did for did in exchanged if self.pseudonymizer.privacy.is_private(did)])
 
     def exchange(self, dids: Iterable[Did]) -> Mapping[Did, Did]:
-        """By DID, the name to use in the pool; private ones are kept, so that a restart knows them.
+        """Return by DID the name to use in the pool; store private ones, so that they survive a restart.
 
-        A file that cannot be written loses none of the answers: ``trouble`` says so.
+        A file that cannot be written loses none of the answers: ``problem`` says so.
         """
         answer = {did: self.pseudonymizer.pseudonym(did) for did in dids}
         private = [did for did in answer if self.pseudonymizer.privacy.is_private(did)]
@@ -131,13 +132,13 @@ class PseudonymStore:
         self._enforce_limit()
 
     def _mark_confirmed(self, did: Did) -> None:
-        """A job or a catalogue has it: it is now the last one to be forgotten."""
+        """Note that a job or a catalogue has *did*: it is now the last one to be forgotten."""
         self._exchanged_at.pop(did, None)
         self._confirmed_dids.pop(did, None)
         self._confirmed_dids[did] = None
 
     def _add_exchanged(self, dids: Iterable[Did]) -> None:
-        """Somebody exchanged *dids*, which says nothing of whether they exist."""
+        """Add *dids* that a user exchanged; they may not exist."""
         now = self._monotonic_seconds()
         for did in dids:
             if did in self._confirmed_dids:
@@ -149,7 +150,7 @@ class PseudonymStore:
             self._enforce_limit()
 
     def _forget_expired(self) -> None:
-        """Forget what was exchanged long ago and never named since."""
+        """Forget DIDs that were exchanged long ago and never seen since."""
         oldest = self._monotonic_seconds() - UNCONFIRMED_SECONDS
         while self._exchanged_at and next(iter(self._exchanged_at.values())) < oldest:
             self._forget_oldest(self._exchanged_at)
@@ -158,7 +159,7 @@ class PseudonymStore:
         )
 
     def _enforce_limit(self) -> None:
-        """Forget the oldest beyond the bound: of what was only exchanged, while that is the larger part."""
+        """Forget the oldest DIDs beyond the limit: unconfirmed ones, while these are the larger part."""
         while len(self._exchanged_at) + len(self._confirmed_dids) > self._max_dids:
             self._is_full = True
             only = len(self._exchanged_at) > self._max_dids // 2 or not self._confirmed_dids
@@ -194,13 +195,13 @@ class PseudonymStore:
         self._stored_dids.update(dids)
 
     def _compact(self, file: Path) -> None:
-        """Write only what is still known; what jobs and catalogues have stands last, as the newest."""
+        """Write only the DIDs that are still known; confirmed ones last, as the newest."""
         known = [did for did in (*self._exchanged_at, *self._confirmed_dids) if did in self._stored_dids]
         _replace_file(file, "".join(f"{did}\n" for did in known))
         self._line_count = len(known)
 
     def _load(self, file: Path) -> None:
-        """Take the newest lines of the file, as many as may be kept."""
+        """Read the newest lines of the file, as many as may be kept."""
         newest: deque[bytes] = deque(maxlen=self._max_dids)
         try:
             with file.open("rb") as lines:
@@ -216,14 +217,14 @@ class PseudonymStore:
         for line in newest:
             try:
                 dids[parse_did(line.decode("utf-8", "replace").rstrip("\r\n"))] = None
-            except BadDid:  # a torn line; whole ones stand
+            except BadDid:  # a torn line; whole ones are kept
                 continue
         self._stored_dids.update(dids)
         self._add_exchanged([did for did in dids if self.pseudonymizer.privacy.is_private(did)])
 
 
 def _replace_file(file: Path, text: str) -> None:
-    """Write a file that only we may read whole, at once, in place of the one that is there."""
+    """Replace *file* atomically by one that only the daemon's user may read."""
     handle, name = tempfile.mkstemp(".new", f".{file.name}-", file.parent)  # mode 600
     draft = Path(name)
     try:
@@ -245,7 +246,7 @@ def _replace_file(file: Path, text: str) -> None:
 
 
 def _append_lines(file: Path, lines: str) -> None:
-    """Add whole *lines* to a file that only we may read, and see them on the disk."""
+    """Append whole *lines* to a file that only the daemon's user may read, and sync it to disk."""
     handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         os.fchmod(handle, 0o600)
@@ -258,12 +259,12 @@ def _append_lines(file: Path, lines: str) -> None:
 
 
 def read_key(file: Path, key: str) -> bytes:
-    """The HMAC key in *file*; *key* names it in the configuration. An end of line is no part of it.
+    """Read the HMAC key in *file*; *key* names it in the configuration. A line end is not part of the key.
 
     Raises:
         ConfigError: it cannot be read, others may read it, or it is too short.
     """
-    advice = f"make it anew: head -c 32 /dev/urandom | base64 > {file}; chmod 600 {file}"
+    advice = f"make it again: head -c 32 /dev/urandom | base64 > {file}; chmod 600 {file}"
     try:
         with file.open("rb") as opened:
             status = os.fstat(opened.fileno())
@@ -276,14 +277,14 @@ def read_key(file: Path, key: str) -> bytes:
         size = f"has {len(content)} bytes, a key has {MIN_KEY_BYTES} to 4096"
         raise ConfigError([f"{key} {file}: {size}; {advice}"])
     if len(set(content)) < 8:
-        raise ConfigError([f"{key} {file}: is no random key; {advice}"])
+        raise ConfigError([f"{key} {file}: is not a random key; {advice}"])
     return content
 
 
 def is_open_to_others(status: os.stat_result) -> bool:
-    """Is a secret with this *status* readable or writable by more than need be?
+    """Return True if a secret with this *status* is readable or writable by more users than necessary.
 
-    Its group may read it where we are not its owner: so Kubernetes mounts secrets.
+    Its group may read it if another user owns it: so Kubernetes mounts secrets.
     """
     allowed = 0o700 if status.st_uid == os.geteuid() else 0o740
     return bool(stat.S_IMODE(status.st_mode) & ~allowed)

@@ -1,12 +1,11 @@
-"""Datasets whose names must not be read in the pool: which they are, and the opaque names they go by.
+"""Pseudonyms of private datasets, whose names must not be readable in the pool.
 
-Ads of jobs and slots are readable by everybody, and ClassAds cannot hash with
-a key. So a private dataset enters the pool as ``private:`` and an HMAC of its
-DID only. Pure: keys and patterns are values, nothing is read or kept here.
+Ads of jobs and slots are world-readable, and ClassAds cannot hash with a key. So a private dataset enters
+the pool only as ``private:`` and an HMAC of its DID. Pure: keys and patterns are values, nothing is read
+or stored here.
 
-Which DIDs are private is decided without regard to letter case: ClassAds
-compare names so, and a public dataset whose name differs from that of a
-private one in letter case only would be taken for it.
+Patterns ignore letter case, because ClassAds compare names so: a public dataset whose name differs from a
+private one's in letter case only would be taken for it.
 """
 
 import hmac
@@ -20,13 +19,13 @@ from .globs import CharacterClass, Glob, GlobToken, compile_glob, matches_any, t
 
 SCOPE = "private"
 MASK_SCOPE = "private-in-plain"
-"""The scope of what stands for a private DID that a job names in plain: no catalogue is asked about it."""
+"""The scope of the mask of a private DID that a job names in plain: no catalogue is asked about it."""
 HEX_DIGITS = 32
-"""Of an opaque name: 128 bits of the HMAC, more than anybody can try."""
+"""Of a pseudonym: 128 bits of the HMAC, too many to guess."""
 MIN_KEY_BYTES = 32
 IN_PLAIN_REASON = (
     "is private and is never advertised under its own name:"
-    " submit anew with `hydrator submit`, which exchanges it for an opaque name"
+    " submit it again with `hydrator submit`, which exchanges it for an opaque name"
 )
 
 _PSEUDONYM = re.compile(rf"{SCOPE}:[0-9a-f]{{{HEX_DIGITS}}}\Z")
@@ -39,41 +38,41 @@ _MAX_DECODINGS = 2
 _NOT_BEFORE_DID = "._@+~-"
 """A DID does not begin behind these: they belong to a longer scope."""
 HIDDEN_DID = f"{SCOPE}:[hidden]"
-"""What stands for a private DID in a text of somebody else, whichever it is."""
+"""The replacement of a private DID in a text of an outside source, whichever DID it is."""
 
 
 def is_opaque(did: str) -> bool:
-    """Is this the opaque name of a private dataset, by its form?"""
+    """Return True if *did* has the form of a pseudonym."""
     return _PSEUDONYM.match(did) is not None
 
 
 def is_masked(did: str) -> bool:
-    """Does this stand for a private DID that a job names in plain?"""
+    """Return True if *did* is the mask of a private DID that a job names in plain."""
     return did.startswith(MASK_SCOPE + ":")
 
 
 @dataclass(frozen=True, slots=True)
 class Privacy:
-    """Which datasets are private: DIDs that match one of *patterns* (``*``, ``?``, ``[…]``), in any case."""
+    """The private datasets: DIDs that match one of *patterns* (``*``, ``?``, ``[…]``), in any letter case."""
 
     patterns: tuple[str, ...] = ()
 
     def is_private(self, did: str) -> bool:
-        """Is *did* the plain DID of a private dataset?"""
+        """Return True if *did* is the plain DID of a private dataset."""
         if not self.patterns or is_opaque(did) or is_masked(did):
             return False
         return matches_any(did.lower(), [pattern.lower() for pattern in self.patterns])
 
     def select_private(self, dids: Iterable[Did]) -> list[Did]:
-        """Those of *dids* that are private, sorted."""
+        """Return the private ones of *dids*, sorted."""
         return sorted({did for did in dids if self.is_private(did)})
 
     def search_patterns(self) -> Sequence[str]:
-        """Patterns that, where case counts, match every private dataset (and others)."""
+        """Return patterns that, where case counts, match every private dataset (and others)."""
         return sorted({_case_insensitive_pattern(pattern) for pattern in self.patterns})
 
     def find_mentions(self, text: str) -> list[str]:
-        """The private DIDs that *text* has in plain, each once."""
+        """Return the private DIDs that *text* has in plain, each once."""
         found = [
             _trim_punctuation(run.decoded_text[start:end])
             for run in _stretches(text)
@@ -83,13 +82,13 @@ class Privacy:
         return list(dict.fromkeys(word for word in found if self.is_private(word)))
 
     def has_private_did(self, text: str) -> bool:
-        """Does *text* have a private DID in plain?"""
+        """Return True if *text* has a private DID in plain."""
         return bool(self.find_mentions(text))
 
     def redact(self, text: str) -> str:
-        """*text* with :data:`HIDDEN_DID` for every private DID, also of one written ``scope/…/name``.
+        """Return *text* with :data:`HIDDEN_DID` for every private DID, also if written ``scope/…/name``.
 
-        What follows a private DID without a space is hidden with it. The time this takes grows
+        Characters that follow a private DID without a space are hidden with it. The time this takes grows
         with the length of *text* and no faster, whatever it holds.
         """
         looks = self._compile_globs("/")
@@ -112,7 +111,7 @@ class Privacy:
         return "".join([*kept, text[done:]])
 
     def _compile_globs(self, colon: str = ":") -> list[Glob]:
-        """Return what finds private DIDs in a text; patterns without two letters would find anything."""
+        """Return the globs of private DIDs in a text; patterns without two letters would match anything."""
         return [
             compile_glob(pattern.lower().replace(":", colon))
             for pattern in self.patterns
@@ -122,10 +121,10 @@ class Privacy:
 
 @dataclass(frozen=True, slots=True)
 class _TextStretch:
-    """A stretch of a text in characters of DIDs: *plain* is what it says where it is percent-encoded.
+    """A stretch of a text in characters of DIDs; *decoded_text* is without its percent-encoding.
 
-    It begins at *begin* of the text; *places* has where in the stretch each character of *plain*
-    begins, and its end; None where that is the same place.
+    It begins at *offset* of the text. *positions* has where in the stretch each character of *decoded_text*
+    begins, and its end; None if the positions are equal.
     """
 
     offset: int
@@ -133,12 +132,12 @@ class _TextStretch:
     positions: Sequence[int] | None
 
     def position_in_text(self, index: int) -> int:
-        """Return where in the text the character *at* of ``plain`` begins."""
+        """Return where in the text the character *index* of ``decoded_text`` begins."""
         return self.offset + (index if self.positions is None else self.positions[index])
 
 
 def _stretches(text: str) -> Iterator[_TextStretch]:
-    """Every stretch of *text* that DIDs may be in."""
+    """Yield every stretch of *text* that DIDs may be in."""
     for found in _DID_CHARACTERS.finditer(text):
         plain, places = found[0], None
         for _ in range(_MAX_DECODINGS):
@@ -149,7 +148,7 @@ def _stretches(text: str) -> Iterator[_TextStretch]:
 
 
 def _decode_percent(text: str, positions: Sequence[int] | None) -> tuple[str, Sequence[int]]:
-    """*text* with the characters that its ``%XX`` stand for, and where each was before."""
+    """Return *text* with its ``%XX`` decoded, and the position of each character before."""
     letters: list[str] = []
     begins: list[int] = []
     at = 0
@@ -164,10 +163,10 @@ def _decode_percent(text: str, positions: Sequence[int] | None) -> tuple[str, Se
 
 
 def _matches(pattern: Glob, text: str, not_before: str) -> Iterator[tuple[int, int]]:
-    """Return where *look* matches in *text*: from a begin of a name, as far as the name may go.
+    """Yield the begin and end of matches of *pattern* in *text*: from a begin of a name, as far as it may go.
 
-    The first place where the pattern's first part stands will do: what follows a later one also
-    follows this. So each part is looked for once, and nothing is tried twice.
+    The first position of the pattern's first segment is enough: a match of the other segments after a later
+    position also follows this one. So each segment is searched once, and nothing is tried twice.
     """
     start = 0
     while start <= len(text):
@@ -181,7 +180,7 @@ def _matches(pattern: Glob, text: str, not_before: str) -> Iterator[tuple[int, i
 
 
 def _next_begin(pattern: Glob, text: str, start: int, not_before: str) -> int:
-    """The first place of *text* from *start* where a name may begin that *look* matches; -1 for none."""
+    """Return the first position from *start* where a name may begin that *pattern* matches; -1 for none."""
     first = pattern.segments[0]
     while True:
         start = first.find(text, start, len(text))
@@ -191,7 +190,7 @@ def _next_begin(pattern: Glob, text: str, start: int, not_before: str) -> int:
 
 
 def _first_private_did(pattern: Glob, stretch: _TextStretch, lower_text: str) -> int | None:
-    """Return where in *run* the private DID begins that *look* finds first."""
+    """Return where in *stretch* the first private DID begins that *pattern* matches."""
     for start, _ in _matches(pattern, lower_text, ""):
         if not _OWN_NAME.match(stretch.decoded_text, start):
             return start
@@ -200,40 +199,40 @@ def _first_private_did(pattern: Glob, stretch: _TextStretch, lower_text: str) ->
 
 @dataclass(frozen=True, slots=True)
 class Pseudonymizer:
-    """The keys too: what private datasets are called in the pool.
+    """The private datasets with the keys of their pseudonyms.
 
-    ``keys`` are 32 bytes at least each, the present one first: it names what
-    is exchanged now; jobs that are queued may still have names by the others.
+    ``keys`` are at least 32 bytes each, the present one first: it makes new pseudonyms. Queued jobs may still
+    have pseudonyms by the others.
     """
 
     privacy: Privacy
     keys: tuple[bytes, ...]
 
     def pseudonym(self, did: Did) -> Did:
-        """What a private *did* is exchanged for; a public one stays as it is."""
+        """Return the pseudonym of a private *did*; a public one is returned unchanged."""
         return _pseudonym(self.keys[0], did) if self.privacy.is_private(did) else did
 
     def pseudonyms(self, did: Did) -> tuple[Did, ...]:
-        """What a private *did* may be called by jobs that are queued: a name for each key."""
+        """Return all pseudonyms that queued jobs may have for a private *did*: one for each key."""
         return tuple(_pseudonym(key, did) for key in self.keys)
 
     def mask(self, did: Did) -> Did:
-        """What stands for a private *did* that a job names in plain; it tells nobody its opaque name."""
+        """Return the mask of a private *did* that a job names in plain; it does not reveal the pseudonym."""
         digest = hmac.digest(self.keys[0], b"in plain\0" + did.encode(), "sha256").hex()
         return Did(f"{MASK_SCOPE}:{digest[:HEX_DIGITS]}")
 
     def redact(self, text: str, pseudonym_by_did: Mapping[Did, Did] | None = None) -> str:
-        """*text*, of somebody else, without the names of private datasets.
+        """Return *text* of an outside source without the names of private datasets.
 
-        *asked* has, by plain DID, the opaque names of the datasets that were asked about: their DIDs,
-        and their names without a scope, become these. Any other private DID becomes :data:`HIDDEN_DID`:
-        who can put a guess into a text must not get the opaque name of it.
+        *pseudonym_by_did* has the pseudonyms of the datasets that were asked about. Their DIDs, and their
+        names without a scope, are replaced by these. Any other private DID becomes :data:`HIDDEN_DID`: a user
+        who puts a guess into a text must not get its pseudonym.
         """
         return self.privacy.redact(_replace_names(text, pseudonym_by_did) if pseudonym_by_did else text)
 
 
 def _replace_names(text: str, pseudonym_by_did: Mapping[Did, Did]) -> str:
-    """*text* with the names that *asked* has for the DIDs and bare names in it."""
+    """Return *text* with pseudonyms for the DIDs and bare names in it."""
     names: dict[str, Did] = {}
     for plain, opaque in pseudonym_by_did.items():
         bare = plain.partition(":")[2].lower()
@@ -260,7 +259,7 @@ def _lower_ascii(letter: str) -> str:
 def _longest_name_length(
     lower_text: str, position: int, sizes: Collection[int], names: Mapping[str, Did]
 ) -> int:
-    """Return how long the longest of *names* is that stands alone in *lower* at this place; 0 for none."""
+    """Return the length of the longest of *names* that is a whole word at this position; 0 for none."""
     if position and _is_letter(lower_text[position - 1]):
         return 0
     fitting = (
@@ -281,9 +280,9 @@ def _pseudonym(key: bytes, did: Did) -> Did:
 
 
 def truncate_at_name(text: str, max_chars: int) -> str:
-    """The begin of *text*, at most *most* characters: a name that would be cut is left out as a whole.
+    """Return the begin of *text*, at most *max_chars* characters, without a name that would be cut.
 
-    Half a name is none that a pattern finds.
+    No pattern matches half a name.
     """
     if len(text) <= max_chars:
         return text
@@ -291,34 +290,37 @@ def truncate_at_name(text: str, max_chars: int) -> str:
 
 
 def _trim_punctuation(word: str) -> str:
-    """A DID found in a text, without what ends the sentence behind it."""
+    """Return a DID found in a text, without the punctuation of the sentence."""
     return word.rstrip(".:")
 
 
 def _case_insensitive_pattern(pattern: str) -> str:
-    """The *pattern* with every letter in both cases, and any character for what stands in brackets."""
+    """Return *pattern* with every letter in both cases, and any character for a bracket."""
     return "".join(map(_case_insensitive_token, tokenize(pattern)))
 
 
-def _case_insensitive_token(token: GlobToken | None) -> str:
-    if token is None:
+def _case_insensitive_token(glob_token: GlobToken | None) -> str:
+    if glob_token is None:
         return "*"
-    if isinstance(token, CharacterClass):
+    if isinstance(glob_token, CharacterClass):
         return "?"
-    if token == "[":
+    if glob_token == "[":  # noqa: S105 - a part of a pattern
         return "[[]"
-    return f"[{token.lower()}{token.upper()}]" if token.isalpha() else token
+    return f"[{glob_token.lower()}{glob_token.upper()}]" if glob_token.isalpha() else glob_token
 
 
 def with_did(name: Did, reading: Reading) -> Reading:
-    """The *reading* of a dataset, under another *name*."""
+    """Return the *reading* under another *name*."""
     if isinstance(reading, Unseen):
         return reading
     return replace(reading, replicas=tuple(replace(replica, did=name) for replica in reading.replicas))
 
 
 def find_leaks(text: str, dids: Iterable[Did]) -> list[tuple[Did, str]]:
-    """Each of *dids* that *text* shows, also by its name alone, with the line; comments do not count."""
+    """Return each of *dids* that *text* shows, also by its name alone, with the line.
+
+    Comments do not count.
+    """
     found = []
     for did in sorted(set(dids)):
         name = did.partition(":")[2].rstrip("/")
@@ -332,6 +334,6 @@ def find_leaks(text: str, dids: Iterable[Did]) -> list[tuple[Did, str]]:
 
 
 def summarize_dids(dids: Collection[Did]) -> str:
-    """A few of *dids* for the eyes of their owner."""
+    """Return a few of *dids*, to be shown to their owner."""
     some = ", ".join(sorted(dids)[:3])
     return some + (f" and {len(dids) - 3} more" if len(dids) > 3 else "")

@@ -1,9 +1,8 @@
-"""Words of a catalogue about private datasets, without what may name them or their files. Pure.
+"""Redaction of catalogues' words about private datasets. Pure.
 
-The names of a private dataset's files need not look like its own: no pattern
-finds them. So of what is said of one private dataset only sentences of our own
-adapters are passed on, and of an error that may be about several only words
-that cannot be names.
+The names of a private dataset's files need not look like its own: no pattern matches them. So of the
+words about one private dataset only known sentences of the adapters are shown. Of an error that may be
+about several datasets only words are shown that cannot be names.
 """
 
 import re
@@ -30,17 +29,17 @@ _SAFE_SENTENCES: Final = (
     "no complete answer within",
     "the daemon left it out of its answer",
     "there was no time left in this poll",
-    "this name was not exchanged here: no key of ours makes it of a dataset that is listed",
+    "this name was not exchanged here: no key of this daemon makes it of a listed dataset",
     "what is a container cannot be counted",
     "what is open cannot be counted",
     "whole, but its last rule has ended",
-    "which dataset this name stands for could not be looked up",
+    "the dataset of this name could not be looked up",
     "whole, but no rule holds it for long enough",
     "{storage} cannot be read (availability_read, or a downtime)",
     "{storage} cannot be written (availability_write), so nothing arrives",
     "whole, but {storage} is a cache (volatile) that may drop it at any time",
 )
-"""What our adapters say of a dataset in words of their own, whatever the catalogue answered."""
+"""Sentences of the adapters about one dataset, which contain no word of the catalogue."""
 _STATUS: Final = re.compile(r"\b(?:HTTP|status|Status|code) ([1-5][0-9]{2})\b")
 _RULE: Final = re.compile(r"[0-9a-fA-F-]{1,40}\Z")
 _CALL: Final = re.compile(r"(?:(?:list|get)_[a-z_]{1,40}(?:\([a-z_]{1,20}=\w{1,5}\))?|GET /data/locate)\Z")
@@ -69,7 +68,7 @@ def redact_reason(reason: str, storage: str = "") -> str:
 
 
 def redact_provenance(provenance: Provenance) -> Provenance:
-    """Return what may be shown of how a catalogue came to the state of a private dataset."""
+    """Return the part of a private dataset's provenance that may be shown."""
     return replace(
         provenance,
         call=provenance.call if _CALL.match(provenance.call) else redact_names(provenance.call),
@@ -80,9 +79,9 @@ def redact_provenance(provenance: Provenance) -> Provenance:
 
 
 def redact_names(text: str) -> str:
-    """*text* with :data:`~hydrator.privacy.pseudonyms.HIDDEN_DID` for every word that may be a name.
+    """Return *text* with HIDDEN_DID for every word that may be a name.
 
-    Words of letters alone, numbers, opaque names and the server of a URL stay; what is quoted does not.
+    Words of letters alone, numbers, pseudonyms and the server of a URL are kept; quoted text is not.
     """
     return " ".join(_redact_words(text))
 
@@ -107,7 +106,7 @@ def _is_safe_word(word: str) -> bool:
 
 
 def _server(url: str) -> str:
-    """The scheme and host of *url*; empty where it has none that can be read."""
+    """Return the scheme and host of *url*; empty if it has none that can be read."""
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""

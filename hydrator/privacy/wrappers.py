@@ -1,8 +1,7 @@
-"""Catalogues and queues behind a veil: outside are opaque names, inside are the DIDs of private datasets.
+"""Wrappers that translate between pseudonyms outside and the DIDs of private datasets inside.
 
-This is the edge. Demand, memories, snapshot, ads, plans, state, logs, metrics
-and answers know a private dataset by its opaque name only; catalogues are
-asked about its DID.
+Demand, memories, snapshot, ads, plans, state, logs, metrics and answers contain a private dataset's
+pseudonym only; catalogues are asked about its DID.
 """
 
 from collections.abc import Collection, Mapping
@@ -24,27 +23,26 @@ from hydrator.domain.model import (
     parse_did,
 )
 from hydrator.domain.ports import Auditor, Catalogue, Clock, Probe, Queues
-from hydrator.reconcile.snapshot.memory import DatasetRecord
 
 from .pseudonym_store import PseudonymStore
 from .pseudonyms import Pseudonymizer, is_masked, is_opaque, truncate_at_name
 from .withheld import redact_names, redact_provenance, redact_reason
 
 MAX_SHOWN_CHARS = 2000
-"""Characters of a text that is no DID, as a job's owner wrote it."""
+"""The most characters to show of a text that is not a DID, as a job's owner wrote it."""
 SEARCH_INTERVAL = timedelta(minutes=10)
 _SEARCH_BACKOFF = timedelta(minutes=1)
-"""After a search that failed; twice as long after each further one that failed or was of no use."""
-_LOOKUP_FAILED_REASON = "which dataset this name stands for could not be looked up"
-_UNKNOWN_NAME_REASON = "this name was not exchanged here: no key of ours makes it of a dataset that is listed"
+"""The wait after a search that failed; doubled after each further one that failed or found nothing."""
+_LOOKUP_FAILED_REASON = "the dataset of this name could not be looked up"
+_UNKNOWN_NAME_REASON = "this name was not exchanged here: no key of this daemon makes it of a listed dataset"
 
 
 class PseudonymizedCatalogue:
-    """Another catalogue, asked in opaque names; see :class:`hydrator.domain.ports.Catalogue` for its promises.
+    """Another catalogue, asked by pseudonym.
 
-    A name that the register does not know, after its file was lost, is looked
-    for among all private datasets that the catalogue lists; one that is not
-    found is Unseen: it may be another daemon's, or made up.
+    See :class:`hydrator.domain.ports.Catalogue` for its promises. A pseudonym that is not stored, after its
+    file was lost, is searched for among all private datasets that the catalogue lists. One that is not found
+    is Unseen: it may be another daemon's, or made up.
     """
 
     def __init__(self, inner: Catalogue, pseudonyms: PseudonymStore, clock: Clock) -> None:
@@ -64,7 +62,10 @@ class PseudonymizedCatalogue:
         return self._inner.name
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """See :meth:`hydrator.domain.ports.Catalogue.read`; a private dataset asked for in plain is nowhere."""
+        """Read as :meth:`hydrator.domain.ports.Catalogue.read`.
+
+        A private DID asked for in plain is at no site.
+        """
         self._search(frozenset(did for did in dids if is_opaque(did) and not self._pseudonyms.resolve(did)))
         plain = {did: self._pseudonyms.resolve(did) if is_opaque(did) else did for did in dids}
         shown = {did for did in dids if is_masked(did) or self._pseudonymizer.privacy.is_private(did)}
@@ -82,7 +83,7 @@ class PseudonymizedCatalogue:
         return replace(survey, readings=readings)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """As :meth:`hydrator.domain.ports.Catalogue.find`; private datasets under their opaque names."""
+        """Find as :meth:`hydrator.domain.ports.Catalogue.find`; private datasets under their pseudonyms."""
         try:
             found = self._inner.find(patterns)
         except CatalogueError as error:
@@ -97,10 +98,10 @@ class PseudonymizedCatalogue:
         self._inner.close()
 
     def _search(self, unknown_names: frozenset[Did]) -> None:
-        """Learn the names of all private datasets here, when one is *unknown* that was not sought lately.
+        """Learn the names of all private datasets here, if an unknown one was not searched for recently.
 
-        Anybody may make names up, and a search is expensive: one that failed, or was of no use again, is not
-        repeated in each poll.
+        Any user may make names up, and a search is expensive. So after a search that failed, or that found
+        nothing again, the next one waits.
         """
         now = self._clock()
         lately = self._searched_at is not None and now - self._searched_at < SEARCH_INTERVAL
@@ -150,21 +151,21 @@ class PseudonymizedCatalogue:
         return type(error)(error.catalogue, redact_names(why) if names else why)
 
     def _pseudonymize_reading(self, reading: Reading, did: Did, name: Did) -> Reading:
-        private = name != did
+        is_private = name != did
         if isinstance(reading, Unseen):
             return Unseen(
-                redact_reason(reading.reason) if private else self._pseudonymizer.redact(reading.reason)
+                redact_reason(reading.reason) if is_private else self._pseudonymizer.redact(reading.reason)
             )
         twins = frozenset(map(self._pseudonymizer.pseudonym, reading.case_variants))
         return (
             _private_reading(replace(reading, case_variants=twins), name)
-            if private
+            if is_private
             else replace(reading, case_variants=twins)
         )
 
 
 def _private_reading(reading: Seen, name: Did) -> Seen:
-    """The *reading* of a private dataset under its opaque *name*, without words that may name its files."""
+    """Return the *reading* under the pseudonym *name*, without words that may name the dataset's files."""
     replicas = (
         replace(one, did=name, provenance=redact_provenance(one.provenance)) for one in reading.replicas
     )
@@ -172,7 +173,7 @@ def _private_reading(reading: Seen, name: Did) -> Seen:
 
 
 class PseudonymizedAuditor:
-    """Another auditor, asked in opaque names; see :class:`hydrator.domain.ports.Auditor`."""
+    """Another auditor, asked by pseudonym; see :class:`hydrator.domain.ports.Auditor`."""
 
     def __init__(self, inner: Auditor, pseudonyms: PseudonymStore) -> None:
         self._inner = inner
@@ -183,7 +184,7 @@ class PseudonymizedAuditor:
         return self._inner.name
 
     def verify(self, did: Did) -> Seen:
-        """As :meth:`hydrator.domain.ports.Auditor.verify`."""
+        """Verify as :meth:`hydrator.domain.ports.Auditor.verify`."""
         plain = _resolve_did(did, self._pseudonyms, self.name)
         try:
             seen = self._inner.verify(plain)
@@ -201,18 +202,18 @@ class PseudonymizedAuditor:
 
 
 class PseudonymizedProbe:
-    """Another probe, asked in opaque names; see :class:`hydrator.domain.ports.Probe`."""
+    """Another probe, asked by pseudonym; see :class:`hydrator.domain.ports.Probe`."""
 
     def __init__(self, inner: Probe, pseudonyms: PseudonymStore) -> None:
         self._inner = inner
         self._pseudonyms = pseudonyms
 
     def can_check(self, catalogue: str, site: Site) -> bool:
-        """As :meth:`hydrator.domain.ports.Probe.can_check`."""
+        """Decide as :meth:`hydrator.domain.ports.Probe.can_check`."""
         return self._inner.can_check(catalogue, site)
 
     def check_dataset(self, catalogue: str, did: Did, site: Site) -> bool | None:
-        """As :meth:`hydrator.domain.ports.Probe.check_dataset`; None for a name that stands for nothing we know."""
+        """Check as :meth:`hydrator.domain.ports.Probe.check_dataset`; None for an unknown pseudonym."""
         plain = self._pseudonyms.resolve(did) if is_opaque(did) else did
         return (
             None if plain is None or is_masked(plain) else self._inner.check_dataset(catalogue, plain, site)
@@ -220,15 +221,15 @@ class PseudonymizedProbe:
 
 
 def _strip_error_text(error: Exception) -> Exception:
-    """Return *error* as one without its text, which may name a private dataset."""
+    """Return *error* without its text, which may name a private dataset."""
     return RuntimeError(type(error).__name__).with_traceback(error.__traceback__)
 
 
 def _resolve_did(did: Did, pseudonyms: PseudonymStore, catalogue: str) -> Did:
-    """The dataset that *did* stands for.
+    """Return the dataset of *did*.
 
     Raises:
-        CatalogueUnreachable: nobody knows; nothing is concluded from that.
+        CatalogueUnreachable: the pseudonym is unknown; nothing is concluded from that.
     """
     plain = pseudonyms.resolve(did) if is_opaque(did) else did
     if plain is None or is_masked(plain):
@@ -237,7 +238,7 @@ def _resolve_did(did: Did, pseudonyms: PseudonymStore, catalogue: str) -> Did:
 
 
 class PseudonymizedQueues:
-    """Queues in which a private dataset that a job names in plain has a name that nobody advertises."""
+    """Queues in which a private dataset that a job names in plain is masked; no ad has that name."""
 
     def __init__(self, inner: Queues, pseudonymizer: Pseudonymizer, default_scope: str | None) -> None:
         self._inner = inner
@@ -245,7 +246,7 @@ class PseudonymizedQueues:
         self._default_scope = default_scope
 
     def read_demand(self) -> Mapping[str, ScheddDemand | Unseen]:
-        """As :meth:`hydrator.domain.ports.Queues.read_demand`."""
+        """Read as :meth:`hydrator.domain.ports.Queues.read_demand`."""
         try:
             answers = self._inner.read_demand()
         except PoolError as error:
@@ -267,14 +268,3 @@ class PseudonymizedQueues:
         except BadDid:
             return self._pseudonymizer.privacy.redact(truncate_at_name(text, MAX_SHOWN_CHARS))
         return self._pseudonymizer.mask(did) if self._pseudonymizer.privacy.is_private(did) else text
-
-
-def _redact_record(did: Did, record: DatasetRecord) -> DatasetRecord:
-    """Return what is *known* of a dataset, without words about a private one that an older version kept."""
-    if not is_opaque(did):
-        return record
-    here, before = (
-        {site: replace(fact, provenance=redact_provenance(fact.provenance)) for site, fact in facts.items()}
-        for facts in (record.facts, record.previous_facts)
-    )
-    return replace(record, facts=here, previous_facts=before)

@@ -1,7 +1,7 @@
-"""Which datasets are wanted: what jobs name, with its memory, plus pins and patterns.
+"""Demand: the datasets that jobs name, remembered for a while, plus pins and patterns.
 
-A dataset stays wanted for a while after its last job, so that the next run of
-a campaign finds it published. Losing demand is no loss of data.
+A dataset stays demanded for a while after its last job, so that the next run of a campaign finds it
+published. Losing demand is not a loss of data.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -26,7 +26,7 @@ from hydrator.domain.redaction import escape_unprintable
 
 @dataclass(frozen=True, slots=True)
 class RememberedJobs:
-    """Jobs of one schedd that name the same datasets, and when they last did."""
+    """Jobs of one schedd that name the same datasets, and when they were last seen."""
 
     schedd: str
     dids: tuple[Did, ...]
@@ -36,7 +36,7 @@ class RememberedJobs:
 
 @dataclass(frozen=True, slots=True)
 class DemandMemory:
-    """What every schedd wanted when it was last asked, and the texts that were no DIDs."""
+    """The demand of every schedd at its last answer, and the rejected texts that are not DIDs."""
 
     entries: tuple[RememberedJobs, ...] = ()
     rejected_texts: Mapping[str, str] = field(default_factory=dict)
@@ -50,11 +50,10 @@ def update_demand_memory(
     keep_for: timedelta,
     now: datetime,
 ) -> DemandMemory:
-    """Bring *memory* up to date with what the schedds answered.
+    """Return *memory* updated with the schedds' *answers*.
 
-    A schedd that could not be asked (Unseen) keeps its demand, however long
-    that takes, and its jobs count as wanting until now; one that is no longer
-    in the pool, like a job that has ended, is remembered for *keep*.
+    A schedd that could not be queried (Unseen) keeps its demand for however long, and its jobs count as
+    demanding until now. A schedd that left the pool, like a job that ended, is remembered for *keep_for*.
     """
     wants: list[RememberedJobs] = []
     refused: dict[str, str] = {}
@@ -73,7 +72,7 @@ def update_demand_memory(
 def build_demand(
     memory: DemandMemory, *, pins: Collection[Did], matches: AbstractSet[Did], now: datetime
 ) -> Demand:
-    """Put together what jobs, *pins* and patterns (that *found* these) want, most wanted first."""
+    """Build the demand of jobs, *pins* and pattern *matches*, most demanded first."""
     merged: dict[tuple[Did, ...], DemandEntry] = {}
     for old in memory.entries:
         other = merged.get(old.dids)
@@ -113,7 +112,10 @@ def _jobs_of_schedd(
 def _parse_group(
     group: QueuedJobs, default_scope: str | None, rejected_texts: dict[str, str]
 ) -> tuple[Did, ...]:
-    """The group's DIDs, sorted, without duplicates; none when one is bad, since such jobs cannot match."""
+    """Return the group's DIDs, sorted, without duplicates.
+
+    If one is bad, return none, since such jobs cannot match.
+    """
     try:
         return tuple(sorted({parse_did(text, default_scope) for text in group.datasets}))
     except BadDid as bad:
@@ -122,5 +124,5 @@ def _parse_group(
 
 
 def _make_printable(text: str) -> str:
-    """*text*, which may be any user's nonsense, so that it can be stored, logged and shown."""
+    """Return *text*, which any user may have written, in a form that can be stored, logged and shown."""
     return escape_unprintable(text[:MAX_DID_CHARS])

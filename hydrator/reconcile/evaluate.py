@@ -1,4 +1,7 @@
-"""Evaluate one cycle: from state, answers, demand and time to new state and ads. Pure."""
+"""Evaluation of one cycle: from state, answers, demand and time to new state and ads. Pure.
+
+A cycle costs by what changed, not by what is known: docs/incremental-evaluation.md explains how.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -27,6 +30,7 @@ from hydrator.reconcile.audit.ledger import (
 )
 from hydrator.reconcile.snapshot.breaker import (
     BreakerLimits,
+    BreakerResult,
     HeldLoss,
     ListedCounts,
     PreviousCounts,
@@ -40,7 +44,7 @@ from hydrator.reconcile.state import ReconcileState
 
 @dataclass(frozen=True, slots=True)
 class ReconcilePolicy:
-    """What the operator decided, as far as a cycle needs it."""
+    """The part of the configuration that a cycle needs."""
 
     default_scope: str | None = None
     pins: frozenset[Did] = frozenset()
@@ -55,16 +59,17 @@ class ReconcilePolicy:
     max_withhold: timedelta = timedelta(minutes=10)
 
     def is_retired(self, site: Site) -> bool:
-        """Did the operator take this site out, by name or by no longer including it?"""
+        """Return True for a site that is retired by name or that no pattern includes any more."""
         included = any(fnmatchcase(site, pattern) for pattern in self.include_sites)
         return site in self.retired or not included
 
 
 @dataclass(frozen=True, slots=True)
 class PreviousEvaluation:
-    """What one cycle worked out that the next can start from, if that continues the same memories.
+    """Intermediate results of one evaluation, from which the next one can start.
 
-    ``marks`` says which: they are those of the memories that the cycle left.
+    They can be reused only for the same memories under the same policy. ``versions`` has, by catalogue,
+    the version of the rows that the results were computed from.
     """
 
     versions: Mapping[str, object]
@@ -77,10 +82,10 @@ class PreviousEvaluation:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What follows from a state, the answers of one cycle and the time: everything but the sending.
+    """The conclusions of one cycle: everything but the sending.
 
-    ``withheld`` are sites that get no ad yet, ``released`` datasets that left after they had been held,
-    each with the reason.
+    ``withheld_reasons`` has the sites that get no ad yet, ``released`` the datasets that left after
+    the breaker had held them, each with the reason.
     """
 
     state: ReconcileState
@@ -107,111 +112,186 @@ def evaluate(
     polls_started_at: Mapping[str, datetime] | None = None,
     withheld_reasons: Mapping[Site, str] | None = None,
 ) -> Evaluation:
-    """Conclude from what is remembered and what was answered which ad every site should have.
+    """Conclude from the state and the answers which ad every site should have.
 
     Args:
-        state: what the last cycle left, and what the audit found since.
-        answers: by catalogue, its survey, or why it gave none, or that it is pending.
-        demanded: the datasets in question.
-        published: by site, the highest generation that any publisher shows.
-        rules: what the operator decided.
-        now: when this cycle began; what was read since counts from then, so
+        state: the state that the last cycle left, with the audit's verdicts since.
+        answers: by catalogue, its survey, the reason why it gave none, or that it is pending.
+        demand: the datasets in question.
+        published_generations: by site, the highest generation that any publisher shows.
+        policy: the operator's decisions.
+        now: aware UTC time at which this cycle began. Readings taken since count as of then, so
             that one poll has one age.
-        approved: by site, the held datasets that the operator lets go.
-        renumbered: sites whose ads the operator gives a new generation.
-        last: what the last cycle thought. It changes no answer: what it worked out, and what is still
-            so, is not worked out again, so that a cycle costs by what changed.
-        began: when the poll of a catalogue began, where that was before this cycle did.
-        withheld: sites that get no ad yet, each with the reason; see :func:`choose_withheld_sites`.
+        approved_losses: by site, the held datasets that the operator lets go.
+        sites_to_renumber: sites whose ads the operator gives a new generation.
+        previous: the evaluation of the last cycle. It changes no result: it only saves work.
+        polls_started_at: when the poll of a catalogue began, where that was before this cycle.
+        withheld_reasons: sites that get no ad yet, each with the reason; see :func:`choose_withheld_sites`.
 
     Returns:
-        The state to remember, and the ads, also of sites that were not seen
-        this cycle: those stand as they did, with the age they have, until
-        they are older than ``rules.bound``; then they list nothing.
+        The state to save, and the ads. A site that was not seen in this cycle keeps its ad, with the
+        age it has, until that is older than ``policy.max_age``; then its ad lists nothing.
     """
-    dids = demand.dids
-    memories = {
-        name: apply_survey(
-            state.memories.get(name, CatalogueMemory()),
-            answer,
-            dids,
-            now=min(now, (polls_started_at or {}).get(name, now)),
-        )
-        for name, answer in answers.items()
-    }
-    basis = (
-        previous.basis
-        if previous and previous.basis and _can_continue(previous.basis, state, answers, policy)
-        else None
-    )
-    changed = frozenset[Did]().union(
-        *(DatasetRows.wrap(one.records).changed_since_base for one in memories.values())
-    )
+    memories = _apply_answers(state, answers, demand, now, polls_started_at or {})
+    basis = _reusable_results(previous, state, answers, policy)
     retired = _find_retired_sites(state, memories, policy)
-    counted = basis.listed_counts if basis and basis.retired == retired else None
-    judged = check_loss(
-        state.memories,
-        memories,
-        dids,
-        held_losses=state.held_losses,
-        approved_losses=approved_losses or {},
-        retired=retired,
-        limits=policy.breaker_limits,
-        now=now,
-        previous_counts=PreviousCounts(counted, changed) if counted else None,
+    breaker = _hold_losses(state, memories, demand, approved_losses or {}, retired, basis, policy, now)
+    audit, repeated_claims = expire_and_confirm(
+        state.audit, breaker.memories, now=now, window=policy.audit_window, max_age=policy.max_age
     )
-    held = judged.memories
-    audit, lies = expire_and_confirm(
-        state.audit, held, now=now, window=policy.audit_window, max_age=policy.max_age
-    )
-    right = apply_corrections(
-        held, _corrections_past_breaker(audit, judged.held_losses, policy.breaker_limits)
-    )
-    changed = changed.union(*(DatasetRows.wrap(one.records).changed_since_base for one in right.values()))
-    folded = merge_catalogues(
-        right,
-        dids,
-        now=now,
-        max_age=policy.max_age,
-        previous=basis.merged_snapshot if basis else None,
-        changed_dids=changed if basis else None,
-    )
-    view = folded.snapshot
-    kept = {site: facts for site, facts in view.sites.items() if not policy.is_retired(site)}
-    returned = {
-        site: redraft(one.ad, audit.trust.get(site, 1.0), now=now, max_age=policy.max_age)
-        for site, one in state.rollbacks.items()
-        if not policy.is_retired(site)
+    merged = _merge_corrected(memories, breaker, audit, demand, basis, policy, now)
+    included_sites = {
+        site: facts for site, facts in merged.snapshot.sites.items() if not policy.is_retired(site)
     }
-    made = build_drafts(
-        replace(view, sites=kept),
+    draft_set = build_drafts(
+        replace(merged.snapshot, sites=included_sites),
         demand,
         budget=policy.budget,
         trust=audit.trust,
         previous=basis.draft_set if basis else None,
-        changed_dids=folded.changed_dids,
+        changed_dids=merged.changed_dids,
     )
-    drafted = made.drafts
-    left = {s: ad for s, ad in state.ads.items() if s not in drafted and not policy.is_retired(s)}
-    standing = {
-        site: empty_draft(ad, audit.trust.get(site, 1.0))
-        if now - ad.as_of > policy.max_age or site in judged.released
-        else redraft(ad, audit.trust.get(site, 1.0), now=now, max_age=policy.max_age)
-        for site, ad in left.items()
-    }
-    apart = withheld_reasons or {}
-    whole = {**drafted, **standing, **returned}
-    desired = {site: draft for site, draft in whole.items() if site not in apart}
+    drafts = _add_unseen_and_rolled_back(draft_set.drafts, state, audit, breaker, policy, now)
+    withheld = withheld_reasons or {}
     ads = assign_generations(
-        desired,
+        {site: draft for site, draft in drafts.items() if site not in withheld},
         state.ads,
         published_generations=published_generations,
         now=now,
         sites_to_renumber=sites_to_renumber,
     )
-    after = replace(state, memories=held, held_losses=judged.held_losses, ads=ads, audit=audit)
-    left_over = PreviousEvaluation(_versions(held), policy, retired, judged.listed_counts, folded, made)
-    return Evaluation(after, view, drafted, ads, lies, judged.released, left_over, apart)
+    return Evaluation(
+        replace(state, memories=breaker.memories, held_losses=breaker.held_losses, ads=ads, audit=audit),
+        merged.snapshot,
+        draft_set.drafts,
+        ads,
+        repeated_claims,
+        breaker.released,
+        PreviousEvaluation(
+            _versions(breaker.memories), policy, retired, breaker.listed_counts, merged, draft_set
+        ),
+        withheld,
+    )
+
+
+def _apply_answers(
+    state: ReconcileState,
+    answers: Mapping[str, Survey | Unseen | Pending],
+    demand: Demand,
+    now: datetime,
+    polls_started_at: Mapping[str, datetime],
+) -> dict[str, CatalogueMemory]:
+    """Return, by catalogue that was asked, its memory with its answer in it."""
+    dids = demand.dids
+    return {
+        name: apply_survey(
+            state.memories.get(name, CatalogueMemory()),
+            answer,
+            dids,
+            now=min(now, polls_started_at.get(name, now)),
+        )
+        for name, answer in answers.items()
+    }
+
+
+def _reusable_results(
+    previous: Evaluation | None, state: ReconcileState, answers: Collection[str], policy: ReconcilePolicy
+) -> PreviousEvaluation | None:
+    """Return the *previous* results where they hold for *state*, the same catalogues and the same policy."""
+    basis = previous.basis if previous else None
+    if basis is None or basis.versions != _versions(state.memories) or basis.versions.keys() != set(answers):
+        return None
+    return basis if basis.policy is policy or basis.policy == policy else None
+
+
+def _versions(memories: Mapping[str, CatalogueMemory]) -> dict[str, object]:
+    return {name: DatasetRows.wrap(memory.records).version for name, memory in memories.items()}
+
+
+def _changed_dids(memories: Mapping[str, CatalogueMemory]) -> frozenset[Did]:
+    return frozenset[Did]().union(
+        *(DatasetRows.wrap(memory.records).changed_since_base for memory in memories.values())
+    )
+
+
+def _hold_losses(
+    state: ReconcileState,
+    memories: Mapping[str, CatalogueMemory],
+    demand: Demand,
+    approved_losses: Mapping[Site, AbstractSet[Did]],
+    retired: frozenset[Site],
+    basis: PreviousEvaluation | None,
+    policy: ReconcilePolicy,
+    now: datetime,
+) -> BreakerResult:
+    """Run the shrink breaker; reuse its last counts while the same sites are retired."""
+    listed_counts = basis.listed_counts if basis and basis.retired == retired else None
+    return check_loss(
+        state.memories,
+        memories,
+        demand.dids,
+        held_losses=state.held_losses,
+        approved_losses=approved_losses,
+        retired=retired,
+        limits=policy.breaker_limits,
+        now=now,
+        previous_counts=PreviousCounts(listed_counts, _changed_dids(memories)) if listed_counts else None,
+    )
+
+
+def _merge_corrected(
+    memories: Mapping[str, CatalogueMemory],
+    breaker: BreakerResult,
+    audit: Audit,
+    demand: Demand,
+    basis: PreviousEvaluation | None,
+    policy: ReconcilePolicy,
+    now: datetime,
+) -> MergedSnapshot:
+    """Merge the catalogues, with the audit's corrections, into one snapshot.
+
+    A dataset is merged again if its answer, the breaker or a correction changed it.
+    """
+    corrections = _corrections_past_breaker(audit, breaker.held_losses, policy.breaker_limits)
+    corrected_memories = apply_corrections(breaker.memories, corrections)
+    return merge_catalogues(
+        corrected_memories,
+        demand.dids,
+        now=now,
+        max_age=policy.max_age,
+        previous=basis.merged_snapshot if basis else None,
+        changed_dids=_changed_dids(memories) | _changed_dids(corrected_memories) if basis else None,
+    )
+
+
+def _add_unseen_and_rolled_back(
+    drafts: Mapping[Site, Draft],
+    state: ReconcileState,
+    audit: Audit,
+    breaker: BreakerResult,
+    policy: ReconcilePolicy,
+    now: datetime,
+) -> dict[Site, Draft]:
+    """Return *drafts* with those of sites that were not seen, and of sites that the operator rolled back.
+
+    An unseen site keeps its ad. The ad is emptied once it is older than ``policy.max_age``, or when the
+    breaker released datasets of the site.
+    """
+    unseen_ads = {
+        site: ad for site, ad in state.ads.items() if site not in drafts and not policy.is_retired(site)
+    }
+    unseen_drafts = {
+        site: empty_draft(ad, audit.trust.get(site, 1.0))
+        if now - ad.as_of > policy.max_age or site in breaker.released
+        else redraft(ad, audit.trust.get(site, 1.0), now=now, max_age=policy.max_age)
+        for site, ad in unseen_ads.items()
+    }
+    rollback_drafts = {
+        site: redraft(rollback.ad, audit.trust.get(site, 1.0), now=now, max_age=policy.max_age)
+        for site, rollback in state.rollbacks.items()
+        if not policy.is_retired(site)
+    }
+    return {**drafts, **unseen_drafts, **rollback_drafts}
 
 
 def choose_withheld_sites(
@@ -222,86 +302,74 @@ def choose_withheld_sites(
     unanswered_sources: Sequence[str],
     policy: ReconcilePolicy,
 ) -> dict[Site, str]:
-    """Choose the sites whose published ad must not be replaced yet: what it was made of is lost.
+    """Choose the sites whose published ad must not be replaced yet, because the state behind it is lost.
 
-    A daemon without its state knows neither what a silent schedd wants nor
-    what a silent catalogue has. An ad of a site that is *published*, and that
-    *state* does not know, was made of both. So it is left as it is until all
-    have answered.
+    A daemon without its state knows neither the demand of a silent schedd nor the replicas of a
+    silent catalogue. A published ad of a site that *state* does not have was made of both. So the
+    ad is left unchanged until all schedds and catalogues have answered.
 
     Args:
-        state: what the last cycle left.
+        state: the state that the last cycle left.
         answers: those of this cycle, by catalogue.
-        published: the sites that any publisher shows.
-        unheard: those that have not told what they want since the state was lost, such as ``schedd ap1``.
-        rules: what the operator decided.
+        published_sites: the sites that any publisher shows.
+        unanswered_sources: sources of demand, such as ``schedd ap1``, without an answer since the
+            state was lost.
+        policy: the operator's decisions.
 
     Returns:
-        By site the reason; nothing once all that was asked has answered.
+        By site the reason; empty once every source has answered.
     """
-    lost = [
+    lost_sites = [
         site
         for site in published_sites
         if site not in state.ads and site not in state.rollbacks and not policy.is_retired(site)
     ]
-    if not lost:
+    if not lost_sites:
         return {}
-    silent = [
-        name for name, answer in answers.items() if not _has_complete_memory(state.memories.get(name), answer)
+    reasons = [f"the demand of {name} is not known yet" for name in unanswered_sources]
+    reasons += [
+        f"catalogue {name} has not answered for everything yet"
+        for name, answer in answers.items()
+        if not _has_complete_memory(state.memories.get(name), answer)
     ]
-    unknown = [f"the demand of {name} is not known yet" for name in unanswered_sources]
-    unknown += [f"catalogue {name} has not answered for everything yet" for name in silent]
-    if not unknown:
+    if not reasons:
         return {}
-    more = f", and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-    return dict.fromkeys(sorted(lost), f"{unknown[0]}{more}; what is published stays as it is")
+    more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+    return dict.fromkeys(sorted(lost_sites), f"{reasons[0]}{more}; what is published stays as it is")
 
 
 def _has_complete_memory(memory: CatalogueMemory | None, answer: Survey | Unseen | Pending) -> bool:
-    """Has the catalogue ever said something of all that it was asked about?"""
-    known = memory.records if memory else {}
+    """Return True if the catalogue has ever answered for every dataset that it was asked about."""
+    records = memory.records if memory else {}
     if isinstance(answer, Survey):
-        return all(isinstance(one, Seen) or did in known for did, one in answer.readings.items())
+        return all(isinstance(reading, Seen) or did in records for did, reading in answer.readings.items())
     return bool(memory and memory.answered_at)
-
-
-def _versions(memories: Mapping[str, CatalogueMemory]) -> dict[str, object]:
-    return {name: DatasetRows.wrap(memory.records).version for name, memory in memories.items()}
-
-
-def _can_continue(
-    basis: PreviousEvaluation, state: ReconcileState, answers: Collection[str], policy: ReconcilePolicy
-) -> bool:
-    """Is *state* what was left with *basis*, and are the same catalogues asked under the same rules?"""
-    same = basis.versions == _versions(state.memories) and basis.versions.keys() == set(answers)
-    return same and (basis.policy is policy or basis.policy == policy)
 
 
 def _corrections_past_breaker(
     audit: Audit, held_losses: Mapping[Site, HeldLoss], limits: BreakerLimits
 ) -> Audit:
-    """*audit* without what only the catalogue itself says, where the breaker would not believe that.
+    """Return *audit* without the corrections that only the catalogue itself supports and the breaker doubts.
 
-    An emptied catalogue answers the expensive question as it does the cheap
-    one, and would let go one dataset a second of what is held; so would one
-    whose polls fail. What no poll said again since counts for fewer datasets
-    of a site than the breaker lets pass, the first ones.
+    An emptied catalogue gives the expensive question the same wrong answer as the cheap one. So does a
+    catalogue whose polls fail. Unbounded, the audit would let go one held dataset a second. So corrections
+    that no poll has repeated count for fewer datasets of a site than the breaker lets pass, oldest first.
     """
-    doubtful = {(site, did) for site, one in held_losses.items() for did in one.missing_polls}
-    most = limits.min_datasets - 1 if limits.confirming_polls else len(audit.corrections)
-    alone: Counter[Site] = Counter()
-    standing = {}
-    for (claim, by), correction in sorted(
+    doubtful = {(site, did) for site, held in held_losses.items() for did in held.missing_polls}
+    max_unrepeated = limits.min_datasets - 1 if limits.confirming_polls else len(audit.corrections)
+    unrepeated: Counter[Site] = Counter()
+    corrections = {}
+    for (claim, method), correction in sorted(
         audit.corrections.items(), key=lambda item: (item[1].first_found_at, item[0])
     ):
-        if by is not VerificationMethod.PROBE:
+        if method is not VerificationMethod.PROBE:
             if (claim.site, claim.did) in doubtful:
                 continue
-            alone[claim.site] += correction.repeated_at is None
-            if correction.repeated_at is None and alone[claim.site] > most:
+            unrepeated[claim.site] += correction.repeated_at is None
+            if correction.repeated_at is None and unrepeated[claim.site] > max_unrepeated:
                 continue
-        standing[claim, by] = correction
-    return replace(audit, corrections=standing)
+        corrections[claim, method] = correction
+    return replace(audit, corrections=corrections)
 
 
 def _find_retired_sites(
@@ -314,21 +382,19 @@ def _find_retired_sites(
 def keep_disputed_matches(
     matches: Mapping[str, frozenset[Did]], state: ReconcileState
 ) -> dict[str, frozenset[Did]]:
-    """What was *found* now, and what no longer was though nobody could see yet that it is gone.
+    """Return *matches* plus the earlier matches that are missing without evidence that they are gone.
 
-    A catalogue that finds nothing has lost its datasets, or its mind. So what
-    it found before is asked about once more, and stays wanted while it is
-    held, or could not be asked about.
+    A catalogue that matches nothing has lost its datasets, or is broken. So an earlier match is polled
+    once more, and stays demanded while the breaker holds it or while it could not be read.
     """
     doubtful = {did for held in state.held_losses.values() for did in held.missing_polls}
     doubtful |= {did for memory in state.memories.values() for did in memory.unseen_reasons}
-    before = {name: state.pattern_matches.get(name, frozenset()) & doubtful for name in matches}
+    disputed = {name: state.pattern_matches.get(name, frozenset()) & doubtful for name in matches}
     return {
-        name: dids | {did for did in before[name] if _is_listed_anywhere(did, state)}
+        name: dids | {did for did in disputed[name] if _is_listed_anywhere(did, state)}
         for name, dids in matches.items()
     }
 
 
 def _is_listed_anywhere(did: Did, state: ReconcileState) -> bool:
-    known = [memory.records[did] for memory in state.memories.values() if did in memory.records]
-    return any(one.facts for one in known)
+    return any(memory.records[did].facts for memory in state.memories.values() if did in memory.records)

@@ -1,6 +1,6 @@
-"""What was decided for a site, generation by generation: which datasets came and left, and why.
+"""History of a site's ad: which datasets came and left with each generation, and why.
 
-Pure: an entry is made from the ad before and the ad after; ``archive.py`` keeps them.
+Pure: an entry is built from the ad before and the ad after; ``state/history_table.py`` stores it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from hydrator.reconcile.ads.site_ads import facts_of
 
 @dataclass(frozen=True, slots=True)
 class DatasetChange:
-    """One dataset whose entry changed: its state before and after (None: not listed), and why."""
+    """One changed dataset: its state before and after (None: not listed), and the reason."""
 
     did: Did
     state_before: str | None
@@ -24,7 +24,7 @@ class DatasetChange:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One generation of a site's ad: decided *at*, and when each publisher first showed it."""
+    """One generation of a site's ad: when it was decided, and when each publisher first showed it."""
 
     decided_at: datetime
     ad: SiteAd
@@ -33,18 +33,18 @@ class HistoryEntry:
 
     @property
     def text(self) -> str:
-        """How many came, left and changed, in words."""
+        """Return how many datasets came, left and changed, in words."""
         came = sum(change.state_before is None for change in self.changes)
         left = sum(change.state_after is None for change in self.changes)
         other = len(self.changes) - came - left
         parts = [(came, "came"), (left, "left"), (other, "changed")]
-        told = [f"{number} {word}" for number, word in parts if number]
-        return ", ".join(told) or "only ages or fractions"
+        counts = [f"{number} {word}" for number, word in parts if number]
+        return ", ".join(counts) or "only ages or fractions"
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeContext:
-    """Why datasets may have left: what is wanted, what clashes, what is known there, what was let go."""
+    """The possible reasons for a change: demand, collisions, facts, released datasets, a rollback."""
 
     demanded_dids: AbstractSet[Did]
     colliding_dids: AbstractSet[Did]
@@ -56,7 +56,7 @@ class ChangeContext:
 def build_entry(
     previous: SiteAd | None, current: SiteAd, context: ChangeContext, *, now: datetime
 ) -> HistoryEntry:
-    """What changed from *before* to *after*, dataset by dataset."""
+    """Build the entry of *current*, with its changes from *previous*."""
     old, new = (facts_of(previous) if previous else {}), facts_of(current)
     return HistoryEntry(now, current, tuple(_changes(old, new, context)))
 
@@ -74,7 +74,7 @@ def _changes(
 
 def _change_reason(did: Did, fact: Fact | None, context: ChangeContext) -> str:
     if fact and fact.state is DatasetState.UNKNOWN:
-        return "nobody could be asked about it for longer than the age bound"
+        return "no catalogue answered for it for longer than the age bound"
     if fact:
         return "its catalogue says so"
     if did in context.released:
@@ -82,7 +82,7 @@ def _change_reason(did: Did, fact: Fact | None, context: ChangeContext) -> str:
     if did not in context.demanded_dids:
         return "no longer wanted"
     if did in context.colliding_dids:
-        return "only letter case tells it from another"
+        return "it differs from another dataset by letter case only"
     if did in context.facts:
         return "no room in the ad"
     return "its catalogue says that it is gone"

@@ -25,7 +25,7 @@ class Rollback:
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    """These datasets, held at the site, may leave it."""
+    """Let these datasets, held at the site, leave it."""
 
     site: Site
     datasets: frozenset[Did]
@@ -47,7 +47,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Renumber:
-    """Give the ad of the site a new generation, from the time of the cycle that follows this order."""
+    """Give the ad of the site a new generation, from the time of the cycle that follows this command."""
 
     site: Site
 
@@ -57,7 +57,7 @@ Command = Approve | Return | Resume | Renumber
 
 @dataclass(frozen=True, slots=True)
 class PendingCommands:
-    """The orders that were found, each with its file, and what is wrong with those that are none."""
+    """The commands that wait, each with its file, and the invalid files with the reason."""
 
     commands: tuple[tuple[Path, Command], ...] = ()
     invalid_files: tuple[tuple[Path, str], ...] = ()
@@ -65,12 +65,12 @@ class PendingCommands:
 
     @property
     def problems(self) -> list[str]:
-        told = [f"{path}: {why}; it is set aside" for path, why in self.invalid_files]
-        return [*told, self.problem] if self.problem else told
+        problems = [f"{path}: {why}; it is set aside" for path, why in self.invalid_files]
+        return [*problems, self.problem] if self.problem else problems
 
     @property
     def approvals(self) -> dict[Site, frozenset[Did]]:
-        """By site, the datasets that may leave."""
+        """Return by site the datasets that may leave."""
         approved: dict[Site, frozenset[Did]] = {}
         for _, order in self.commands:
             if isinstance(order, Approve):
@@ -79,11 +79,11 @@ class PendingCommands:
 
     @property
     def sites_to_renumber(self) -> frozenset[Site]:
-        """The sites whose ads get a new generation."""
+        """Return the sites whose ads get a new generation."""
         return frozenset(order.site for _, order in self.commands if isinstance(order, Renumber))
 
     def apply_to_rollbacks(self, current: Mapping[Site, Rollback], now: datetime) -> dict[Site, Rollback]:
-        """The sites that stay at an earlier generation from now on; approving ends that too."""
+        """Return the sites that keep an earlier generation from now on; an approval ends that too."""
         rollbacks = dict(current)
         for _, order in self.commands:
             if isinstance(order, Return):

@@ -14,7 +14,7 @@ from hydrator.reconcile.state import ReconcileState
 
 @dataclass(frozen=True, slots=True)
 class PublishResult:
-    """What one publisher was to do and how that went; ``unconfirmed`` was sent but not read back."""
+    """The plan of one publisher and its result; ``unconfirmed_sites`` were sent but not read back."""
 
     publisher: str
     plan: Plan = ()
@@ -25,15 +25,15 @@ class PublishResult:
 
 @dataclass(frozen=True, slots=True)
 class CycleReport:
-    """One cycle: what was asked, concluded, sent and read back; ``at`` is when it began.
+    """One cycle: its queries, conclusions, sendings and read-backs; ``started_at`` is when it began.
 
-    ``held`` says by site which change is held back, with the numbers;
-    ``took`` is how long each catalogue was asked that answered in this cycle, or failed;
-    ``pending`` are those that are still being asked, each with since when; of those, ``surveyed`` has
-    what the last answer was, or that this one is overdue. ``entries`` are what was decided anew.
+    ``held_reasons`` has by site the change that is held back, with the numbers.
+    ``poll_durations`` is the duration of the poll of each catalogue that answered or failed in this cycle.
+    ``pending_since`` are the catalogues whose poll is still running; of those, ``catalogue_errors`` has the
+    error of the last answer, or that this one is overdue. ``history_entries`` are the new decisions.
     ``rejected`` has by publisher the ads that it showed and that were not adopted, each with the reason;
-    ``implausible`` by site the generations that every hook refuses; ``rivals`` by publisher why another
-    daemon seems to write there.
+    ``implausible_generations`` by site the generations that every hook refuses; ``rivals`` by publisher why
+    another daemon seems to write there.
     """
 
     started_at: datetime
@@ -53,7 +53,7 @@ class CycleReport:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """One sentence for each part of the cycle that failed."""
+        """Return one sentence for each part of the cycle that failed."""
         failed = [f"catalogue {name}: {why}" for name, why in self.catalogue_errors.items() if why]
         failed += [f"publisher {o.publisher}: {o.error}" for o in self.results if o.error]
         failed += [
@@ -66,13 +66,13 @@ class CycleReport:
 
     @property
     def is_complete(self) -> bool:
-        """Did every catalogue answer, every publisher show what it should, and is the state on disk?"""
+        """Return True if all catalogues answered, all publishers show their ads, and the state is on disk."""
         failed = [*self.catalogue_errors.values(), self.save_error]
         return not any(failed) and not any(o.error or o.unconfirmed_sites for o in self.results)
 
 
 def history_entries(previous: ReconcileState, report: CycleReport) -> list[HistoryEntry]:
-    """An entry for every ad that got a new generation in this cycle."""
+    """Build an entry for every ad that got a new generation in this cycle."""
     thought = report.evaluation
     clashing = frozenset(did for clash in thought.snapshot.case_collisions for did in clash)
     found = []
@@ -99,7 +99,7 @@ def _rollback_change(site: Site, previous: ReconcileState, current: ReconcileSta
 
 
 def summary(report: CycleReport) -> dict[str, Any]:
-    """One cycle in values that JSON knows, for ``hydrator status``."""
+    """Return the cycle in JSON values, for ``hydrator status``."""
     return {
         "at": to_unix(report.started_at),
         "complete": report.is_complete,

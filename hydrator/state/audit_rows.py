@@ -1,6 +1,6 @@
-"""What the audit knows, as rows that can be stored. Pure.
+"""Rows of the audit in the state file. Pure.
 
-A row that cannot be read is left out: what is lost of an audit is audited again.
+A row that cannot be read is left out: a lost part of an audit is audited again.
 """
 
 import json
@@ -22,7 +22,7 @@ AuditRow = tuple[str, str, str]
 
 
 def audit_rows(audit: Audit) -> list[AuditRow]:
-    """All rows of *audit*, the same for the same audit."""
+    """Return all rows of *audit*, the same for the same audit."""
     tallies = [
         (
             "tally",
@@ -39,7 +39,7 @@ def audit_rows(audit: Audit) -> list[AuditRow]:
 
 
 def audit_from_rows(rows: Iterable[AuditRow]) -> Audit:
-    """The audit that *rows* tell."""
+    """Return the audit in *rows*."""
     tallies: dict[Site, AuditTally] = {}
     corrections: dict[CorrectionKey, Correction] = {}
     for kind, key, body in rows:

@@ -1,9 +1,10 @@
-"""Clock steps: notice that somebody set the wall clock, and date what is remembered by the clock of today.
+"""Clock steps: detect that the wall clock was set, and correct the times in the state.
 
-Ages are differences of wall times. After the clock was set back by an hour, what was read before is dated in
-the future, and would count as fresh for that hour. So all of it is moved back by the same hour. After the
-clock was set forward nothing is moved: what was read before looks older than it is until it is read again. A
-machine that slept looks the same, and there the age is true. Nothing ever looks newer than it is.
+Ages are differences of wall times. After the clock was set back by an hour, earlier readings have times
+in the future, and would count as fresh for that hour. So all of them are moved back by the same hour.
+After the clock was set forward nothing is moved: earlier readings look older than they are until they are
+read again. A machine that slept looks the same, and there the age is true. Nothing ever looks newer than
+it is.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,11 +22,11 @@ from hydrator.reconcile.snapshot.memory import AT_LAST_POLL, CatalogueMemory, Da
 from hydrator.reconcile.state import ReconcileState
 
 MIN_STEP = timedelta(seconds=2)
-"""A smaller step is no more than ages may be off by."""
+"""Ages may be wrong by a smaller step."""
 TOLERATED_AHEAD = timedelta(minutes=5)
-"""What is dated in the future by no more was read under a clock that was corrected a little."""
+"""A reading no further in the future was taken before a small correction of the clock."""
 _MAX_READ_SECONDS = 0.5
-"""Seconds that reading both clocks may take; beyond, the thread was held up between the two."""
+"""Seconds that reading both clocks may take; if it takes longer, the thread was interrupted."""
 _HOUR = timedelta(hours=1)
 
 
@@ -43,7 +44,7 @@ class ClockStepDetector:
         self._start = self._monotonic_origin() or wall() - timedelta(seconds=monotonic())
 
     def _monotonic_origin(self) -> datetime | None:
-        """When the monotonic clock began, by the wall clock; None when that cannot be said now."""
+        """Return the wall time at which the monotonic clock began; None if the reading took too long."""
         before = self._monotonic()
         wall = self._wall()
         after = self._monotonic()
@@ -51,18 +52,18 @@ class ClockStepDetector:
 
     @property
     def pending_step(self) -> timedelta:
-        """The size of the clock steps (negative: back) since :meth:`taken`; zero below LEAST_STEP."""
+        """Return the clock steps (negative: back) since :meth:`acknowledge`; zero if below MIN_STEP."""
         start = self._monotonic_origin()
         step = start - self._start if start else timedelta()
         return step if abs(step) >= MIN_STEP else timedelta()
 
     def acknowledge(self, step: timedelta) -> None:
-        """*step* is taken into account from now on."""
+        """Note that *step* was corrected."""
         self._start += step
 
 
 def shift_back(state: ReconcileState, shift: timedelta) -> ReconcileState:
-    """Return *state* with every time earlier *by* so much; nothing else of it changes."""
+    """Return *state* with every time earlier by *shift*; nothing else of it changes."""
     return replace(
         state,
         memories={name: _shift_memory(memory, shift) for name, memory in state.memories.items()},
@@ -79,8 +80,9 @@ def clamp_to_now(
 ) -> tuple[ReconcileState, timedelta]:
     """Return a *state* from disk with no time after *now*, and how far ahead it was.
 
-    The clock was set back while no daemon ran. By how much is not known, nor how long ago anything was read.
-    So where that is more than TOLERATED every fact becomes older than *bound*, which reads UNKNOWN.
+    The clock was set back while no daemon ran. The size of that step is unknown, and so is the age of every
+    reading. So if the state is ahead by more than TOLERATED_AHEAD, every fact becomes older than *max_age*
+    and reads UNKNOWN.
     """
     ahead = max((at - now for at in _newest_times(state)), default=timedelta())
     if ahead <= timedelta():

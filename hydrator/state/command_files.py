@@ -1,8 +1,7 @@
-"""What an operator tells a running daemon: files in ``state_dir/orders``, followed at its next cycle.
+"""Command files: an operator's commands in ``state_dir/orders``, followed at the daemon's next cycle.
 
-Nothing that is published can be changed over HTTP, so who may write into the
-state directory is who may give orders. An order names what its giver saw: one
-that no longer fits does nothing.
+Nothing that is published can be changed over HTTP: whoever may write into the state directory may give
+commands. A command contains the state that the operator saw; one that no longer fits does nothing.
 """
 
 import json
@@ -18,17 +17,17 @@ from hydrator.reconcile.overrides import Approve, Command, PendingCommands, Renu
 
 FOLDER_NAME: Final = "orders"
 MAX_COMMAND_BYTES: Final = 64 * 2**20
-"""Of one order: room for the names of 100,000 datasets."""
+"""The size of one command: room for the names of 100,000 datasets."""
 
 
 class CommandQueue:
-    """The orders that wait in a state directory."""
+    """The commands that wait in a state directory."""
 
     def __init__(self, state_dir: Path) -> None:
         self._folder = state_dir / FOLDER_NAME
 
     def prepare(self) -> None:
-        """Make the folder, as the daemon's user, so that the daemon may take orders out of it.
+        """Make the folder, as the daemon's user, so that the daemon may remove commands from it.
 
         Raises:
             StateError: it cannot be made.
@@ -41,10 +40,10 @@ class CommandQueue:
             ) from error
 
     def submit(self, command: Command) -> None:
-        """Leave *order* for the daemon.
+        """Write *command* for the daemon.
 
         Raises:
-            StateError: no daemon made the folder yet, or we may not write there.
+            StateError: no daemon made the folder yet, or this user may not write there.
         """
         try:
             with tempfile.NamedTemporaryFile("w", dir=self._folder, suffix=".new", delete=False) as file:
@@ -62,9 +61,9 @@ class CommandQueue:
             ) from error
 
     def read_pending(self) -> PendingCommands:
-        """The orders, as they were given one after the other; nothing is changed by looking."""
+        """Return the commands in the order in which they were given; reading changes nothing."""
         if not os.access(self._folder, os.F_OK, effective_ids=True):
-            return PendingCommands()  # none was made, or it is not ours to see
+            return PendingCommands()  # there is none, or this user may not see it
         if not os.access(self._folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
             return PendingCommands(problem=f"{self._folder} cannot be written: orders are not followed")
         orders: list[tuple[Path, Command]] = []
@@ -81,14 +80,14 @@ class CommandQueue:
                 RecursionError,
                 OverflowError,
             ) as error:
-                refused.append((path, f"is no order ({error})"))
+                refused.append((path, f"is not a command ({error})"))
         return PendingCommands(tuple(orders), tuple(refused))
 
     def remove_processed(self, pending: PendingCommands) -> None:
-        """Take away orders that were followed, and set aside what is none.
+        """Remove commands that were followed, and rename invalid files.
 
         Raises:
-            StateError: one cannot be taken away, so it would be followed again.
+            StateError: one cannot be removed, so it would be followed again.
         """
         try:
             for path, _ in pending.commands:
@@ -127,7 +126,7 @@ def _decode_command(path: Path) -> Command:
         raise ValueError("too large, or a link")
     body: Any = json.loads(path.read_bytes())
     if not isinstance(body["site"], str):
-        raise TypeError("its site is no text")
+        raise TypeError("its site is not a text")
     site = Site(body["site"])
     if body["order"] == "approve":
         return Approve(site, frozenset(parse_did(did) for did in body["datasets"]))

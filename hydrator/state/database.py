@@ -1,4 +1,4 @@
-"""The sqlite database: schema, locks and damaged files."""
+"""The sqlite database: schema, locks, permissions and damaged files."""
 
 import contextlib
 import fcntl
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hydrator.domain.errors import StateError
+
+from . import history_table
 
 SCHEMA_VERSION = 1
 
@@ -32,14 +34,14 @@ create table if not exists unreadable (number integer primary key, source text, 
 """  # noqa: E501
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, check_same_thread=False)
     try:
-        db.text_factory = _decode_text
+        db.text_factory = decode_text
         db.execute("pragma journal_mode = wal")
         db.execute("pragma synchronous = full")
         _check_integrity(db, path)
-        db.executescript(_SCHEMA)
+        db.executescript(_SCHEMA + history_table.SCHEMA)
         db.execute(f"pragma user_version = {SCHEMA_VERSION}")
     except BaseException:
         db.close()
@@ -47,18 +49,18 @@ def _connect(path: Path) -> sqlite3.Connection:
     return db
 
 
-def _decode_text(stored: bytes) -> str:
-    """A text that is no UTF-8 is found out where its row is read, not where sqlite gives it."""
+def decode_text(stored: bytes) -> str:
+    """Decode *stored*; text that is not UTF-8 keeps its bytes, and is rejected where its row is decoded."""
     return stored.decode(errors="surrogateescape")
 
 
 def _check_integrity(db: sqlite3.Connection, path: Path) -> None:
     if db.execute("pragma quick_check").fetchone() != ("ok",):
         raise sqlite3.DatabaseError("quick_check failed")
-    _refuse_newer(db, path)
+    refuse_newer(db, path)
 
 
-def _refuse_newer(db: sqlite3.Connection, path: Path) -> None:
+def refuse_newer(db: sqlite3.Connection, path: Path) -> None:
     version = db.execute("pragma user_version").fetchone()[0]
     if version > SCHEMA_VERSION:
         raise StateError(
@@ -67,7 +69,7 @@ def _refuse_newer(db: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _lock_folder(folder: Path) -> int:
+def lock_folder(folder: Path) -> int:
     path = folder / "lock"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -100,7 +102,7 @@ def _acquire_lock(lock: int) -> None:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _rename_damaged(path: Path) -> Path:
+def rename_damaged(path: Path) -> Path:
     number = 1
     while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1
@@ -111,8 +113,47 @@ def _rename_damaged(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _translate_errors() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, ValueError) as error:  # ValueError: a row or a text that cannot be decoded
         raise StateError(f"the state cannot be read or written: {error}") from error
+
+
+def owner_of(folder: Path) -> str | None:
+    """Return the process that owns the state in *folder*; None if no daemon runs.
+
+    The kernel drops the lock with the process, however that ends: a held lock is a sign of life.
+
+    Raises:
+        StateError: this user may not read the lock.
+    """
+    try:
+        lock = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StateError(
+            f"{folder / 'lock'}: {error.strerror}; ask as the daemon's user or as root"
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
+    except OSError:  # a file system without locks: the owner is unknown
+        return "unknown"
+    else:
+        return None
+    finally:
+        os.close(lock)
+
+
+def restrict_permissions(path: Path) -> None:
+    """Make the database at *path*, if missing, and the files beside it readable only to the daemon's user.
+
+    SQLite gives its log the mode of the database. An earlier version left all of these to the umask.
+    """
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    for file in (*path.parent.glob(f"{path.name}*"), path.with_name("lock")):
+        with contextlib.suppress(PermissionError, FileNotFoundError):  # another user's: a folder of several
+            file.chmod(0o600)

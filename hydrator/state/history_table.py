@@ -1,4 +1,4 @@
-"""The table of the state file that keeps what was decided, generation by generation; it stays bounded."""
+"""Table of the history: the decisions, generation by generation, in bounded number."""
 
 import json
 import sqlite3
@@ -28,7 +28,7 @@ def add(
     previous_ads: Mapping[Site, SiteAd],
     now: datetime,
 ) -> None:
-    """Keep *entries*; the generations *before* them get the age they had reached."""
+    """Insert *entries*; the generations before them get the age they had reached."""
     for one in entries:
         if old := previous_ads.get(one.ad.site):
             db.execute(
@@ -70,7 +70,7 @@ def mark_published(
 
 
 def entries(db: sqlite3.Connection, limit: int | None = None) -> Iterator[HistoryEntry]:
-    """All that is kept, or the *last* so many, oldest first; what cannot be understood is left out."""
+    """Yield all entries, or the last *limit*, oldest first; entries that cannot be decoded are left out."""
     if db.execute("select 1 from sqlite_master where name = 'history'").fetchone() is None:
         return
     newest_first = f"select {_COLUMNS} from history order by at desc, site desc, generation desc limit ?"  # noqa: S608
@@ -82,7 +82,7 @@ def entries(db: sqlite3.Connection, limit: int | None = None) -> Iterator[Histor
 
 
 def forget(db: sqlite3.Connection, mentions_private: Callable[[str], bool]) -> None:
-    """Drop the entries with text that *names* what must not be kept."""
+    """Drop the entries with a text for which *mentions_private* returns True."""
     for one in list(entries(db)):
         if mentions_private(one.ad.text) or any(mentions_private(change.did) for change in one.changes):
             db.execute(

@@ -2,16 +2,17 @@
 
 from dataclasses import replace
 
+from hydrator.domain.model import Did
 from hydrator.privacy.pseudonyms import Pseudonymizer, is_opaque
-from hydrator.privacy.withheld import redact_names, redact_reason
-from hydrator.privacy.wrappers import _redact_record
+from hydrator.privacy.withheld import redact_names, redact_provenance, redact_reason
+from hydrator.reconcile.snapshot.memory import DatasetRecord
 from hydrator.reconcile.state import ReconcileState
 
 
 def pseudonymize_state(state: ReconcileState, pseudonymizer: Pseudonymizer) -> ReconcileState:
-    """What was remembered before a dataset became private, without its name.
+    """Return *state* without the names of datasets that became private after it was saved.
 
-    Demand in plain stays known; ads that name it are dropped and made anew.
+    Demand under the plain name is kept; ads with the name are dropped and built again.
     """
     hides = pseudonymizer.privacy.is_private
     memories = {
@@ -73,3 +74,14 @@ def pseudonymize_state(state: ReconcileState, pseudonymizer: Pseudonymizer) -> R
             if not any(pseudonymizer.privacy.find_mentions(literal) for _, literal in ad.content)
         },
     )
+
+
+def _redact_record(did: Did, record: DatasetRecord) -> DatasetRecord:
+    """Return *record* without a catalogue's words about a private dataset that an older version saved."""
+    if not is_opaque(did):
+        return record
+    here, before = (
+        {site: replace(fact, provenance=redact_provenance(fact.provenance)) for site, fact in facts.items()}
+        for facts in (record.facts, record.previous_facts)
+    )
+    return replace(record, facts=here, previous_facts=before)

@@ -1,7 +1,6 @@
-"""What the state file's rows say: values of the core into JSON and back.
+"""Rows of the state file: values of the core as JSON, and back.
 
-A row that cannot be understood raises one of :data:`DECODE_ERRORS`; who reads
-sets it aside and goes on.
+A row that cannot be decoded raises one of :data:`DECODE_ERRORS`; the reader sets it aside and goes on.
 """
 
 import json
@@ -26,10 +25,12 @@ from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 
 DECODE_ERRORS = (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError)
-"""What decoding another program's bytes can raise."""
+"""The errors that decoding another program's bytes can raise."""
 
 RecordRow = tuple[float | None, str]
 """Time and body of one dataset of one catalogue."""
+RecordRows = dict[tuple[str, Did], RecordRow]
+"""By catalogue and dataset, a row of ``known``."""
 
 
 class StoredDataset(NamedTuple):
@@ -41,7 +42,10 @@ class StoredDataset(NamedTuple):
 
 
 def encode_record(record: DatasetRecord, memory_at: datetime | None) -> RecordRow:
-    """What was read with the last whole answer stores no time, so its row rests while answers repeat."""
+    """Encode *record*.
+
+    One read with the last whole answer is stored without a time, so that a repeat leaves its row unchanged.
+    """
     at = None if record.read_at == memory_at else record.read_at.timestamp()
     parts = [_encode_facts(record.facts, record.read_at), record.bytes_total, sorted(record.case_variants)]
     if record.previous_facts:
@@ -113,7 +117,7 @@ def decode_dataset(row: Any, times: Mapping[str, datetime | None]) -> StoredData
 def recover_from_ads(
     rows: Iterable[str], facts_by_site: Mapping[Site, Mapping[Did, Fact]]
 ) -> Iterator[StoredDataset]:
-    """What the ads *listed* of the datasets of unreadable rows, where at least their keys can be read."""
+    """Yield the facts that the ads list of datasets with unreadable rows, if the rows' keys can be read."""
     for row in rows:
         catalogue, did, *_ = json.loads(row)
         try:
@@ -126,7 +130,7 @@ def recover_from_ads(
 
 
 def recover_memory(records_by_did: Mapping[Did, DatasetRecord]) -> CatalogueMemory:
-    """What a catalogue's lost row must have said of it, as far as its datasets tell."""
+    """Build a catalogue's memory, whose row is lost, from its datasets."""
     facts = [pair for one in records_by_did.values() for pair in one.facts.items()]
     at = max((fact.as_of for _, fact in facts), default=None)
     return CatalogueMemory(
@@ -147,7 +151,7 @@ def decode_pair(row: Any) -> tuple[str, str]:  # noqa: ANN401
 def decode_ad(row: Any) -> SiteAd:  # noqa: ANN401
     site, as_of, generation, content = row
     ad = SiteAd(site, from_unix(as_of), int(generation), tuple((n, v) for n, v in json.loads(content)))
-    facts_of(ad)  # what it lists can be understood too
+    facts_of(ad)  # raises if the ad's lists cannot be decoded
     return ad
 
 
@@ -167,7 +171,7 @@ def decode_published_ad(row: Any) -> tuple[str, PublishedAd]:  # noqa: ANN401
 
 
 def refuse_broken_text(row: object) -> None:
-    """Raise UnicodeEncodeError, a ValueError, for text that is no UTF-8: it could not be saved again."""
+    """Raise UnicodeEncodeError, a ValueError, for text that is not UTF-8: it could not be saved again."""
     json.dumps(row, ensure_ascii=False).encode()
 
 
@@ -190,7 +194,7 @@ def _decode_facts(rows: list[Any], at: datetime) -> dict[Site, Fact]:
             DatasetState(state),
             at if as_of is None else from_unix(as_of),
             None if fraction is None else float(fraction),
-            provenance_from_row(told),
+            provenance_from_row(provenance),
         )
-        for site, state, fraction, as_of, *told in rows
+        for site, state, fraction, as_of, *provenance in rows
     }

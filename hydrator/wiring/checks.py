@@ -13,7 +13,8 @@ from hydrator.diagnostics.check.secrets import examine_credentials, examine_secr
 from hydrator.domain.errors import StateError, StateMissing
 from hydrator.domain.model import to_unix
 from hydrator.reconcile.state import ReconcileState
-from hydrator.state.store import Store, owner_of
+from hydrator.state.database import owner_of
+from hydrator.state.store import Store
 
 from .assembly import Parts, build_event_sources
 from .clock import system_clock

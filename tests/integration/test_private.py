@@ -196,7 +196,7 @@ def test_a_job_that_names_a_private_dataset_in_plain_matches_nowhere_and_why_say
     said = installed.run("why", str(job), check=False)
     assert said.returncode == 3
     assert f"{PLAIN} is private and is never advertised under its own name" in said.stdout
-    assert "submit anew with `hydrator submit`" in said.stdout
+    assert "submit it again with `hydrator submit`" in said.stdout
     page = get(installed, hidden, f"/why?job={job}")
     assert page.status_code == 200
     hidden_name = opaque(installed, hidden, PLAIN)

@@ -284,7 +284,7 @@ def test_a_new_key_names_datasets_from_a_reload_on(running):
     [
         (0o644, "canary-" + "0123456789abcdef" * 4, "others may read or write it; chmod 600"),
         (0o600, "canary", "has 6 bytes, a key has 32 to 4096"),
-        (0o600, "canarycanary" * 4, "is no random key"),
+        (0o600, "canarycanary" * 4, "is not a random key"),
     ],
 )
 def test_a_key_that_cannot_be_used_ends_the_daemon_with_one_sentence(running, mode, text, said):

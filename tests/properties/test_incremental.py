@@ -82,7 +82,9 @@ class World:
         self.data = data
         self.now = NOON
         self.sites = dict.fromkeys(("one", "two"), frozenset(SITES))
-        self.held_losses = {name: {did: ((), None, frozenset(), frozenset()) for did in DIDS} for name in self.sites}
+        self.held_losses = {
+            name: {did: ((), None, frozenset(), frozenset()) for did in DIDS} for name in self.sites
+        }
         self.wants = tuple((did,) for did in DIDS[:5])
         self.silent: set[Did] = set()
         self.down: set[str] = set()
@@ -329,7 +331,7 @@ def test_what_is_no_longer_wanted_counts_no_more_when_something_shrinks():
     first = polled(ReconcileState(), 0, DIDS, DIDS, last=None, rules=rules)
     for last in (None, first):
         after = polled(first.state, 1, DIDS[:1], DIDS[:4], last=last, rules=rules)
-        assert after.state.held_losses[SITES[0]].of == 4
+        assert after.state.held_losses[SITES[0]].listed_count == 4
 
 
 def test_a_correction_that_ended_is_seen_although_nothing_was_read_otherwise():

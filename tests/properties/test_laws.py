@@ -166,13 +166,13 @@ class Laws(RuleBasedStateMachine):
                 assert outcome.error
                 continue
             assert (outcome.error, outcome.unconfirmed_sites) == (None, ())
-            for site, ad in report.thought.ads.items():
+            for site, ad in report.evaluation.ads.items():
                 shown = publisher.ads[site]
                 assert (shown.generation, shown.content) == (ad.generation, ad.content)
             for site in (
-                publisher.ads.keys() | set(self.witness.listed) - report.thought.withheld_reasons.keys()
+                publisher.ads.keys() | set(self.witness.listed) - report.evaluation.withheld_reasons.keys()
             ):
-                assert (site in publisher.ads) != self.rules.retires(site)
+                assert (site in publisher.ads) != self.rules.is_retired(site)
 
     def a_lost_state_spoils_no_ad(self, report) -> None:
         """What was shown stays while a schedd has not told what it wants since, for a bounded time."""
@@ -190,7 +190,7 @@ class Laws(RuleBasedStateMachine):
     def the_next_plan_rests(self, report) -> None:
         again = self.cycle.plan()
         assert {s: a.generation for s, a in again.evaluation.ads.items()} == {
-            s: a.generation for s, a in report.thought.ads.items()
+            s: a.generation for s, a in report.evaluation.ads.items()
         }
         for outcome in again.results:
             assert not any(isinstance(action, Withdraw) or ad_to_send(action) for action in outcome.plan)
@@ -351,7 +351,7 @@ class Laws(RuleBasedStateMachine):
 
     # ---- operators
 
-    @precondition(lambda self: self.cycle.state.held)
+    @precondition(lambda self: self.cycle.state.held_losses)
     @rule(data=st.data())
     def approves(self, data) -> None:
         held = self.store.load().held_losses
@@ -375,7 +375,10 @@ class Laws(RuleBasedStateMachine):
     @rule(retired=st.frozensets(sites, max_size=1))
     def retires(self, retired) -> None:
         self.rules = ReconcilePolicy(
-            patterns=self.rules.patterns, retired=retired, keep_demand=KEEP, breaker_limits=self.rules.limits
+            patterns=self.rules.patterns,
+            retired=retired,
+            keep_demand=KEEP,
+            breaker_limits=self.rules.breaker_limits,
         )
         self.reload()
 

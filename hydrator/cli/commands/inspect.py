@@ -48,7 +48,7 @@ def datasets(
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import dataset_rows
     from hydrator.domain.model import parse_did
-    from hydrator.domain.provenance import provenance_rows
+    from hydrator.reconcile.snapshot.provenance_rows import provenance_rows
 
     view = _load_state_view(config)
     pseudonymizer = _load_pseudonymizer(config)
@@ -65,7 +65,8 @@ def datasets(
 def _load_state_view(config: Path) -> Any:  # noqa: ANN401 - StateView, imported late
     from hydrator.cli.output.rows import StateView
     from hydrator.config import load
-    from hydrator.state.store import Store, owner_of
+    from hydrator.state.database import owner_of
+    from hydrator.state.store import Store
     from hydrator.wiring import reconcile_policy, system_clock
 
     settings = load(config)

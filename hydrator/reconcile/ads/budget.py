@@ -1,6 +1,7 @@
-"""Which jobs' datasets find room in a site's ad: the most wanted first, each job as a whole.
+"""Size budget of a site's ad: choose the jobs whose datasets fit, most demanded first, each job as a whole.
 
-Nothing here looks at many more wants than fit.
+No function here reads many more demand entries than fit. Incremental evaluation calls it only for sites
+whose ``changed_dids`` are not empty; see docs/incremental-evaluation.md.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class DemandIndex:
-    """All wants, most wanted first; ``naming`` has, by dataset, the places among them that name it."""
+    """The demand, most demanded first; ``positions_by_did`` has by dataset the entries that name it."""
 
     entries: Sequence[DemandEntry]
     positions_by_did: Mapping[Did, Sequence[int]]
@@ -42,12 +43,12 @@ class DemandIndex:
         return cls(entries, naming, min(map(len, naming), default=0))
 
     def positions_of(self, facts: Mapping[Did, Fact]) -> list[int]:
-        """The wants that name something *here*, most wanted first."""
+        """Return the positions of the entries that name a dataset of *facts*, most demanded first."""
         return sorted({place for did in facts for place in self.positions_by_did.get(did, ())})
 
 
 class OmittedEntries(Sequence[DemandEntry]):
-    """The wants at *places* but those *inside*; made when somebody looks."""
+    """The entries at *positions* without those at *fitting_positions*; computed on access."""
 
     __slots__ = ("_entries", "_fitting_positions", "_positions")
 
@@ -82,7 +83,7 @@ class OmittedEntries(Sequence[DemandEntry]):
 
 @dataclass(frozen=True, slots=True)
 class BudgetFit:
-    """The datasets that fit, the wants (by place) that are inside, and whether the plain list fits too."""
+    """The datasets that fit, the positions of the entries that fit, and whether the plain list fits too."""
 
     dids: AbstractSet[Did]
     positions: AbstractSet[int]
@@ -96,9 +97,9 @@ def fit_to_budget(
     budget: Budget,
     as_of: datetime,
 ) -> BudgetFit:
-    """Let in what fits of the wants at *places*.
+    """Choose the entries at *positions* that fit.
 
-    The plain list goes first: expressions look states up in the record.
+    The plain list is dropped first: expressions look states up in the record.
     """
     room = _SizeCounter(facts, demand_index, budget, as_of, has_list=True)
     choice = room.fill(positions)
@@ -108,7 +109,7 @@ def fit_to_budget(
 
 
 class _SizeCounter:
-    """Counts the bytes of the four long lines while jobs are let in."""
+    """A counter of the bytes of the four long lines while jobs are added."""
 
     def __init__(
         self,
@@ -150,7 +151,7 @@ class _SizeCounter:
 
     @property
     def _is_full(self) -> bool:
-        """Can nothing more enter, however short, and is the list not to blame for it?"""
+        """Return True if nothing more can fit, however short, and dropping the list would not help."""
         if self._states_bytes + self._min_entry_bytes > self._budget.line_bytes:
             return True
         return not self._has_list and self._total_bytes + self._min_entry_bytes > self._budget.ad_bytes
@@ -191,7 +192,7 @@ class _SizeCounter:
         return True
 
     def _find_covered_positions(self, first_position: int) -> set[int]:
-        """Of the wants from the *first* on those for which everything here is taken already."""
+        """Return the entries from *first_position* on whose datasets at the site are all taken already."""
         wants, here, taken = self._demand_index.entries, self._facts, self._dids
         some = {
             place
@@ -203,11 +204,11 @@ class _SizeCounter:
 
 
 def is_partial(fact: Fact) -> bool:
-    """Is a part of it there, but not all?"""
+    """Return True if a part of the dataset is on disk, but not all."""
     return fact.fraction is not None and 0.0 < round_down(fact.fraction) < 1.0
 
 
 def round_down(fraction: float) -> float:
-    """Rounded down, so that it never says more than is there, and small steps change no ad."""
+    """Round down, so that an ad never claims more than is on disk and small steps change no ad."""
     scale: int = 10**FRACTION_DIGITS
     return int(fraction * scale) / scale

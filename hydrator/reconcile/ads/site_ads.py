@@ -1,10 +1,8 @@
-"""A Snapshot into the ad each site should have, inside its size budget.
+"""Site ads: turn a snapshot into the ad of each site, inside its size budget.
 
-A slot ad is copied to the collector and again to the negotiator for every
-slot, and STARTD_CRON cuts a line at 64 KiB (HTCondor: cron_job_io.cpp,
-STDOUT_LINEBUF_SIZE), so what does not fit must be left out knowingly: whole
-jobs, least wanted first, because a job whose datasets are cut in two can
-never match.
+A slot ad is copied to the collector and again to the negotiator for every slot, and STARTD_CRON cuts a
+line at 64 KiB (HTCondor: cron_job_io.cpp, STDOUT_LINEBUF_SIZE). So whole jobs are left out deliberately,
+least demanded first: a job whose set of datasets is cut in two can never match.
 """
 
 import re
@@ -59,12 +57,12 @@ __all__ = [
 
 CONTRACT_VERSION = 1
 _ENTRY = re.compile(r"'([^']+)'=([^;\]]+)")
-"""One entry of a record as :func:`_record` writes it: a quote stands in no DID."""
+"""One entry of a nested ad as :func:`_nested_ad` writes it: no DID contains a quote."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A site's ad before it has a generation, and the jobs that found no room in it."""
+    """A site's ad before it has a generation, and the jobs that did not fit into it."""
 
     site: Site
     as_of: datetime
@@ -74,7 +72,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class DraftSet:
-    """The drafts of one cycle, by site, and what the next cycle can start from."""
+    """The drafts of one cycle by site, and intermediate results from which the next cycle can start."""
 
     drafts: Mapping[Site, Draft]
     demand_index: DemandIndex
@@ -85,7 +83,7 @@ class DraftSet:
 
 @dataclass(frozen=True, slots=True)
 class _DraftInputs:
-    """What one draft was made of: with the same it is the same."""
+    """The inputs of one draft: equal inputs give an equal draft."""
 
     facts: Mapping[Did, Fact]
     positions: Sequence[int]
@@ -106,16 +104,16 @@ def dids_without_room(drafts: Mapping[Site, Draft]) -> dict[Site, frozenset[Did]
 def draft_site_ads(
     snapshot: Snapshot, demand: Demand, *, budget: Budget, trust: Mapping[Site, float] | None = None
 ) -> Mapping[Site, Draft]:
-    """What every site of *snapshot* should advertise for this *demand*.
+    """Build the draft of every site of *snapshot* for this *demand*.
 
     Args:
-        snapshot: what we hold true.
-        demand: what is wanted, most wanted first.
+        snapshot: the state of every dataset and site.
+        demand: the demand, most demanded first.
         budget: how large a line and an ad may grow, in bytes.
         trust: by site, the share (0 to 1) of audited facts that were true.
 
     Returns:
-        By site, sorted; datasets that clash by letter case are in no ad.
+        By site, sorted. Datasets that collide by letter case are in no ad.
     """
     return build_drafts(snapshot, demand, budget=budget, trust=trust or {}).drafts
 
@@ -129,15 +127,15 @@ def build_drafts(
     previous: DraftSet | None = None,
     changed_dids: Mapping[Site, AbstractSet[Did]] | None = None,
 ) -> DraftSet:
-    """The same, starting from the *last* drafts.
+    """Build the drafts as :func:`draft_site_ads` does, starting from the *previous* ones.
 
     Args:
-        snapshot: what we hold true.
-        demand: what is wanted, most wanted first.
+        snapshot: the state of every dataset and site.
+        demand: the demand, most demanded first.
         budget: how large a line and an ad may grow, in bytes.
         trust: by site, the share (0 to 1) of audited facts that were true.
-        last: the drafts that the snapshot before led to.
-        altered: by site, the datasets whose fact may be another one than then; None: that is not known.
+        previous: the drafts of the snapshot before.
+        changed_dids: by site, the datasets whose fact may have changed since; None: unknown.
     """
     clashing = frozenset(did for clash in snapshot.case_collisions for did in clash)
     if (
@@ -172,16 +170,16 @@ def assign_generations(
 ) -> dict[Site, SiteAd]:
     """Give every draft its generation: a new one when, and only when, its content changed.
 
-    A generation that is ``MOST_AHEAD`` of *now* or further was never a time at which content changed: it was
-    forged, or the clock was wrong. Hooks refuse it, so the next one does not follow it but starts from *now*.
+    A generation that is ``MOST_AHEAD`` or more ahead of *now* never was the time of a change: it was
+    forged, or the clock was wrong. Hooks refuse it, so the next generation starts from *now* instead.
 
     Args:
-        drafted: by site, what it should advertise.
-        last: by site, the ad we last gave a generation.
-        published: by site, the highest generation read back from anywhere, so
-            that a lost state cannot send an older number.
+        drafts: by site, the content to advertise.
+        previous_ads: by site, the last ad that got a generation.
+        published_generations: by site, the highest generation read back from anywhere, so that a daemon
+            that lost its state cannot send an older one.
         now: aware UTC time of this cycle.
-        renumbered: sites whose ad gets a new generation with the same content too.
+        sites_to_renumber: sites whose ad gets a new generation even if its content is unchanged.
     """
     ads = {}
     for site, draft in drafts.items():
@@ -207,7 +205,7 @@ def implausible_generations(ads: Mapping[Site, SiteAd], now: datetime) -> dict[S
 
 
 def _index_demand(demand: Demand, previous: DraftSet | None) -> DemandIndex:
-    """The wants; in the order of the *last* ones, who names what need not be found again."""
+    """Return the index of the demand; the *previous* one with new entries if the order is the same."""
     wants = demand.entries
     if previous and [want.dids for want in wants] == [want.dids for want in previous.demand_index.entries]:
         return replace(previous.demand_index, entries=wants)
@@ -243,7 +241,7 @@ def _collect_inputs(
 def _update_positions(
     positions: Sequence[int], dids: Sequence[Did], facts: Mapping[Did, Fact], demand_index: DemandIndex
 ) -> Sequence[int]:
-    """The *places* after these *dids* came or left."""
+    """Return *positions* after these *dids* came or left."""
     if not dids:
         return positions
     moved = list(positions)
@@ -271,14 +269,14 @@ def _render_content(
 
 
 def empty_draft(ad: SiteAd, trust: float = 1.0) -> Draft:
-    """What follows *ad* when nothing is known of its site any more and its facts are too old to stand."""
+    """Return a draft that lists nothing: the facts of *ad* are too old and its site was not seen again."""
     return Draft(
         ad.site, ad.as_of, _content(ad.site, {}, ad.as_of, has_list=True, is_truncated=False, trust=trust)
     )
 
 
 def redraft(ad: SiteAd, trust: float, *, now: datetime, max_age: timedelta) -> Draft:
-    """*ad* as it was, each fact with the age it had; what is older than *bound* by *now* reads UNKNOWN."""
+    """Return a draft of the facts of *ad*, each with its age; a fact older than *max_age* reads UNKNOWN."""
     lines = dict(ad.content)
     facts = {
         did: fact if now - fact.as_of <= max_age else Fact(DatasetState.UNKNOWN, fact.as_of)
@@ -296,7 +294,7 @@ def redraft(ad: SiteAd, trust: float, *, now: datetime, max_age: timedelta) -> D
 
 
 def shift_ad_times(ad: SiteAd, shift: timedelta) -> SiteAd:
-    """Return *ad* with every time earlier *by* so much; if its content changes, it is another generation."""
+    """Return *ad* with every time earlier by *shift*; if its content changes, so does its generation."""
     lines = dict(ad.content)
     ages = _ENTRY.findall(lines.get("DatasetAsOf", ""))
     if not ages:
@@ -307,7 +305,10 @@ def shift_ad_times(ad: SiteAd, shift: timedelta) -> SiteAd:
 
 
 def facts_of(ad: SiteAd) -> dict[Did, Fact]:
-    """Return what *ad* lists, each with the age it says; what another version wrote may not be readable."""
+    """Return the facts that *ad* lists, each with its age.
+
+    Entries of another version that cannot be read are skipped.
+    """
     lines = dict(ad.content)
     fractions = dict(_ENTRY.findall(lines.get("DatasetFractions", "")))
     ages = dict(_ENTRY.findall(lines.get("DatasetAsOf", "")))
@@ -348,7 +349,7 @@ def _content(
 
 
 def _nested_ad(entries: Iterable[tuple[Did, str]]) -> str:
-    """A nested ad; its keys stand in single quotes, which any character of a DID survives."""
+    """Return a nested ad; its keys are in single quotes, which any character of a DID may be in."""
     return "[" + ";".join(f"'{did}'={literal}" for did, literal in entries) + "]"
 
 

@@ -1,1 +1,1 @@
-"""Expensive verification: trust in catalogues, and corrections of their answers."""
+"""Audit: verify a few claims of catalogues expensively; keep trust and corrections."""

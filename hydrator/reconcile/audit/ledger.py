@@ -1,10 +1,9 @@
-"""Which facts proved false: how far each site can be trusted, and what is held true instead.
+"""Ledger of the audit: false claims, the trust in each site, and the corrections.
 
-A catalogue answers a cheap question of every dataset at every poll; the audit
-asks an expensive one of a few. Where the two differ, the expensive answer is
-held true until the cheap one changes. It counts as a lie only once the
-catalogue repeats the cheap answer, read after the expensive one: until then
-the dataset may just have left. An expensive question that failed says nothing.
+A catalogue answers a cheap question about every dataset at every poll; the audit asks an expensive one
+about a few. Where the two differ, the expensive answer is used until the cheap one changes. It counts
+against the catalogue only once the catalogue repeats the cheap answer, read after the expensive one:
+until then the dataset may just have left. An expensive question that failed is not evidence.
 
 Pure: values in, values out; the time is an argument.
 """
@@ -18,17 +17,17 @@ from hydrator.domain.model import DatasetState, Did, Fact, Site, to_unix
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord, DatasetRows
 
 AUDIT_WINDOW = timedelta(hours=24)
-"""What the audit found longer ago than this counts no more: trust heals."""
+"""Older verdicts do not count: trust recovers."""
 MIN_SAMPLE = 50
-"""As long as fewer facts of a site were audited, those that are missing count as true."""
+"""If fewer facts of a site were audited, the missing ones count as true."""
 TRUST_STEP = 0.01
 MIN_TRUST_RISE = 0.015
-"""Trust is shown in steps; it falls at once and rises when it is this much better, so it does not flicker."""
+"""Trust is advertised in steps. It falls at once, and rises only by this much, so that it is steady."""
 _HOUR = 3600
 
 
 class VerificationMethod(StrEnum):
-    """Which expensive question was asked."""
+    """The kind of expensive question."""
 
     FILES = "file by file"
     PROBE = "probe"
@@ -36,7 +35,7 @@ class VerificationMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class AuditQuery:
-    """What one expensive question to a catalogue is about: one dataset, at all sites."""
+    """The subject of one expensive question to a catalogue: one dataset, at all sites."""
 
     catalogue: str
     did: Did
@@ -59,11 +58,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an expensive question found of one claim.
+    """The result of an expensive question about one claim.
 
-    ``at`` is when it was answered; ``found`` what is there instead (None:
-    nothing). ``again`` when it was asked only since the claim was false
-    before: such verdicts say nothing of how often the site lies.
+    ``actual_fact`` is the fact found instead (None: nothing is there). ``is_recheck``: the question was only
+    asked because the claim was false before. Such a verdict does not count for the trust in the site.
     """
 
     claim: Claim
@@ -76,9 +74,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """A claim that was found false at ``at``, first at ``since``; ``found`` is held true instead.
+    """A false claim, found at ``found_at`` and first at ``first_found_at``; ``actual_fact`` is used instead.
 
-    ``repeated`` is when the catalogue was read that claimed it all the same; None: it did not yet.
+    ``repeated_at`` is when the catalogue was read that claimed it all the same; None: not yet.
     """
 
     found_at: datetime
@@ -89,7 +87,7 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedFalseClaim:
-    """A claim that a catalogue repeated, read at ``said``, after it was found false."""
+    """A claim that a catalogue repeated, read at ``repeated_at``, after the audit had found it false."""
 
     claim: Claim
     method: VerificationMethod
@@ -99,9 +97,9 @@ class RepeatedFalseClaim:
 
 @dataclass(frozen=True, slots=True)
 class AuditTally:
-    """What the audit found of one site: by hour since the epoch, claims that were true and that were false.
+    """The results of one site: by hour since the epoch, the numbers of true and of false claims.
 
-    ``shown`` is the trust that is advertised, ``last`` when a claim was last audited.
+    ``advertised_trust`` is in the site's ad; ``last_audited_at`` is when a claim was last audited.
     """
 
     counts_by_hour: Mapping[int, tuple[int, int]] = field(default_factory=dict)
@@ -122,30 +120,30 @@ CorrectionKey = tuple[Claim, VerificationMethod]
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Everything the audit knows."""
+    """The results of the audit: tallies by site, and corrections."""
 
     tallies: Mapping[Site, AuditTally] = field(default_factory=dict)
     corrections: Mapping[CorrectionKey, Correction] = field(default_factory=dict)
 
     @property
     def trust(self) -> dict[Site, float]:
-        """By site, what its ad says: the share of audited facts that were true."""
+        """Return by site the advertised trust: the share of audited claims that were true."""
         return {site: tally.advertised_trust for site, tally in self.tallies.items()}
 
     @property
     def sites_with_false_claims(self) -> frozenset[Site]:
-        """The sites of which something false was found that still counts."""
+        """Return the sites with a false claim that still counts."""
         return frozenset(site for site, tally in self.tallies.items() if tally.false_count)
 
     def count_false_claims(self, site: Site) -> int:
-        """How many claims of *site* are corrected."""
+        """Return the number of corrected claims of *site*."""
         return len({claim for claim, _ in self.corrections if claim.site == site})
 
 
 def claims(
     memories: Mapping[str, CatalogueMemory], catalogues: Collection[str], *, retired: Collection[Site] = ()
 ) -> dict[AuditQuery, frozenset[Site]]:
-    """Everything that the catalogues named in *audited* claim to be AVAILABLE, with its sites."""
+    """Return all claims of *catalogues* that a dataset is AVAILABLE, with its sites."""
     found = {}
     for catalogue, memory in memories.items():
         for did, known in memory.records.items() if catalogue in catalogues else ():
@@ -160,7 +158,7 @@ def claims(
 
 
 def record_verdicts(audit: Audit, verdicts: Iterable[Verdict]) -> Audit:
-    """Add what expensive questions found. A lie is counted later, by :func:`expire_and_confirm`."""
+    """Add *verdicts*; :func:`expire_and_confirm` counts a false claim later, once it is repeated."""
     tallies, corrections = dict(audit.tallies), dict(audit.corrections)
     for verdict in verdicts:
         claim, key = verdict.claim, (verdict.claim, verdict.method)
@@ -185,20 +183,20 @@ def expire_and_confirm(
     window: timedelta,
     max_age: timedelta,
 ) -> tuple[Audit, tuple[RepeatedFalseClaim, ...]]:
-    """Compare with what the catalogues say now.
+    """Compare the corrections with the catalogues' present answers, and drop old results.
 
     Args:
-        audit: with all verdicts folded in.
-        memories: by catalogue, what it said last.
+        audit: with all verdicts recorded.
+        memories: by catalogue, its last answers.
         now: aware UTC time of this cycle.
-        window: what was found longer ago counts no more.
-        bound: a correction that was not confirmed for so long is given up, as facts are.
+        window: older verdicts do not count.
+        max_age: a correction that was not confirmed for so long is dropped, as facts are.
 
     Returns:
-        The audit as it now stands, and the lies that are new.
+        The audit, and the false claims that were repeated for the first time.
     """
     tallies, corrections = dict(audit.tallies), {}
-    lies = []
+    repeated_claims = []
     for (claim, by), correction in audit.corrections.items():
         said = _claimed_fact(memories, claim)
         if said is None or said.state is not DatasetState.AVAILABLE or now - correction.found_at > max_age:
@@ -210,16 +208,16 @@ def expire_and_confirm(
                 tallies[claim.site] = _count_verdict(
                     tallies.get(claim.site, AuditTally()), correction.found_at, is_true=False
                 )
-            lies.append(RepeatedFalseClaim(claim, by, said.as_of, correction))
+            repeated_claims.append(RepeatedFalseClaim(claim, by, said.as_of, correction))
     oldest = to_unix(now - window) // _HOUR
     tallies = {
         site: aged for site, tally in tallies.items() if (aged := _expire_hours(tally, oldest)).counts_by_hour
     }
-    return Audit(tallies, corrections), tuple(lies)
+    return Audit(tallies, corrections), tuple(repeated_claims)
 
 
 def apply_corrections(memories: Mapping[str, CatalogueMemory], audit: Audit) -> Mapping[str, CatalogueMemory]:
-    """*memories* with what was found instead of each claim that proved false; the given ones stay."""
+    """Return *memories* with the actual fact instead of each false claim; the given ones are unchanged."""
     changed: dict[str, dict[Did, DatasetRecord]] = {}
     for (claim, by), correction in sorted(audit.corrections.items(), key=lambda item: item[0]):
         if claim.catalogue not in memories:
@@ -229,7 +227,7 @@ def apply_corrections(memories: Mapping[str, CatalogueMemory], audit: Audit) -> 
         if known is None or claim.site not in known.facts:
             continue
         here = {site: fact for site, fact in known.facts.items() if site != claim.site}
-        # of two corrections the probe's, which sorts last, decides
+        # of two corrections the probe's is used, which sorts last
         if correction.actual_fact and (
             by is VerificationMethod.PROBE or (claim, VerificationMethod.PROBE) not in audit.corrections
         ):
@@ -260,7 +258,7 @@ def _count_verdict(tally: AuditTally, answered_at: datetime, *, is_true: bool) -
 
 
 def _expire_hours(tally: AuditTally, oldest_hour: int) -> AuditTally:
-    """*tally* without what no longer counts, and the trust to show for the rest."""
+    """Return *tally* without hours up to *oldest_hour*, with the trust of the rest."""
     tally = replace(
         tally,
         counts_by_hour={hour: found for hour, found in tally.counts_by_hour.items() if hour > oldest_hour},

@@ -1,7 +1,7 @@
-"""What to look at next, when there is time for one thing at a time: everything gets its turn, doubts first.
+"""Queue of the audit: hand out one item at a time; every item gets its turn, doubtful ones first.
 
-No clock and no chance: which thing comes next follows from the seed, from what
-was handed out before and from what there is. A turn is one thing handed out.
+It reads no clock and draws no random number: the order follows from the seed, the turns so far and the
+items. A turn is one item handed out.
 """
 
 import hashlib
@@ -15,21 +15,21 @@ from hydrator.domain.model import Site
 
 OLDEST_EVERY_TURNS = 4
 OLDEST_MIN_TURNS = 3600
-"""Of four turns of a site one goes to what was looked at longest ago, if that is so many turns ago."""
+"""Every fourth turn of a site goes to the item verified longest ago, if that is so many turns ago."""
 RECHECK_TURNS = 600
-"""After so many turns what is in doubt is looked at again."""
+"""A disputed item is verified again after so many turns."""
 RETRY_TURNS = 60
-"""After so many turns what somebody complained of, and nothing was learned of, comes up again."""
+"""A reported item whose verification failed comes up again after so many turns."""
 FALSE_CLAIMS_WEIGHT = 4.0
-"""How much more often a site comes up while it is known to have said something false."""
+"""A site with a recent false claim comes up so many times as often."""
 NEW_ITEMS_WEIGHT = 2.0
-"""The same while something there was never looked at."""
+"""A site with an item that was never verified comes up so many times as often."""
 SMALL_SITE_ITEMS = 100
-"""A site with fewer things comes up less often, in proportion."""
+"""A site with fewer items comes up less often, in proportion."""
 
 
 class AuditItem(Protocol):
-    """What a rota hands out; its text tells it from others and decides its place."""
+    """An item of the queue; its text identifies it and decides its place."""
 
     def __hash__(self) -> int: ...
     def __str__(self) -> str: ...
@@ -40,7 +40,7 @@ T = TypeVar("T", bound=AuditItem)
 
 @dataclass(frozen=True, slots=True)
 class NextItem(Generic[T]):
-    """*thing* is to be looked at; *again* when only a doubt brings it up once more, *asked* when somebody."""
+    """The item of a turn, and its reason: ``is_recheck`` if disputed, ``is_reported`` after a complaint."""
 
     item: T
     is_recheck: bool = False
@@ -49,7 +49,7 @@ class NextItem(Generic[T]):
 
 @dataclass
 class _SiteQueue(Generic[T]):
-    """The queue of one site: what was never handed out, and the rest, oldest first; stale entries stay."""
+    """The queue of one site: new items, and the rest, oldest first; stale entries stay until popped."""
 
     new_items: list[tuple[int, T]] = field(default_factory=list)
     old_items: list[tuple[int, int, T]] = field(default_factory=list)
@@ -59,12 +59,11 @@ class _SiteQueue(Generic[T]):
 
 
 class AuditQueue(Generic[T]):
-    """Hands out things one by one.
+    """A fair priority queue over the sites.
 
-    Sites take turns (each thing counts for all the sites it is at), so that a
-    small share of what a site says is found equally soon at a large site and
-    at a small one. Within a site what was never looked at comes first, in an
-    order that only *seed* decides, then what was looked at longest ago.
+    Sites take turns (an item counts for all its sites), so that a small share of false claims is found
+    equally soon at a large and at a small site. Within a site new items come first, in an order that only
+    *seed* decides, then the items that were verified longest ago.
     """
 
     def __init__(self, seed: int) -> None:
@@ -84,12 +83,12 @@ class AuditQueue(Generic[T]):
         disputed_items: Collection[T] = (),
         sites_with_false_claims: AbstractSet[Site] = frozenset(),
     ) -> None:
-        """Bring it up to date.
+        """Update the items.
 
         Args:
-            things: all there are, with the sites each is at.
-            doubted: those that were found false, and so are looked at again from time to time.
-            lying: the sites that lately said something false.
+            items: all items, with the sites of each.
+            disputed_items: items that were found false; they are verified again from time to time.
+            sites_with_false_claims: the sites with a recent false claim.
         """
         for gone in [thing for thing in self._item_sites if thing not in items]:
             self._forget(gone)
@@ -106,15 +105,15 @@ class AuditQueue(Generic[T]):
         self._sites_with_false_claims = sites_with_false_claims
 
     def prioritize(self, item: T) -> None:
-        """Somebody complained of *thing*: it comes up soon, unless it is not among the things at all."""
+        """Hand *item* out soon, because a job complained of it; ignore an unknown item."""
         if item in self._item_sites:
             self._reported_items[item] = min(self._reported_items.get(item, self._turn), self._turn)
 
     def take_next(self) -> NextItem[T] | None:
-        """Hand out one thing, or None when there is nothing.
+        """Hand out one item, or None if there is nothing.
 
-        At most every other turn goes to suspects and doubts: whoever complains
-        of everything takes no more than half.
+        At most every other turn goes to complaints and disputed items. So a complaint of everything takes no
+        more than half of the turns.
         """
         turn = self._next_disputed() if self._turn % 2 == 0 else None
         if turn is None:
@@ -126,11 +125,11 @@ class AuditQueue(Generic[T]):
         return turn
 
     def mark_failed(self, item: T, *, is_reported: bool = False) -> None:
-        """Nothing was learned of *thing*: it comes up again before what was looked at.
+        """Note that verifying *item* failed: it comes up again before the items that were verified.
 
         Args:
-            thing: what was handed out.
-            asked: as its turn said; who complained of it is answered later.
+            item: the item that was handed out.
+            is_reported: the turn was for a complaint, which is then repeated later.
         """
         if item not in self._item_sites:
             return
@@ -228,6 +227,6 @@ class AuditQueue(Generic[T]):
         self._reported_items.pop(item, None)
 
     def _tie_break(self, item: T) -> int:
-        """A place that the seed alone decides."""
+        """Return a place that only the seed and the item decide."""
         digest = hashlib.blake2b(f"{self._seed}\0{item}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big")

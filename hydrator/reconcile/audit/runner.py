@@ -1,9 +1,8 @@
-"""Runs the audit beside the cycles: one expensive question at a time, and nobody waits for the answers.
+"""Runner of the audit, beside the cycles: one expensive question at a time; no cycle waits for the answer.
 
-A cycle hands over what it holds true (``look``) and takes what was found since
-(``verdicts``); between the two run ``ask`` and ``probe``, each in a thread of
-its own. What could not be answered is no verdict: it is counted, and after
-several failures fewer questions are asked.
+A cycle hands over its memories (``update``) and takes the verdicts since (``take_verdicts``). Between
+the two run ``verify_next`` and ``probe_next``, each in a thread of its own. A question without an answer
+is not a verdict: it is counted, and after several failures fewer questions are asked.
 """
 
 import queue
@@ -23,15 +22,15 @@ from .ledger import Audit, AuditQuery, Claim, Verdict, VerificationMethod, claim
 from .priority_queue import AuditQueue, NextItem
 
 MAX_SKIPPED_TURNS: Final = 63
-"""After failures in a row so many turns at most are left out before it is tried again."""
+"""The most turns to skip after failures in a row."""
 MAX_KNOWN_MISSES: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class AuditAttempt:
-    """One expensive question: to whom, and what came of it; ``error`` when nothing did.
+    """One expensive question to a catalogue, and its result; ``error`` if there is none.
 
-    ``missed`` is the dataset when it was asked about since a job had not found it.
+    ``reported_did`` is the dataset if a job had reported it missing.
     """
 
     catalogue: str
@@ -44,7 +43,7 @@ class AuditAttempt:
 
 @dataclass(frozen=True, slots=True)
 class _AuditInput:
-    """What a cycle left to audit."""
+    """The results of a cycle that the audit works on."""
 
     memories: Mapping[str, CatalogueMemory]
     audit: Audit
@@ -52,7 +51,7 @@ class _AuditInput:
 
 
 class _Backoff:
-    """How many turns to leave out: 1, 3, 7, … after failures in a row."""
+    """Exponential backoff: skip 1, 3, 7, … turns after failures in a row."""
 
     def __init__(self) -> None:
         self._failures = 0
@@ -68,13 +67,13 @@ class _Backoff:
 
 
 class AuditRunner:
-    """The questions, the answers, and what is still to be looked at.
+    """The audit's questions, its verdicts, and its queues.
 
-    ``ask`` and ``probe`` may run at the same time, each in one thread.
+    ``verify_next`` and ``probe_next`` may run at the same time, each in one thread.
 
     Args:
-        auditors: by catalogue, whom to ask; a catalogue without one is not audited, but may be probed.
-        probe: looks at the storage; None: nobody does.
+        auditors: by catalogue. A catalogue without an auditor is not audited, but may be probed.
+        probe: reads the storage; None: the storage is not probed.
         clock: stamps verdicts.
         seed: decides the order; another one after each start, so that no dataset is always last.
     """
@@ -98,24 +97,24 @@ class AuditRunner:
 
     @property
     def has_probe(self) -> bool:
-        """Is there a probe at all?"""
+        """Return True if there is a probe."""
         return self._probe is not None
 
     def update(
         self, memories: Mapping[str, CatalogueMemory], audit: Audit, retired: AbstractSet[Site]
     ) -> None:
-        """Take what a cycle left; from any thread."""
+        """Take the results of a cycle; from any thread."""
         self._input = _AuditInput(memories, audit, retired)
 
     def take_verdicts(self) -> tuple[Verdict, ...]:
-        """What was found since this was last asked; from any thread."""
+        """Return the verdicts since the last call; from any thread."""
         found = []
         while not self._new_verdicts.empty():
             found.append(self._new_verdicts.get())
         return tuple(found)
 
     def report_misses(self, misses: Iterable[Miss]) -> tuple[Miss, ...]:
-        """Look soon at what jobs did not find; from one thread. Answers those not heard of before."""
+        """Queue the datasets that jobs did not find; from one thread. Return the misses that are new."""
         reported = dict.fromkeys(misses)
         new = tuple(miss for miss in reported if miss not in self._known_misses)
         for miss in reported:  # one that is reported again and again is the last one to be forgotten
@@ -129,7 +128,7 @@ class AuditRunner:
         return new
 
     def verify_next(self) -> AuditAttempt | None:
-        """One question to a catalogue, or None when there is nothing to ask, or too many failed."""
+        """Ask a catalogue one question; None if there is nothing to ask, or too many questions failed."""
         rota, patience = self._files
         self._bring_up_to_date(VerificationMethod.FILES)
         turn = None if patience.should_skip() else rota.take_next()
@@ -151,7 +150,7 @@ class AuditRunner:
         return self._conclude(turn, seen)
 
     def probe_next(self) -> AuditAttempt | None:
-        """One look at the storage, or None when there is nothing to look at, or too many failed."""
+        """Probe the storage once; None if there is nothing to probe, or too many probes failed."""
         rota, patience = self._storage
         self._bring_up_to_date(VerificationMethod.PROBE)
         turn = None if self._probe is None or patience.should_skip() else rota.take_next()
@@ -162,7 +161,7 @@ class AuditRunner:
         patience.record(has_failed=there is None)
         if there is None:
             rota.mark_failed(claim, is_reported=turn.is_reported)
-            error = f"could not tell of {claim.did} at {claim.site}"
+            error = f"the probe could not verify {claim.did} at {claim.site}"
             return AuditAttempt(claim.catalogue, VerificationMethod.PROBE, error=error, reported_did=missed)
         self._new_verdicts.put(
             Verdict(claim, VerificationMethod.PROBE, self._clock(), there, is_recheck=turn.is_recheck)
@@ -176,7 +175,7 @@ class AuditRunner:
         )
 
     def close(self) -> None:
-        """Let go of all connections, also under a question that is being asked."""
+        """Close all connections, even while a question is being asked."""
         for auditor in self._auditors.values():
             auditor.close()
 
@@ -255,7 +254,7 @@ def _did_if_reported(next_item: NextItem[AuditQuery] | NextItem[Claim], did: Did
 
 
 def _facts_by_site(query: AuditQuery, seen: Seen, sites: AbstractSet[Site]) -> dict[Site, Fact | None]:
-    """By site, what the expensive answer shows there, folded as a cheap one would be."""
+    """Return by site the fact in the expensive answer, computed as for a cheap one."""
     did: Did = query.did
     answer = Survey(query.catalogue, seen.as_of, frozenset(sites), {did: seen})
     known = apply_survey(CatalogueMemory(), answer, {did}, now=seen.as_of).records[did]

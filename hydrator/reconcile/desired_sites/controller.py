@@ -1,4 +1,4 @@
-"""Keeping ``DESIRED_Sites`` on queued jobs: looks, has the core decide, and edits at its own pace."""
+"""Controller of ``DESIRED_Sites``: query the queues, decide, and edit the lists at a limited rate."""
 
 import threading
 from collections import Counter
@@ -21,9 +21,9 @@ MAX_BATCH = 500
 
 @dataclass(frozen=True, slots=True)
 class DesiredSitesResult:
-    """What one turn came to at one schedd: jobs by how they stand, how many were edited, why it ended early.
+    """The result of one run at one schedd: jobs by status, the number of edited jobs, and why it ended early.
 
-    ``apart`` is a job none of whose own sites has its data.
+    ``disjoint_example`` is a job none of whose own sites has its data.
     """
 
     jobs_by_status: Mapping[DesiredSitesStatus, int] = field(default_factory=dict)
@@ -33,18 +33,18 @@ class DesiredSitesResult:
 
 
 class DesiredSitesController:
-    """Keeps the lists, one turn after the other.
+    """Keeps the lists up to date, one run after the other.
 
-    A schedd that refused is tried with one job until it takes that: nothing is edited in vain, and
-    nothing is half done.
+    A schedd that rejected an edit is tried with one job until it accepts that. So no edit is in vain, and
+    none is left half done.
 
     Args:
         sites: the queues.
         clock: aware UTC time.
-        max_age: how old a fact may be for jobs that do not say.
+        max_age: how old a fact may be for jobs without a limit of their own.
         default_scope: of datasets that jobs name without one.
-        pace: jobs a second, at most.
-        interval: how often there is a turn; one edits no more jobs than *pace* allows until the next.
+        edits_per_second: jobs a second, at most.
+        interval: the time between runs; a run edits no more jobs than the rate allows until the next.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class DesiredSitesController:
         self._closed = threading.Event()
 
     def close(self) -> None:
-        """End, also under a turn."""
+        """End, even during a run."""
         self._closed.set()
         self._sites.close()
 
     def run_once(self, ads: Mapping[Site, SiteAd]) -> Mapping[str, DesiredSitesResult]:
-        """Make the lists say what *ads* do; by schedd what came of it. Empty after ``close``."""
+        """Edit the lists to match *ads*; return the result by schedd. Empty after ``close``."""
         known = {site: facts_of(ad) for site, ad in ads.items()}
         try:
             answers = self._sites.read_job_groups()
@@ -86,26 +86,26 @@ class DesiredSitesController:
     ) -> DesiredSitesResult:
         if isinstance(answer, Unseen):
             return DesiredSitesResult(error=answer.reason)
-        stands: Counter[DesiredSitesStatus] = Counter()
+        jobs_by_status: Counter[DesiredSitesStatus] = Counter()
         changes: list[DesiredSitesEdit] = []
-        apart = None
+        disjoint_example = None
         now = self._clock()
         for jobs in answer:
-            stand, change = decide(
+            status, change = decide(
                 jobs, facts_by_site, now=now, max_age=self._max_age, default_scope=self._scope
             )
-            if stand:
-                stands[stand] += jobs.jobs
-            if stand is DesiredSitesStatus.DISJOINT:
-                apart = apart or jobs.example
+            if status:
+                jobs_by_status[status] += jobs.jobs
+            if status is DesiredSitesStatus.DISJOINT:
+                disjoint_example = disjoint_example or jobs.example
             if change:
                 changes.append(change)
         changes.sort(key=lambda change: (not change.is_restore, change.jobs.example))
         edited, error = self._apply_edits(schedd, changes)
-        return DesiredSitesResult(stands, edited, error, apart)
+        return DesiredSitesResult(jobs_by_status, edited, error, disjoint_example)
 
     def _apply_edits(self, schedd: str, edits: Sequence[DesiredSitesEdit]) -> tuple[int, str | None]:
-        """Edit, what is given back first; how many jobs, and why not more."""
+        """Apply *edits*, restored lists first; return the number of jobs, and why not more."""
         edited = 0
         room = 1 if schedd in self._refusing_schedds else self._max_edits
         for change in edits:

@@ -1,14 +1,12 @@
-"""``DESIRED_Sites`` of queued jobs that ask for it: what it should say, and what must not be touched.
+"""Decision on ``DESIRED_Sites`` of queued jobs: the list it should have, and when to leave it alone.
 
-Pure: values in, values out. A job asks with ``DataLocalityDesiredSites = true``.
-What it gets are the sites where its own clause can hold now: those that have
-all its datasets, by facts young enough for it. Where there are none, or it may
-run anywhere by now, it gets back what it had: no list confines a job on an
-answer that is old, missing or empty.
+Pure: values in, values out. A job asks with ``DataLocalityDesiredSites = true``. It gets the sites where
+its own clause can hold now: those that have all its datasets, by facts young enough for it. Without such
+a site, or once it may run anywhere, it gets its own list back: no list confines a job on an answer that
+is old, missing or empty.
 
-What the job had stands in ``DataLocalityDesiredSitesKept``, with what we wrote
-instead: as long as ``DESIRED_Sites`` is just that it is ours. Whoever else
-writes there has the last word.
+The job's own list is saved in ``DataLocalityDesiredSitesKept``, with the list written instead. The daemon
+edits ``DESIRED_Sites`` only while it equals that list. Any other writer has the last word.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,24 +21,24 @@ from hydrator.domain.untrusted import nearest_span
 
 ASKS_ATTRIBUTE = "DataLocalityDesiredSites"
 SAVED_ATTRIBUTE = "DataLocalityDesiredSitesKept"
-"""On jobs: the wish for a list, and the mark beside one that is ours."""
+"""Attributes of jobs: the wish for a list, and the list before it with the one that the daemon wrote."""
 FactsBySite = Mapping[Site, Mapping[Did, Fact]]
 """By site what its ad says."""
 
 
 class DesiredSitesStatus(StrEnum):
-    """How jobs stand that ask for a list of sites."""
+    """The status of jobs that ask for a list of sites."""
 
     SET = "set"  # it names the sites that have their data
-    NO_SITE = "no_site"  # no site has all of it, as far as is known: what they had stands
-    DISJOINT = "disjoint"  # none of the sites that they had has it: what they had stands
-    FREE = "free"  # they may run anywhere by now: what they had stands
-    FOREIGN = "foreign"  # somebody else wrote there: left alone
+    NO_SITE = "no_site"  # no site is known to have all of it: they keep their own list
+    DISJOINT = "disjoint"  # none of their own sites has it: they keep their own list
+    FREE = "free"  # they may run anywhere by now: they keep their own list
+    FOREIGN = "foreign"  # another writer changed the list: it is left alone
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredSitesEdit:
-    """Make *jobs* say *value* (None: nothing); *own*, what they had, is kept unless given back."""
+    """Set the list of *jobs* to *value* (None: remove it); save *original*, unless it is being restored."""
 
     jobs: JobGroup
     value: str | None
@@ -56,26 +54,26 @@ def decide(
     max_age: timedelta,
     default_scope: str | None,
 ) -> tuple[DesiredSitesStatus | None, DesiredSitesEdit | None]:
-    """How *jobs* stand, None where they do not ask, and what to do about it.
+    """Return the status of *jobs* (None if they do not ask), and the edit to make.
 
     Args:
         jobs: alike in everything that this depends on.
-        known: what site ads say.
+        facts_by_site: the facts of the site ads.
         now: aware UTC time.
-        max_age: how old a fact may be for jobs that do not say.
+        max_age: how old a fact may be for jobs without a limit of their own.
         default_scope: of datasets that jobs name without one.
     """
     if not _is_editable(jobs):
         return (DesiredSitesStatus.FOREIGN if jobs.asks else None), None
     own = jobs.kept.own if jobs.kept else jobs.desired
-    stand, listed = (
+    status, listed = (
         _choose_sites(jobs, own, facts_by_site, now, max_age, default_scope) if jobs.asks else (None, None)
     )
     if listed is None or (own is not None and set(listed) == set(_split_list(own))):
-        return stand, (DesiredSitesEdit(jobs, own, own, is_restore=True) if jobs.kept else None)
+        return status, (DesiredSitesEdit(jobs, own, own, is_restore=True) if jobs.kept else None)
     value = ",".join(listed)
     rests = jobs.kept is not None and not jobs.kept.pending and jobs.desired == jobs.kept.value == value
-    return stand, (None if rests else DesiredSitesEdit(jobs, value, own, is_restore=False))
+    return status, (None if rests else DesiredSitesEdit(jobs, value, own, is_restore=False))
 
 
 def sites_with(
@@ -86,7 +84,10 @@ def sites_with(
     max_age: timedelta,
     default_scope: str | None,
 ) -> list[Site]:
-    """The sites that have all *datasets* by facts younger than *max_age*, sorted; none for what is no DID."""
+    """Return the sites that have all *datasets* by facts younger than *max_age*, sorted.
+
+    A text that is not a DID is at no site.
+    """
     try:
         dids = [parse_did(text, default_scope) for text in datasets]
     except BadDid:
@@ -103,7 +104,7 @@ def sites_with(
 
 
 def _is_editable(jobs: JobGroup) -> bool:
-    """Whether what stands there may be changed: it is the job's first one, or what we wrote."""
+    """Return True if the list may be changed: it is the job's first one, or the daemon wrote it."""
     if jobs.odd or (jobs.desired is not None and not (_split_list(jobs.desired) and _is_plain(jobs.desired))):
         return False
     if jobs.kept is None:
@@ -120,7 +121,7 @@ def _choose_sites(
     max_age: timedelta,
     default_scope: str | None,
 ) -> tuple[DesiredSitesStatus, list[Site] | None]:
-    """How they stand, and the sites that they should name, if any."""
+    """Return the status of the jobs, and the sites that they should name, if any."""
     if (
         (jobs.mode or "").lower() != "require"
         and jobs.any_after is not None
@@ -138,12 +139,12 @@ def _choose_sites(
 
 
 def _can_be_listed(site: Site) -> bool:
-    """A comma ends an item of such a list, and blanks around it do not count."""
+    """Return True for a name that fits in a list: a comma ends an item, blanks around it are ignored."""
     return "," not in site and site == site.strip() != "" and _is_plain(site)
 
 
 def _is_plain(text: str) -> bool:
-    """Queues keep escapes in texts as they stand: what needs one would not come back as it was."""
+    """Return True for a text without escapes: queues store these as they are, so it would change."""
     return text.isprintable() and not {'"', "\\"} & set(text)
 
 

@@ -1,7 +1,7 @@
-"""What catalogues say, made fit to be stored and shown where it comes in: plugins and ours alike.
+"""Intake of catalogue answers: make every text fit to be stored and shown, from plugins and adapters alike.
 
-Texts are one line each, without our secrets, in characters that only show. What
-cannot be the DID of a dataset that a job names is not passed on by a search.
+Texts become one line each, without secrets, of printable characters only. A search result that cannot be
+the DID of a dataset that a job names is dropped.
 """
 
 from collections.abc import Callable, Collection

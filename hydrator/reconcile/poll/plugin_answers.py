@@ -1,4 +1,4 @@
-"""The answers of plugins, looked through: what no cycle could work with is Unseen, dataset by dataset."""
+"""Check of plugins' answers: a reading that no cycle could use becomes Unseen, dataset by dataset."""
 
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
@@ -15,7 +15,10 @@ _MOST_BYTES = 2**63 - 1
 
 
 class CheckedCatalogue:
-    """Another catalogue, whose author may have made a mistake; see :class:`hydrator.domain.ports.Catalogue`."""
+    """Another catalogue, whose author may have made a mistake.
+
+    See :class:`hydrator.domain.ports.Catalogue`.
+    """
 
     def __init__(self, inner: Catalogue) -> None:
         self._inner = inner
@@ -25,7 +28,7 @@ class CheckedCatalogue:
         return self._inner.name
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """As :meth:`hydrator.domain.ports.Catalogue.read`; a garbled reading is Unseen, with what is wrong with it.
+        """Read as :meth:`hydrator.domain.ports.Catalogue.read`; a garbled reading is Unseen, with the reason.
 
         Raises:
             CatalogueGarbled: nothing of the answer can be used.
@@ -40,10 +43,10 @@ class CheckedCatalogue:
         return replace(survey, readings={did: _check_reading(did, reading) for did, reading in given.items()})
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """As :meth:`hydrator.domain.ports.Catalogue.find`."""
+        """Find as :meth:`hydrator.domain.ports.Catalogue.find`."""
         found = self._inner.find(patterns)
         if not _is_text_set(found):
-            raise CatalogueGarbled(self.name, "what it found is no set of names")
+            raise CatalogueGarbled(self.name, "its search returned something other than a set of names")
         return frozenset(found)
 
     def close(self) -> None:
@@ -56,33 +59,33 @@ def _check_reading(did: Did, reading: Reading) -> Reading:
 
 
 def _survey_problem(survey: Any) -> str | None:  # noqa: ANN401 - whatever its author made of it
-    if not _is_time(survey.at):
-        return "its time is no aware datetime"
+    if not _is_time(survey.started_at):
+        return "its time is not an aware datetime"
     if not _is_text_set(survey.sites):
-        return "its sites are no set of names"
-    return None if isinstance(survey.readings, Mapping) else "its readings are no mapping"
+        return "its sites are not a set of names"
+    return None if isinstance(survey.readings, Mapping) else "its readings are not a mapping"
 
 
 def _reading_problem(did: Did, reading: Any) -> str | None:  # noqa: ANN401 - as above
     if _is_instance(reading, Unseen):
-        return None if isinstance(reading.reason, str) else "the reason is no text"
+        return None if isinstance(reading.reason, str) else "the reason is not a text"
     if not _is_instance(reading, Seen):
         return f"it is a {type(reading).__name__}, not a reading"
-    if not _is_time(reading.at):
-        return "its time is no aware datetime"
-    if not _is_text_set(reading.blind) or not _is_text_set(reading.case_variants):
-        return "what it is blind for, or its twins, is no set of names"
+    if not _is_time(reading.as_of):
+        return "its time is not an aware datetime"
+    if not _is_text_set(reading.unreachable_sites) or not _is_text_set(reading.case_variants):
+        return "its unreachable sites or case variants are not a set of names"
     size: Any = reading.bytes_total
     if size is not None and (type(size) is not int or not 0 <= size <= _MOST_BYTES):
-        return "its size is no number of bytes"
+        return "its size is not a number of bytes"
     if not isinstance(reading.replicas, tuple):
-        return "its replicas are no tuple"
+        return "its replicas are not a tuple"
     return next((wrong for one in reading.replicas if (wrong := _replica_problem(did, one))), None)
 
 
 def _replica_problem(did: Did, replica: Any) -> str | None:  # noqa: ANN401 - as above
     if not _is_instance(replica, Replica) or replica.did != did:
-        return "a replica of it is none, or of another dataset"
+        return "a replica is not a Replica, or is of another dataset"
     if not isinstance(replica.site, str) or not replica.site:
         return "a replica has no site"
     if not isinstance(replica.state, ReplicaState):

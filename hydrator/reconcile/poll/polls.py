@@ -1,4 +1,4 @@
-"""The polls of catalogues, each in a thread of its own: one that hangs holds up none of the others."""
+"""Polls of catalogues, each in a thread of its own: one that hangs holds up none of the others."""
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,15 +15,16 @@ from hydrator.domain.ports import Catalogue, Clock
 from .threads import run_in_thread
 
 OVERDUE_AFTER_POLLS = 2
-"""A poll under way at which so many others were due is told as trouble; one may be in time, and slow."""
+"""A running poll is reported as overdue after so many others were due; after one it may just be slow."""
 _NOT_ASKED_YET = Unseen("it was not wanted yet when the catalogue was asked; it is asked about next")
 
 
 @dataclass(frozen=True, slots=True)
 class PollResult:
-    """One answer of one catalogue: what it was *asked* about, and what it *found* by patterns, if it could.
+    """One answer of one catalogue: the datasets it was asked about, and its pattern matches, if any.
 
-    ``began`` is when it was first asked, ``took`` how long that took; no time where a clock was set back.
+    ``started_at`` is when it was first asked, ``duration`` how long that took; zero if the clock was set
+    back.
     """
 
     asked_dids: frozenset[Did]
@@ -33,7 +34,7 @@ class PollResult:
     duration: timedelta
 
     def answer_for(self, demanded_dids: AbstractSet[Did]) -> Survey | Unseen:
-        """Return the answer; of what is *wanted* only since it was asked it says nothing."""
+        """Return the answer; a dataset that became demanded after the poll began is Unseen in it."""
         late = demanded_dids - self.asked_dids
         if not late or isinstance(self.answer, Unseen):
             return self.answer
@@ -42,7 +43,7 @@ class PollResult:
 
 @dataclass(slots=True)
 class _RunningPoll:
-    """A poll under way: first the search, then, when the gate of its round opens, the reading."""
+    """A running poll: first the search, then, when the gate of its round opens, the reading."""
 
     started_at: datetime
     matches: "Future[frozenset[Did] | None]"
@@ -53,20 +54,20 @@ class _RunningPoll:
 
 @dataclass(slots=True)
 class _PollRound:
-    """Catalogues that are asked together: what one finds, the others are asked about, too."""
+    """Catalogues that are polled together: a match of one is asked of the others, too."""
 
     demanded_dids: frozenset[Did] = frozenset()
     gate: threading.Event = field(default_factory=threading.Event)
 
 
 class CataloguePoller:
-    """Asks *catalogues*, each at most once at a time.
+    """Polls *catalogues*, each at most once at a time.
 
     Args:
-        catalogues: each is asked in a thread of its own.
+        catalogues: each is polled in a thread of its own.
         clock: the time now.
         bugs: takes exceptions that no catalogue should raise.
-        answered: called, from any thread, when an answer came that nobody waited for any more.
+        on_late_answer: called, from any thread, when an answer came that no cycle waited for any more.
     """
 
     def __init__(
@@ -89,11 +90,11 @@ class CataloguePoller:
 
     @property
     def running_since(self) -> Mapping[str, datetime]:
-        """The catalogues that are being asked, each with since when."""
+        """Return the catalogues that are being polled, each with the start of its poll."""
         return {name: poll.started_at for name, poll in self._running_polls.items()}
 
     def mark_due(self) -> frozenset[str]:
-        """Note that all are due, and return those that were due before while they were being asked as now."""
+        """Note that all are due; return those that were due at least twice during their running poll."""
         for poll in self._running_polls.values():
             poll.missed_count += not poll.result.done()
         return frozenset(
@@ -101,7 +102,7 @@ class CataloguePoller:
         )
 
     def names_to_ask(self, demanded_dids: AbstractSet[Did]) -> frozenset[str]:
-        """Return the catalogues that were never asked about some of *wanted*."""
+        """Return the catalogues that were never asked about some of *demanded_dids*."""
         return frozenset(
             name for name in self.names if not demanded_dids <= self._asked_dids.get(name, frozenset())
         )
@@ -113,17 +114,17 @@ class CataloguePoller:
         choose_dids: Callable[[Mapping[str, frozenset[Did]]], frozenset[Did]],
         timeout: timedelta | None,
     ) -> dict[str, PollResult]:
-        """Begin a poll at those of *names* that are idle, and take what answers there are within *patience*.
+        """Begin a poll at those of *names* that are idle, and take the answers that arrive within *timeout*.
 
         Args:
             names: the catalogues that are due.
-            patterns: what they are searched for; none: nothing is searched for.
-            wanted: the datasets to ask about, given what each catalogue found; also at the end of a search
-                that was begun before.
-            patience: how long to wait for searches, and again for answers; None: until all are there.
+            patterns: what they are searched for; none: no search.
+            choose_dids: returns the datasets to ask about, given the matches of each catalogue; also at the
+                end of a search that began before.
+            timeout: how long to wait for searches, and again for answers; None: until all have arrived.
 
         Returns:
-            By catalogue its answer, each exactly once; none of a catalogue that is still being asked.
+            By catalogue its answer, each exactly once; nothing of a catalogue whose poll is still running.
         """
         seconds = None if timeout is None else timeout.total_seconds()
         idle = [name for name in names if name not in self._running_polls]
@@ -194,7 +195,7 @@ class CataloguePoller:
 
 
 def read_catalogue(catalogue: Catalogue, dids: AbstractSet[Did], bugs: BugReporter) -> Survey | Unseen:
-    """Ask one catalogue; whatever it raises, and an answer that is none, is Unseen."""
+    """Read one catalogue; any exception, and an answer that is not a Survey, become Unseen."""
     part = f"catalogue {catalogue.name}"
     try:
         answer = catalogue.read(dids)
@@ -208,9 +209,9 @@ def read_catalogue(catalogue: Catalogue, dids: AbstractSet[Did], bugs: BugReport
 
 
 def _require_survey(answer: object) -> None:
-    """Raise TypeError where *answer* is none that a cycle can work with."""
+    """Raise TypeError if a cycle cannot work with *answer*."""
     if not isinstance(answer, Survey):
         raise TypeError(f"its answer is a {type(answer).__name__}, not a Survey")
     at: object = answer.started_at
     if not isinstance(at, datetime) or at.utcoffset() is None:
-        raise TypeError("the time of its answer is no aware datetime")
+        raise TypeError("the time of its answer is not an aware datetime")

@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 def run_in_thread(name: str, work: Callable[[], _T]) -> "Future[_T]":
-    """Do *work* in a thread of its own, which keeps no process alive; it logs with this turn's number."""
+    """Do *work* in a daemon thread of its own; it logs with this cycle's number."""
     future: Future[_T] = Future()
     context = copy_context()
 
@@ -30,18 +30,18 @@ def run_in_thread(name: str, work: Callable[[], _T]) -> "Future[_T]":
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedWork:
-    """The part was given work at that time, and has not finished it."""
+    """Work that a part was given at that time, and has not finished."""
 
     started_at: datetime
 
     @property
     def reason(self) -> str:
-        """One sentence for people."""
+        """Return one sentence for people."""
         return f"it was asked at {self.started_at:%Y-%m-%d %H:%M:%S} UTC and has not answered yet"
 
 
 class ParallelWorkers(Generic[_T]):
-    """Has each part do one piece of work at a time; *name* is that of the threads."""
+    """Workers, one for each part, with one piece of work at a time; *name* begins the threads' names."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
@@ -51,10 +51,10 @@ class ParallelWorkers(Generic[_T]):
     def run(
         self, work: Mapping[str, Callable[[], _T]], timeout: timedelta | None
     ) -> dict[str, _T | UnfinishedWork]:
-        """Return what each part made of its *work*; Busy where it takes longer than *patience* (None: wait).
+        """Return the result of each part's *work*; UnfinishedWork if it exceeds *timeout* (None: wait).
 
-        A part that is still busy with its last piece is given no other; when that is done, it is what the
-        part made of this one.
+        A part that is still busy with its last piece gets no other. When that is done, its result is
+        returned.
         """
         for part, piece in work.items():
             if part not in self._running_work:
@@ -66,7 +66,7 @@ class ParallelWorkers(Generic[_T]):
         return {part: self._take_result(part) for part in work}
 
     def find_unfinished(self, part: str) -> UnfinishedWork | None:
-        """Return since when *part* is busy; what it ended meanwhile is forgotten."""
+        """Return since when *part* is busy; a result that arrived meanwhile is dropped."""
         found = self._take_result(part) if part in self._running_work else None
         return found if isinstance(found, UnfinishedWork) else None
 

@@ -1,7 +1,7 @@
-"""Fence: end what the parts of one configuration may still do, once other parts have replaced them.
+"""Fence: end the work of one configuration's parts, once a reload has replaced them.
 
-A reload cannot stop a thread that hangs in a catalogue's answer. It closes the fence instead: no turn of the
-old parts begins, and one under way saves and publishes nothing more.
+A reload cannot stop a thread that hangs in a catalogue's answer. It closes the fence instead: the old
+parts begin no further turn, and a running one saves and publishes nothing more.
 """
 
 import threading
@@ -15,8 +15,8 @@ class Fence:
     """A gate that every turn and every step of one generation of parts passes; safe from any thread.
 
     A *turn* is a piece of work that may take long and may hang. A *step* is the part of a turn that has an
-    effect: it saves, sends, or says something. ``drain`` lets turns under way end, ``close`` ends them
-    at their next step.
+    effect: it saves, sends, or logs. ``drain`` lets running turns end, ``close`` ends them at their next
+    step.
     """
 
     def __init__(self) -> None:
@@ -28,12 +28,12 @@ class Fence:
 
     @property
     def is_closed(self) -> bool:
-        """True once nothing of these parts counts any more."""
+        """Return True once these parts may have no more effect."""
         return self._is_closed
 
     @property
     def is_ending(self) -> bool:
-        """True once no further turn begins."""
+        """Return True once no further turn begins."""
         return self._is_draining or self._is_closed
 
     @contextmanager
@@ -41,7 +41,7 @@ class Fence:
         """Enclose a turn of the kind *name*; it waits for another of its kind to end.
 
         Raises:
-            Fenced: no turn begins any more.
+            SupersededByReload: no turn begins any more.
         """
         with self._condition:
             self._condition.wait_for(lambda: self.is_ending or not self._running_turns.get(name))
@@ -60,7 +60,7 @@ class Fence:
         """Enclose a step; ``close`` waits for its end.
 
         Raises:
-            Fenced: the fence is closed.
+            SupersededByReload: the fence is closed.
         """
         with self._condition:
             if self._is_closed:
@@ -74,10 +74,10 @@ class Fence:
                 self._condition.notify_all()
 
     def drain(self, seconds: float, name: str | None = None) -> bool:
-        """Let no further turn begin, and wait at most *seconds* for those under way.
+        """Let no further turn begin, and wait at most *seconds* for running ones.
 
         Returns:
-            True when none is left, of the kind *name* where one is given.
+            True if none is left, of the kind *name* if one is given.
         """
         with self._condition:
             self._is_draining = True
@@ -86,7 +86,7 @@ class Fence:
             return self._condition.wait_for(lambda: name not in busy if name else not busy, seconds)
 
     def close(self, seconds: float) -> bool:
-        """Let no further step begin; return True when none is under way within *seconds*."""
+        """Let no further step begin; return True if none is running within *seconds*."""
         with self._condition:
             self._is_closed = True
             self._condition.notify_all()

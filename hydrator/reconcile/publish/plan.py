@@ -1,14 +1,14 @@
-"""Published and desired into a Plan: publish, refresh, hold, withdraw, or rest, and why.
+"""Plan of one publisher: publish, refresh, hold, withdraw, or nothing, and why.
 
-desired  published           read anew  due   action
--------  ------------------  ---------  ----  ----------------------------------------
-yes      no                  -          -     Publish
-yes      another generation  -          -     Publish
-yes      same generation     yes        yes   Refresh
-yes      same generation     no         yes   Hold, sent again with the age it has
-yes      same generation     -          no    Rest
-no       yes                 -          -     Hold
-retired  yes                 -          -     Withdraw
+desired  published           newer as_of  due   action
+-------  ------------------  -----------  ----  ----------------------------------------
+yes      no                  -            -     Publish
+yes      another generation  -            -     Publish
+yes      same generation     yes          yes   Refresh
+yes      same generation     no           yes   Hold, sent again with the age it has
+yes      same generation     -            no    NoOp
+no       yes                 -            -     Hold
+retired  yes                 -            -     Withdraw
 """
 
 from collections.abc import Mapping
@@ -33,10 +33,10 @@ from hydrator.domain.model import (
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """When an unchanged ad is sent again.
+    """The times at which an unchanged ad is sent again.
 
-    ``refresh_after`` is how old a copy may grow; ``expires`` says whether the
-    publisher forgets, so that even an ad with no news must be sent again.
+    ``refresh_after`` is how old a copy may grow; ``has_expiring_ads``: the publisher forgets ads, so that
+    even an ad without news must be sent again.
     """
 
     refresh_after: timedelta
@@ -54,17 +54,16 @@ def plan(
 ) -> Plan:
     """Choose the fewest actions that turn *published* into *desired*.
 
-    A collector forgets an ad after ``ClassAdLifetime`` seconds [1], so an
-    unchanged ad is still re-sent once it is ``policy.refresh_after`` old.
-    Only a *retired* site is withdrawn; a site we know nothing of is held.
+    A collector forgets an ad after ``ClassAdLifetime`` seconds [1], so an unchanged ad is sent again once
+    it is ``policy.refresh_after`` old. Only a *retired* site is withdrawn; an unknown site is held.
 
     Args:
-        published: what the publisher holds now, read back from it, by site.
-        desired: what it should hold, by site.
-        retired: sites the operator took out.
+        published: the ads that the publisher holds now, read back from it, by site.
+        desired: the ads that it should hold, by site.
+        retired: sites that the operator removed.
         now: aware UTC time of this cycle, read once by the caller.
         policy: when an unchanged ad is sent again.
-        withheld: sites that have no ad yet, each with the reason.
+        withheld_reasons: sites that have no ad yet, each with the reason.
 
     Returns:
         One action per site, ordered by site: equal inputs, equal plan.
@@ -97,11 +96,11 @@ def _action(
         return Publish(ad, "not published")
     if published_ad.generation != ad.generation:
         return Publish(ad, f"replaces generation {published_ad.generation}")
-    news = to_unix(ad.as_of) != to_unix(published_ad.as_of)
-    # a copy heard in the future is of a clock that jumped: how old it is cannot be told
+    is_newer = to_unix(ad.as_of) != to_unix(published_ad.as_of)
+    # a copy received in the future is of a clock that jumped: its age is unknown
     ahead = to_unix(published_ad.as_of) > to_unix(now)  # others must not take it for fresh until then
     due = (ahead or abs(now - published_ad.received_at) >= policy.refresh_after) and (
-        news or policy.has_expiring_ads
+        is_newer or policy.has_expiring_ads
     )
     if not due:
         return NoOp(site)

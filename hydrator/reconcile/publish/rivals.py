@@ -1,9 +1,9 @@
-"""Rivals: notice another daemon that writes where this one publishes, though none of the two stands by.
+"""Rivals: detect another daemon that writes where this one publishes, though neither stands by.
 
-Two daemons on one pool, by accident, replace each other's ads again and again. What a publisher shows was
-sent by this daemon, or was there before this daemon's own ad was read back there, or is a rival's. The second
-ad of a rival within ``WINDOW`` counts: a single one may be of a daemon that was just ending. So neither a
-restart nor a take-over between stand-bys is reported. It reads no clock.
+Two daemons on one pool, by accident, replace each other's ads again and again. An ad that a publisher
+shows was sent by this daemon, or was there before this daemon's own ad was read back, or is a rival's. The
+second ad of a rival within ``RIVAL_WINDOW`` counts: a single one may be of a daemon that was just ending.
+So neither a restart nor a take-over between stand-bys is reported. Pure: the time is an argument.
 """
 
 from collections import deque
@@ -17,14 +17,14 @@ from hydrator.domain.text import format_count
 
 RIVAL_WINDOW: Final = timedelta(minutes=30)
 _MAX_SENT: Final = 100
-"""Ads of a site that this daemon sent and still knows: a publisher may show an old one."""
+"""Sent ads to remember for each site: a publisher may show an old one."""
 _AdVersion = tuple[int, int]
 """Generation and AsOf of an ad."""
 
 
 @dataclass(slots=True)
 class _SiteWrites:
-    """What is known of one site's ad at one publisher."""
+    """The writes to one site's ad at one publisher."""
 
     sent_versions: deque[_AdVersion] = field(default_factory=lambda: deque(maxlen=_MAX_SENT))
     is_confirmed: bool = False
@@ -33,7 +33,7 @@ class _SiteWrites:
 
 
 class RivalDetector:
-    """What each publisher showed and was sent since this daemon began to publish."""
+    """The ads that each publisher showed and was sent since this daemon began to publish."""
 
     def __init__(self) -> None:
         self._writes: dict[tuple[str, Site], _SiteWrites] = {}
@@ -45,7 +45,7 @@ class RivalDetector:
             writing.sent_versions.append(_ad_version(ad))
 
     def note_read_back(self, publisher: str, published_ads: Mapping[Site, PublishedAd]) -> None:
-        """Take in what *publisher* showed after it was sent to: from now on other ads are a rival's."""
+        """Note the ads that *publisher* showed after a sending: from now on other ads are a rival's."""
         for site, ad in published_ads.items():
             writing = self._writes.get((publisher, site))
             if writing and _ad_version(ad) in writing.sent_versions:
@@ -58,12 +58,12 @@ class RivalDetector:
         sites: Collection[Site],
         now: datetime,
     ) -> str | None:
-        """Return why another daemon writes to *publisher*; None where none does.
+        """Return the sentence that says that another daemon writes to *publisher*; None if none does.
 
         Args:
             publisher: its name.
-            shown: what it shows, by site.
-            sites: those that this daemon has an ad for; others may be somebody else's.
+            published_ads: the ads it shows, by site.
+            sites: the sites that this daemon has an ad for; others may belong to another daemon.
             now: the time of this cycle.
         """
         rivals = [

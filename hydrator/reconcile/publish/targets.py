@@ -1,17 +1,23 @@
-"""Publish targets: apply a plan to a publisher and read back."""
+"""Publish targets: plan for each publisher, send, and read back."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import PublishError, SupersededByReload
 from hydrator.domain.model import Hold, Plan, Publish, PublishedAd, Refresh, Site, SiteAd, Withdraw, to_unix
-from hydrator.domain.ports import Publisher, RejectionReporter
-from hydrator.reconcile.poll.threads import UnfinishedWork
+from hydrator.domain.ports import Clock, Publisher, RejectionReporter
+from hydrator.reconcile.poll.threads import ParallelWorkers, UnfinishedWork
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.result import PublishResult
 
-from .plan import Policy
+from .plan import Policy, plan
+from .rivals import RivalDetector
+
+PublishedAds = Mapping[Site, PublishedAd] | PublishError
+"""The ads that a publisher shows, by site; or why it could not be read."""
+PlanOrError = Plan | PublishError
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +32,140 @@ class PublishTarget:
         return self.publisher.name
 
 
+class PublishTargets:
+    """The publishers, each worked on in its own thread. One that hangs or fails holds up no other.
+
+    Args:
+        targets: the publishers with their policies.
+        clock: aware UTC time.
+        fence: closed by a reload; then nothing more is sent.
+        bugs: takes exceptions that no publisher should raise.
+    """
+
+    def __init__(
+        self, targets: Sequence[PublishTarget], clock: Clock, fence: Fence, bugs: BugReporter
+    ) -> None:
+        self._targets = tuple(targets)
+        self._fence = fence
+        self._bugs = bugs
+        self._readers = ParallelWorkers[PublishedAds]("publisher", clock)
+        self._senders = ParallelWorkers[PublishResult]("publisher", clock)
+        self._rival_detector = RivalDetector()
+
+    def read_back(self, timeout: timedelta | None) -> dict[str, PublishedAds]:
+        """Return by publisher the ads that it shows; one that takes longer than *timeout* is an error."""
+        busy = {target.name: self._senders.find_unfinished(target.name) for target in self._targets}
+        work = {
+            target.name: lambda target=target: _read_published(target.publisher, self._bugs)
+            for target in self._targets
+            if not busy[target.name]
+        }
+        shown = {**busy, **self._readers.run(work, timeout)}
+        return {
+            name: PublishError(name, ads.reason) if isinstance(ads, UnfinishedWork) else ads
+            for name, ads in shown.items()
+            if ads is not None
+        }
+
+    def rejected_ads(self) -> dict[str, dict[str, str]]:
+        """Return by publisher the ads that it showed and did not adopt, each with the reason."""
+        rejected = {
+            target.name: dict(target.publisher.rejected)
+            for target in self._targets
+            if isinstance(target.publisher, RejectionReporter)
+        }
+        return {name: ads for name, ads in rejected.items() if ads}
+
+    def plan(
+        self,
+        published: Mapping[str, PublishedAds],
+        ads: Mapping[Site, SiteAd],
+        is_retired: Callable[[Site], bool],
+        now: datetime,
+        withheld_reasons: Mapping[Site, str],
+    ) -> dict[str, PlanOrError]:
+        """Return by publisher its plan; or the error for one that could not be read or planned for."""
+        return {
+            target.name: self._plan_one(
+                target, published[target.name], ads, is_retired, now, withheld_reasons
+            )
+            for target in self._targets
+        }
+
+    def _plan_one(
+        self,
+        target: PublishTarget,
+        published: PublishedAds,
+        ads: Mapping[Site, SiteAd],
+        is_retired: Callable[[Site], bool],
+        now: datetime,
+        withheld_reasons: Mapping[Site, str],
+    ) -> PlanOrError:
+        if isinstance(published, PublishError):
+            return published
+        try:
+            retired = frozenset(site for site in published if is_retired(site))
+            return plan(
+                published,
+                ads,
+                retired=retired,
+                now=now,
+                policy=target.policy,
+                withheld_reasons=withheld_reasons,
+            )
+        except Exception as error:  # noqa: BLE001 - the ads of this publisher cannot be used: its failure alone
+            return PublishError(target.name, self._bugs.report(_part_name(target.publisher), error))
+
+    def apply(self, plans: Mapping[str, PlanOrError], timeout: timedelta | None) -> tuple[PublishResult, ...]:
+        """Send what *plans* say and read it back; return a result for each publisher.
+
+        Raises:
+            SupersededByReload: the fence is closed.
+        """
+        work = {
+            target.name: lambda target=target, actions=actions: apply_plan(
+                actions, target.publisher, self._fence, self._bugs
+            )
+            for target in self._targets
+            if not isinstance(actions := plans[target.name], PublishError)
+        }
+        for name, actions in plans.items():
+            if not isinstance(actions, PublishError):
+                self._rival_detector.note_sent(
+                    name, [ad for action in actions if (ad := ad_to_send(action)) is not None]
+                )
+        sent = self._senders.run(work, timeout)
+        results = tuple(
+            _publish_result(target.name, plans[target.name], sent.get(target.name))
+            for target in self._targets
+        )
+        for result in results:
+            self._rival_detector.note_read_back(result.publisher, result.published)
+        return results
+
+    def find_rivals(
+        self, published: Mapping[str, PublishedAds], sites: Collection[Site], now: datetime
+    ) -> dict[str, str]:
+        """Return by publisher the sentence that says that another daemon writes there."""
+        reasons = {
+            name: self._rival_detector.detect(name, ads, sites, now)
+            for name, ads in published.items()
+            if not isinstance(ads, PublishError)
+        }
+        return {name: reason for name, reason in reasons.items() if reason}
+
+    def forget_rivals(self) -> None:
+        """Forget all writes: a daemon that stands by sees the leader's ads, which are not a rival's."""
+        self._rival_detector = RivalDetector()
+
+
 def apply_plan(
     actions: Plan, publisher: Publisher, fence: Fence | None = None, bugs: BugReporter | None = None
 ) -> PublishResult:
-    """Do what *todo* says, then read back: what is not seen there is not published.
+    """Do the *actions*, then read back: an ad that does not show there is not published.
 
     Raises:
-        Fenced: *fence* is closed, so nothing may be sent.
+        SupersededByReload: *fence* is closed, so nothing may be sent.
     """
     fence = fence or Fence()
     to_send = [ad for action in actions if (ad := ad_to_send(action)) is not None]
@@ -49,7 +182,7 @@ def apply_plan(
         return PublishResult(publisher.name, actions, error=error.reason)
     except SupersededByReload:
         raise
-    except BaseException as error:  # noqa: BLE001 - its bug is its failure alone
+    except BaseException as error:  # noqa: BLE001 - a bug of this part fails this part alone
         return PublishResult(
             publisher.name, actions, error=(bugs or BugReporter()).report(_part_name(publisher), error)
         )
@@ -59,7 +192,7 @@ def apply_plan(
 
 
 def ad_to_send(action: object) -> SiteAd | None:
-    """The ad that an action sends, if it sends one."""
+    """Return the ad that *action* sends, if it sends one."""
     return action.ad if isinstance(action, Publish | Refresh | Hold) else None
 
 
@@ -77,25 +210,21 @@ def _part_name(publisher: Publisher) -> str:
     return f"publisher {publisher.name}"
 
 
-def _read_published(publisher: Publisher, bugs: BugReporter) -> Mapping[Site, PublishedAd] | PublishError:
+def _read_published(publisher: Publisher, bugs: BugReporter) -> PublishedAds:
     try:
         there = publisher.published()
         if not isinstance(there, Mapping):
             raise TypeError(f"it shows a {type(there).__name__}, not its ads by site")  # noqa: TRY301
     except PublishError as error:
         return error
-    except BaseException as error:  # noqa: BLE001 - its bug is its failure alone
+    except BaseException as error:  # noqa: BLE001 - a bug of this part fails this part alone
         return PublishError(publisher.name, bugs.report(_part_name(publisher), error))
     bugs.mark_resolved(_part_name(publisher))
     return there
 
 
-def _rejected_ads(publishers: Sequence[Publisher]) -> dict[str, dict[str, str]]:
-    found = {one.name: dict(one.rejected) for one in publishers if isinstance(one, RejectionReporter)}
-    return {name: ads for name, ads in found.items() if ads}
-
-
-def _highest_generations(shown_ads: Collection[Mapping[Site, PublishedAd] | PublishError]) -> dict[Site, int]:
+def highest_generations(shown_ads: Collection[PublishedAds]) -> dict[Site, int]:
+    """Return by site the highest generation that any publisher shows."""
     highest: dict[Site, int] = {}
     for published in shown_ads:
         if not isinstance(published, PublishError):

@@ -1,16 +1,14 @@
-"""The shrink breaker: a cycle in which too much would vanish at once is held until it is confirmed.
+"""Shrink breaker: hold a cycle in which too much would vanish at once, until further polls confirm it.
 
-A catalogue that answers, but too little (an emptied file, a lost page, a lost
-right), looks like one that holds nothing. So when more than a share of what a
-site, or all sites together, listed would be listed no longer, the facts in
-question stand as they did, each with its age. No age is made younger, so a
-hold never outlives the age bound: past it, what is held reads UNKNOWN.
+A catalogue that answers with too little (an emptied file, a lost page, a lost right) looks like one that
+holds nothing. So if more than a share of the datasets listed at one site, or at all sites together, would
+vanish, their facts are kept, each with its age. No age is made younger, so a hold never outlives the age
+bound: past it, a held dataset reads UNKNOWN.
 
-The one evidence that counts is that a dataset is still listed at the site in
-another state: then somebody looked. A list edited by hand is none, nor is the
-dataset at another site, because an emptied list and a storage element that
-lost its site look just so. What jobs no longer want, sites the operator
-retired and catalogues taken out of the configuration are no losses.
+Only one thing is evidence against a fault: the dataset is still listed at the site in another state. A
+list edited by hand is not evidence, nor is the dataset at another site: an emptied list and a storage
+element without its site look the same. Datasets that are no longer demanded, retired sites and removed
+catalogues are not losses.
 """
 
 from collections import Counter
@@ -26,21 +24,20 @@ from hydrator.domain.text import format_count
 from .memory import CatalogueMemory, DatasetRecord, DatasetRows
 
 _Listings = Mapping[Site, Fact]
-"""Where a dataset is listed; AVAILABLE where any catalogue says so."""
+"""The sites that list a dataset; AVAILABLE if any catalogue says so."""
 _NO_LISTINGS: _Listings = {}
 _MIN_TOTAL_LOSS = 2
-"""Of so many datasets, the loss of all, everywhere, is one too many for a coincidence."""
+"""The loss of all datasets everywhere is held from this many on; of fewer it may be a coincidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerLimits:
-    """How much may vanish in one cycle.
+    """The loss that one cycle may bring.
 
-    ``site_share`` and ``all_share`` (0 to 1) are of what was listed, and of
-    what was AVAILABLE, at one site and at all sites. A loss of fewer than
-    ``least`` datasets passes, unless nothing at all is left anywhere.
-    ``polls`` further polls that say the same, each at least ``apart`` after
-    the one before, end a hold; with 0 nothing is held.
+    ``site_share`` and ``all_share`` (0 to 1) are of the listed and of the AVAILABLE datasets, at one site
+    and at all sites. A loss of fewer than ``min_datasets`` passes, unless nothing is left anywhere.
+    ``confirming_polls`` further polls with the same loss, each at least ``poll_spacing`` after the one
+    before, end a hold; with 0 nothing is held.
     """
 
     site_share: float = 0.5
@@ -51,7 +48,7 @@ class BreakerLimits:
 
 
 class HoldCause(StrEnum):
-    """Why a site is held."""
+    """The reason for which a site is held."""
 
     SITE = "site"  # too much of this site would go at once
     ALL = "all"  # too much of all sites would go at once
@@ -60,11 +57,11 @@ class HoldCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HeldLoss:
-    """What is held at one site.
+    """The loss that is held at one site.
 
-    ``gone`` are the datasets in question, each with the number of further
-    polls that said so; ``of`` is how many the site lists. ``since`` is when
-    the hold began, ``told`` when a poll last counted.
+    ``missing_polls`` has the missing datasets, each with the number of further polls that confirmed it;
+    ``listed_count`` is how many datasets the site lists. ``started_at`` is when the hold began,
+    ``last_confirmed_at`` when a poll last counted.
     """
 
     started_at: datetime
@@ -75,29 +72,31 @@ class HeldLoss:
 
     @property
     def confirmations(self) -> int:
-        """How many further polls agree that all of it is gone."""
+        """Return the number of further polls that confirm the whole loss."""
         return min(self.missing_polls.values(), default=0)
 
     def text(self, needed_polls: int) -> str:
-        """One sentence with the numbers; *needed* is how many polls end the hold."""
+        """Return one sentence with the numbers; *needed_polls* further polls end the hold."""
         if self.cause is HoldCause.UNNAMED:
-            return f"its catalogue no longer names it; {format_count(len(self.missing_polls), 'dataset')} stand and age"
+            datasets = format_count(len(self.missing_polls), "dataset")
+            return f"its catalogue no longer names it; {datasets} listed from before, with their age"
         also = ", and more at other sites" if self.cause is HoldCause.ALL else ""
         return (
-            f"{len(self.missing_polls)} of {format_count(self.listed_count, 'dataset')} would leave at once{also}; "
-            f"{self.confirmations} of {format_count(needed_polls, 'further poll')} confirm it"
+            f"{len(self.missing_polls)} of {format_count(self.listed_count, 'dataset')}"
+            f" would leave at once{also}; {self.confirmations} of"
+            f" {format_count(needed_polls, 'further poll')} confirm it"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ListedCounts:
-    """How many of the wanted datasets are listed at each site, and how many of them are AVAILABLE."""
+    """The numbers of demanded datasets that are listed, and that are AVAILABLE, by site."""
 
     listed_by_site: Mapping[Site, int] = field(default_factory=dict)
     available_by_site: Mapping[Site, int] = field(default_factory=dict)
 
     def adjust(self, places: Iterable[_Listings], sign: int) -> "ListedCounts":
-        """With what datasets at these *places* add, or take away."""
+        """Return the counts with the datasets at *places* added (sign 1) or subtracted (sign -1)."""
         listed, available = Counter(self.listed_by_site), Counter(self.available_by_site)
         for here in places:
             for site, fact in here.items():
@@ -109,9 +108,9 @@ class ListedCounts:
 
 @dataclass(frozen=True, slots=True)
 class BreakerResult:
-    """What to remember, what is held, and what was let go though it was held, each with its reason.
+    """The memories to keep, the held losses, and the datasets released after a hold, each with the reason.
 
-    ``listed`` counts what is to be remembered; None where nobody looked.
+    ``listed_counts`` counts the datasets of the memories to keep; None if the breaker is off.
     """
 
     memories: Mapping[str, CatalogueMemory]
@@ -122,7 +121,7 @@ class BreakerResult:
 
 @dataclass(frozen=True, slots=True)
 class PreviousCounts:
-    """What the last judgement left: its counts, and the datasets that something else is said of since."""
+    """The counts of the last check, and the datasets whose records changed since."""
 
     counts: ListedCounts
     changed_dids: AbstractSet[Did]
@@ -130,10 +129,10 @@ class PreviousCounts:
 
 @dataclass(frozen=True, slots=True)
 class _SiteLoss:
-    """One site: how much it *listed*, what is *lost*, what was held and nobody was asked about.
+    """The loss at one site: of how many listed datasets which are missing, and which were not read.
 
-    ``available`` are those of the datasets in question that were AVAILABLE, of so many in all.
-    ``fresh``: something else there was read.
+    ``available_dids`` are the compared datasets that were AVAILABLE, ``available_count`` is their number
+    at the whole site. ``is_site_read``: something else at the site was read.
     """
 
     listed_count: int
@@ -146,13 +145,13 @@ class _SiteLoss:
     previous: HeldLoss | None
 
     def is_confirmation(self, now: datetime, limits: BreakerLimits) -> bool:
-        """Does this poll count as one more?"""
+        """Return True if this poll counts as one more confirmation."""
         return bool(self.lost_dids) and (
             self.previous is None or now - self.previous.last_confirmed_at >= limits.poll_spacing
         )
 
     def count_confirmations(self, now: datetime, limits: BreakerLimits) -> dict[Did, int]:
-        """By dataset in question, how many further polls said that it is gone."""
+        """Return by missing dataset the number of further polls that confirmed it."""
         last = self.previous.missing_polls if self.previous else {}
         more = int(self.is_confirmation(now, limits))
         lost = {did: last[did] + more if did in last else 0 for did in self.lost_dids}
@@ -162,7 +161,7 @@ class _SiteLoss:
 
 @dataclass(frozen=True, slots=True)
 class _DoubtfulLoss:
-    """What of one site is in question, and how much of it would still be listed before that."""
+    """The part of a site's loss that is not yet confirmed, and the number of datasets listed before it."""
 
     missing_polls: Mapping[Did, int]
     missing_available_count: int
@@ -186,67 +185,102 @@ def check_loss(
     now: datetime,
     previous_counts: PreviousCounts | None = None,
 ) -> BreakerResult:
-    """Compare what was held true *before* with what the answers make of it *after*; hold what shrinks.
+    """Compare the memories before and after this cycle's answers, and hold a loss that is too large.
 
     Args:
-        before: by catalogue, what was held true until this cycle.
-        after: the same with the answers of this cycle in it.
-        wanted: the demanded datasets; others are no loss.
-        held: what the last cycle held.
-        approved: by site, the held datasets that the operator lets go.
-        retired: sites the operator took out.
-        limits: how much may vanish.
+        previous: the memories before this cycle's answers, by catalogue.
+        current: the same with the answers in them.
+        demanded_dids: the demanded datasets; others are not a loss.
+        held_losses: the losses that the last cycle held.
+        approved_losses: by site, the held datasets that the operator lets go.
+        retired: sites that the operator removed.
+        limits: the loss that may pass.
         now: aware UTC time of this cycle.
-        since: what judging *before* left, and what of it changed *after*; None: that is not known.
+        previous_counts: the counts of the *previous* memories, and the datasets changed since; None: unknown.
 
     Returns:
-        What to remember: *after*, but what is held as it was *before*.
+        The memories to keep: *current*, except that held facts are as in *previous*.
     """
     if not limits.confirming_polls:
         return BreakerResult(current)
     previous = {name: previous.get(name, CatalogueMemory()) for name in current}
-    question = _compare(
+    comparison = _compare(
         previous, current, demanded_dids, held_losses, approved_losses, retired, previous_counts
     )
-    cases = _site_losses(previous, current, held_losses, approved_losses, question)
-    polls = {site: case.count_confirmations(now, limits) for site, case in cases.items()}
-    sure = {
-        site: {did for did, n in told.items() if n >= limits.confirming_polls} for site, told in polls.items()
+    losses = _site_losses(previous, current, held_losses, approved_losses, comparison)
+    confirmations = {site: loss.count_confirmations(now, limits) for site, loss in losses.items()}
+    confirmed_dids = {
+        site: {did for did, polls in polls_by_did.items() if polls >= limits.confirming_polls}
+        for site, polls_by_did in confirmations.items()
     }
-    doubts = {site: _doubtful_loss(case, polls[site], sure[site]) for site, case in cases.items()}
+    doubts = {
+        site: _doubtful_loss(loss, confirmations[site], confirmed_dids[site]) for site, loss in losses.items()
+    }
     causes = _find_causes(doubts, limits)
-    kept = {site: doubts[site].missing_polls.keys() & cases[site].lost_dids for site in causes}
-    let_go = {site: case.approved_dids - case.lost_dids for site, case in cases.items() if case.approved_dids}
-    unread = {site for site in causes if not cases[site].is_site_read}
-    memories = {name: _apply_holds(m, previous[name], kept, let_go, unread) for name, m in current.items()}
-    now_held = {
+    memories = _hold_facts(previous, current, losses, doubts, causes)
+    new_holds = _build_holds(losses, doubts, causes, now, limits)
+    listed_counts = comparison.count_listed(current, memories, retired)
+    unnamed_sites = _find_unnamed_sites(memories, demanded_dids, listed_counts.listed_by_site.keys())
+    for site, dids in unnamed_sites.items():
+        new_holds.setdefault(site, _hold_unnamed(held_losses.get(site), dids, losses[site], now))
+    return BreakerResult(
+        memories,
+        dict(sorted(new_holds.items())),
+        _release_reasons(losses, confirmed_dids, limits),
+        listed_counts,
+    )
+
+
+def _hold_facts(
+    previous: Mapping[str, CatalogueMemory],
+    current: Mapping[str, CatalogueMemory],
+    losses: Mapping[Site, _SiteLoss],
+    doubts: Mapping[Site, _DoubtfulLoss],
+    causes: Mapping[Site, HoldCause],
+) -> dict[str, CatalogueMemory]:
+    """Return *current* with the facts of held datasets as they were, and without approved ones."""
+    held_dids = {site: doubts[site].missing_polls.keys() & losses[site].lost_dids for site in causes}
+    released_dids = {
+        site: loss.approved_dids - loss.lost_dids for site, loss in losses.items() if loss.approved_dids
+    }
+    unread_sites = {site for site in causes if not losses[site].is_site_read}
+    return {
+        name: _apply_holds(memory, previous[name], held_dids, released_dids, unread_sites)
+        for name, memory in current.items()
+    }
+
+
+def _build_holds(
+    losses: Mapping[Site, _SiteLoss],
+    doubts: Mapping[Site, _DoubtfulLoss],
+    causes: Mapping[Site, HoldCause],
+    now: datetime,
+    limits: BreakerLimits,
+) -> dict[Site, HeldLoss]:
+    return {
         site: HeldLoss(
-            started_at=_hold_start(cases[site].previous, doubts[site].missing_polls, now),
+            started_at=_hold_start(losses[site].previous, doubts[site].missing_polls, now),
             last_confirmed_at=now
-            if cases[site].is_confirmation(now, limits)
-            else _last_confirmation(cases[site].previous, now),
+            if losses[site].is_confirmation(now, limits)
+            else _last_confirmation(losses[site].previous, now),
             missing_polls=doubts[site].missing_polls,
-            listed_count=cases[site].listed_count,
+            listed_count=losses[site].listed_count,
             cause=cause,
         )
         for site, cause in causes.items()
     }
-    listed = question.count_listed(current, memories, retired)
-    for site, gone in _find_unnamed_sites(memories, demanded_dids, listed.listed_by_site.keys()).items():
-        last = held_losses.get(site)
-        begun = last.started_at if last and last.cause is HoldCause.UNNAMED else now
-        told = HeldLoss(
-            begun, begun, dict.fromkeys(sorted(gone), 0), cases[site].listed_count, HoldCause.UNNAMED
-        )
-        now_held.setdefault(site, told)
-    return BreakerResult(
-        memories, dict(sorted(now_held.items())), _release_reasons(cases, sure, limits), listed
-    )
+
+
+def _hold_unnamed(
+    previous: HeldLoss | None, dids: Collection[Did], loss: _SiteLoss, now: datetime
+) -> HeldLoss:
+    start = previous.started_at if previous and previous.cause is HoldCause.UNNAMED else now
+    return HeldLoss(start, start, dict.fromkeys(sorted(dids), 0), loss.listed_count, HoldCause.UNNAMED)
 
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """The datasets that may have left, where each *was* and where it *is*, and the counts before."""
+    """The datasets that may have left, with their places before and after, and the counts before."""
 
     previous: Mapping[Did, _Listings]
     current: Mapping[Did, _Listings]
@@ -258,7 +292,7 @@ class _Comparison:
         memories: Mapping[str, CatalogueMemory],
         retired: AbstractSet[Site],
     ) -> ListedCounts:
-        """The counts of the *memories* to keep: those *after* the answers, but for what is held."""
+        """Return the counts of *memories*, which differ from *current* by the held datasets."""
         held = [
             did
             for name, memory in memories.items()
@@ -299,7 +333,7 @@ def _compare(
 def _find_places(
     memories: Mapping[str, CatalogueMemory], dids: Collection[Did], retired: AbstractSet[Site]
 ) -> dict[Did, _Listings]:
-    """Where those of *dids* are listed that are listed anywhere."""
+    """Return the places of those of *dids* that are listed anywhere."""
     found: dict[Did, _Listings] = {}
     for memory in memories.values():
         rows = DatasetRows.wrap(memory.records).rows
@@ -343,8 +377,8 @@ def _site_losses(
         last = held_losses.get(site)
         asked = last.missing_polls.keys() if last else frozenset[Did]()
         here = {did for did in asked if site in comparison.current.get(did, _NO_LISTINGS)}
-        stands = {did for did in here if _is_unread(previous, current, site, did)}
-        silent = stands if last and last.cause is not HoldCause.UNNAMED else set()
+        unread_dids = {did for did in here if _is_unread(previous, current, site, did)}
+        silent = unread_dids if last and last.cause is not HoldCause.UNNAMED else set()
         gone = lost.get(site, set())
         cases[site] = _SiteLoss(
             listed_count=listed,
@@ -352,7 +386,7 @@ def _site_losses(
             available_dids=available.get(site, set()),
             lost_dids=gone,
             unread_dids=silent,
-            approved_dids=approved_losses.get(site, frozenset()) & asked & (gone | stands),
+            approved_dids=approved_losses.get(site, frozenset()) & asked & (gone | unread_dids),
             is_site_read=listed - len(gone) + came[site] > len(silent),
             previous=last if last and last.cause is not HoldCause.UNNAMED else None,
         )
@@ -362,7 +396,7 @@ def _site_losses(
 def _is_unread(
     previous: Mapping[str, CatalogueMemory], current: Mapping[str, CatalogueMemory], site: Site, did: Did
 ) -> bool:
-    """Does all that is known of *did* at *site* stand just as it stood *before*?"""
+    """Return True if all facts of *did* at *site* are the same before and after the answers."""
     return all(
         _fact_at(memory, site, did) == _fact_at(previous[name], site, did) for name, memory in current.items()
     )
@@ -387,7 +421,7 @@ def _doubtful_loss(
 
 
 def _find_causes(doubts: Mapping[Site, _DoubtfulLoss], limits: BreakerLimits) -> dict[Site, HoldCause]:
-    """The sites that are held, and why; a site that is held by itself says nothing of the others."""
+    """Return the sites to hold, and why; a site that is held by itself does not count for the others."""
     losing = {site for site, doubt in doubts.items() if doubt.missing_polls}
     nothing_left = all(doubt.is_everything_missing for doubt in doubts.values())
     datasets = {did for doubt in doubts.values() for did in doubt.missing_polls}
@@ -397,13 +431,13 @@ def _find_causes(doubts: Mapping[Site, _DoubtfulLoss], limits: BreakerLimits) ->
         rest, limits.all_share, limits.min_datasets
     )
     causes = {site: HoldCause.SITE if site in alone else HoldCause.ALL for site in sorted(losing)}
-    # few datasets are no shrink, but all of a site's few, when another site is held, are no coincidence
+    # all of a site's few datasets are too few to hold, but not a coincidence when another site is held
     emptied = {site for site in losing if alone and doubts[site].is_everything_missing}
     return causes if together else {s: cause for s, cause in causes.items() if s in alone | emptied}
 
 
 def _is_shrink(doubts: Collection[_DoubtfulLoss], share: float, min_datasets: int) -> bool:
-    """Is too much in question, of all that is listed or of what is AVAILABLE?"""
+    """Return True if too much is missing, of all listed datasets or of the AVAILABLE ones."""
     gone = sum(len(doubt.missing_polls) for doubt in doubts)
     of = sum(doubt.listed_count for doubt in doubts)
     available_gone = sum(doubt.missing_available_count for doubt in doubts)
@@ -424,7 +458,7 @@ def _apply_holds(
     released_dids: Mapping[Site, AbstractSet[Did]],
     unread_sites: AbstractSet[Site],
 ) -> CatalogueMemory:
-    """*memory* with what is *kept* as it was, without what is *let_go*, and *unread* sites no newer."""
+    """Return *memory* with held datasets as they were, without released ones, and unread sites no newer."""
     changed: dict[Did, DatasetRecord] = {}
     for site, dids in held_dids.items():
         for did in dids:
@@ -460,14 +494,14 @@ def _drop_site(facts: Mapping[Site, Fact], site: Site) -> dict[Site, Fact]:
 def _find_unnamed_sites(
     memories: Mapping[str, CatalogueMemory], demanded_dids: AbstractSet[Did], listed_sites: AbstractSet[Site]
 ) -> dict[Site, set[Did]]:
-    """The sites that no catalogue names any more, of those *listed*, with what stands there from before."""
+    """Return the listed sites that no catalogue names any more, with the datasets kept there from before."""
     lost = listed_sites - frozenset[Site]().union(*(memory.sites for memory in memories.values()))
     unnamed: dict[Site, set[Did]] = {}
     for memory in memories.values() if lost else ():
         known = DatasetRows.wrap(memory.records)
         for did in (
             known.individually_dated & demanded_dids
-        ):  # what was read with the rest is at a site that is named
+        ):  # datasets read with the rest are at a site that is named
             row = known.rows[did]
             for site in row.facts.keys() & lost:
                 if row.facts[site].as_of < row.read_at:
@@ -476,7 +510,7 @@ def _find_unnamed_sites(
 
 
 def _hold_start(previous: HeldLoss | None, missing_polls: Mapping[Did, int], now: datetime) -> datetime:
-    """A hold goes on as long as some of its datasets are in question."""
+    """Return the start of the hold, which lasts as long as some of its datasets are missing."""
     return previous.started_at if previous and previous.missing_polls.keys() & missing_polls.keys() else now
 
 
@@ -487,10 +521,10 @@ def _last_confirmation(previous: HeldLoss | None, now: datetime) -> datetime:
 def _release_reasons(
     cases: Mapping[Site, _SiteLoss], confirmed_dids: Mapping[Site, AbstractSet[Did]], limits: BreakerLimits
 ) -> dict[Site, dict[Did, str]]:
-    """What was let go though it had been held, and why."""
-    told = f"{format_count(limits.confirming_polls, 'further poll')} said that it is gone"
+    """Return the datasets that were released after a hold, and why."""
+    reason = f"{format_count(limits.confirming_polls, 'further poll')} confirmed that it is gone"
     found = {
-        site: dict.fromkeys(sorted(confirmed_dids[site]), told)
+        site: dict.fromkeys(sorted(confirmed_dids[site]), reason)
         | dict.fromkeys(sorted(case.approved_dids), "gone, as the operator approved")
         for site, case in cases.items()
     }

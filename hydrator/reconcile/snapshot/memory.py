@@ -1,9 +1,9 @@
-"""What one catalogue said of its datasets, kept so that an answer which repeats itself costs nothing.
+"""Memory of one catalogue: its last answers, stored so that a repeated answer costs nothing.
 
-Nearly all that is read again is as it was, but for its age. So what was read
-with the catalogue's last whole answer does not carry that time itself: its row
-says :data:`AT_LAST_POLL`, and the time stands once beside all rows. Who looks a dataset
-up sees the time; only the cycle looks at rows.
+Nearly everything that is read again is unchanged except for its age. So a row that was read with the
+catalogue's last whole answer carries the time :data:`AT_LAST_POLL`, and the real time is stored once
+beside all rows. A look-up of a dataset returns the real time; only the cycle reads rows.
+docs/incremental-evaluation.md has an example.
 """
 
 from abc import abstractmethod
@@ -16,16 +16,16 @@ from typing import Final, TypeVar
 from hydrator.domain.model import Did, Fact, Seen, Site
 
 AT_LAST_POLL: Final = datetime.max.replace(tzinfo=UTC)
-"""In rows: with the last whole answer. Every time that was read is earlier, so it sorts as the newest."""
+"""Time in rows: that of the last whole answer. Real times are earlier, so it sorts as the newest."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetRecord:
-    """The last thing one catalogue said of one dataset: its state at each site that has it.
+    """One catalogue's last record of one dataset: its state at each site that has it.
 
-    ``before`` is the last whole reading at sites that since were looked at in
-    part only, where that part says something too: both stand, each with its age.
-    ``said`` is the reading that all of it was made of, where it was made of one.
+    ``previous_facts`` are from the last whole reading, at sites that were read only in part since. Where
+    the part has a fact too, both are kept, each with its age.
+    ``reading`` is the reading that the record was made of, if it was made of one.
     """
 
     read_at: datetime
@@ -40,7 +40,7 @@ _Row = TypeVar("_Row")
 
 
 class TimestampedRows(Mapping[Did, _Row]):
-    """Rows by dataset; :meth:`limit_times` puts in the time that a row stands for when it is looked up."""
+    """Rows by dataset; :meth:`with_timestamp` replaces AT_LAST_POLL by the real time on look-up."""
 
     __slots__ = ("rows",)
 
@@ -49,7 +49,7 @@ class TimestampedRows(Mapping[Did, _Row]):
 
     @abstractmethod
     def with_timestamp(self, row: _Row) -> _Row:
-        """*row* with the time that it stands for."""
+        """Return *row* with its real time."""
 
     def __getitem__(self, did: Did) -> _Row:
         return self.with_timestamp(self.rows[did])
@@ -67,14 +67,14 @@ class TimestampedRows(Mapping[Did, _Row]):
 
 
 class DatasetRows(TimestampedRows[DatasetRecord]):
-    """By dataset, what is known of it; made anew for each answer, and never changed.
+    """Immutable records of one catalogue by dataset; each answer makes a new object.
 
     Args:
-        rows: by dataset; one whose ``at`` is THEN, which all its facts then share, was read at *at*.
-        at: the time of the last whole answer.
-        apart: the datasets whose rows have times of their own.
-        since: the ``mark`` of what this was made from.
-        touched: the datasets whose rows differ from what this was made from.
+        rows: by dataset. A row with ``read_at`` AT_LAST_POLL, and with it all its facts, is of *polled_at*.
+        polled_at: the time of the last whole answer.
+        individually_dated: the datasets whose rows have times of their own.
+        base_version: the ``version`` of the rows that these were made from.
+        changed_since_base: the datasets whose rows differ from those.
     """
 
     __slots__ = ("base_version", "changed_since_base", "individually_dated", "polled_at", "version")
@@ -96,7 +96,7 @@ class DatasetRows(TimestampedRows[DatasetRecord]):
 
     @classmethod
     def wrap(cls, records: Mapping[Did, DatasetRecord]) -> "DatasetRows":
-        """*known*, which may be any mapping, as it came from a test or from disk."""
+        """Return *records* as DatasetRows; from a test or from disk they may be any mapping."""
         return records if isinstance(records, DatasetRows) else cls(records, None, records.keys())
 
     def with_timestamp(self, row: DatasetRecord) -> DatasetRecord:
@@ -112,7 +112,10 @@ class DatasetRows(TimestampedRows[DatasetRecord]):
         new_records: Mapping[Did, DatasetRecord],
         removed_dids: Collection[Did],
     ) -> "DatasetRows":
-        """What an answer *at* that time leaves: *fresh* rows, none of what is *gone*, the rest as it was."""
+        """Return the rows after an answer at *polled_at*.
+
+        *new_records* replace rows, *removed_dids* are dropped, the rest is unchanged.
+        """
         if not new_records and not removed_dids:
             return DatasetRows(self.rows, polled_at, self.individually_dated, self.version)
         rows = {**self.rows, **new_records}
@@ -127,16 +130,15 @@ class DatasetRows(TimestampedRows[DatasetRecord]):
         )
 
     def with_records(self, records: Mapping[Did, DatasetRecord]) -> "DatasetRows":
-        """The same after the same answer, with *changed* rows, which have times of their own."""
+        """Return rows after the same answer, with *records* replaced; these have times of their own."""
         if not records:
             return self
-        touched = self.changed_since_base | records.keys()
         return DatasetRows(
             {**self.rows, **records},
             self.polled_at,
             self._find_individually_dated(records),
             self.base_version,
-            touched,
+            self.changed_since_base | records.keys(),
         )
 
     def _find_individually_dated(
@@ -148,10 +150,10 @@ class DatasetRows(TimestampedRows[DatasetRecord]):
 
 @dataclass(frozen=True, slots=True)
 class CatalogueMemory:
-    """What one catalogue said last: ``at`` of its last whole answer, ``unseen`` since then and why.
+    """One catalogue's last answer; ``unseen_reasons`` has the datasets without an answer since, and why.
 
-    ``ages`` are the sites that this answer named and did not speak of, with
-    when they were last read.
+    ``answered_at`` is the time of the last whole answer. ``last_read_at`` has the sites that this answer
+    named and did not cover, each with the time of its last reading.
     """
 
     answered_at: datetime | None = None
@@ -163,5 +165,5 @@ class CatalogueMemory:
     last_read_at: Mapping[Site, datetime] = field(default_factory=dict)
 
     def read_at(self, site: Site) -> datetime | None:
-        """When *site* was last read as a whole; None when it never was."""
+        """Return the time of the last reading of the whole *site*; None if there was none."""
         return self.last_read_at.get(site, self.answered_at if site in self.sites else None)

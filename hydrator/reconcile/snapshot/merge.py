@@ -1,9 +1,8 @@
-"""What all catalogues said, folded into one fact per dataset and site; what did not change stays.
+"""Merge of all catalogues into one fact per dataset and site; only changed datasets are merged again.
 
-A fold starts from the one before it and looks only at datasets that something
-changed for. That is the same computation as a whole one, which looks at all of
-them: so long as the frame (the few values that every dataset depends on) is
-the same, what was folded of the others holds.
+A merge starts from the one before it and recomputes the changed datasets. The result equals that of a
+full merge while ``shared_inputs`` (the few values that every dataset depends on) are the same.
+docs/incremental-evaluation.md has an example.
 """
 
 from collections.abc import Collection, Hashable, Mapping
@@ -17,11 +16,11 @@ from .memory import AT_LAST_POLL, CatalogueMemory, DatasetRecord, DatasetRows, T
 
 _STATE_RANK = {state: -place for place, state in enumerate(DatasetState)}
 _RECENT_AGE = timedelta(seconds=2)
-"""A time so near to the present may be the same second for one ad and an older one for the next."""
+"""A time so recent may be the same second for one ad and an earlier one for the next."""
 
 
 class FactRows(TimestampedRows[Fact]):
-    """The facts of one site: a row that says THEN is of *now*."""
+    """The facts of one site; a row with the time AT_LAST_POLL was read *now*."""
 
     __slots__ = ("now",)
 
@@ -35,10 +34,10 @@ class FactRows(TimestampedRows[Fact]):
 
 @dataclass(frozen=True, slots=True)
 class NameIndex:
-    """The datasets that exist, each with its twins, and those of them that only letter case tells apart.
+    """The datasets that exist, each with its variants by letter case, and collisions among them.
 
-    ``absent`` are wanted datasets that no catalogue has, with their twins; ``misspelt`` those of them that
-    another one differs from in letter case only.
+    ``absent_dids`` are demanded datasets that no catalogue has, with their variants. ``misspellings`` are
+    those of them that differ from an existing dataset by letter case only.
     """
 
     existing_dids: Mapping[Did, frozenset[Did]] = field(default_factory=dict)
@@ -49,13 +48,12 @@ class NameIndex:
 
 @dataclass(frozen=True, slots=True)
 class MergedSnapshot:
-    """A snapshot, and what the next one can start from.
+    """A snapshot, and intermediate results from which the next merge can start.
 
-    ``rows`` are the facts by site, as :class:`FactRows` reads them; ``altered``
-    has, by site, the datasets whose row is another one than before.
-    ``restless`` are datasets that are folded again whatever happens, because
-    they were not read with the rest and age by themselves; ``recent`` the sites
-    with a fact that is about as old as the site's last whole reading.
+    ``rows`` are the facts by site, read through :class:`FactRows`; ``changed_dids`` has by site the datasets
+    whose row differs from the previous one. ``always_recheck`` are datasets that every merge recomputes:
+    they were not read with the rest and age by themselves. ``recent_sites`` have a fact that is about as old
+    as the site's last whole reading.
     """
 
     snapshot: Snapshot
@@ -70,7 +68,7 @@ class MergedSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One catalogue's rows; ``moving`` when it answered just now."""
+    """One catalogue's rows; ``is_current`` if its answer is of this cycle."""
 
     rows: Mapping[Did, DatasetRecord]
     answered_at: datetime
@@ -87,41 +85,49 @@ def merge_catalogues(
     previous: MergedSnapshot | None = None,
     changed_dids: AbstractSet[Did] | None = None,
 ) -> MergedSnapshot:
-    """What follows from *memories* for the *wanted* datasets; see :func:`hydrator.reconcile.snapshot.update.build_snapshot`.
+    """Merge *memories* into a snapshot of the demanded datasets.
+
+    See :func:`hydrator.reconcile.snapshot.update.build_snapshot` for the rules.
 
     Args:
-        memories: by catalogue, what it said last.
-        wanted: the demanded datasets.
+        memories: by catalogue, its last answers.
+        demanded_dids: the demanded datasets.
         now: aware UTC time of this cycle.
-        bound: a fact older than this reads UNKNOWN.
-        last: the fold before this one.
-        changed: the datasets that the memories say something else of than those
-            that *last* was made of; None: that is not known.
+        max_age: a fact older than this reads UNKNOWN.
+        previous: the merge before this one.
+        changed_dids: the datasets whose records differ from those that *previous* was made of; None: unknown.
     """
     sources = [
         _Source(known.rows, memory.answered_at, memory.answered_at == now, known.individually_dated)
         for memory in memories.values()
         if memory.answered_at is not None and (known := DatasetRows.wrap(memory.records)) is not None
     ]
-    frame = _shared_inputs(memories, now, max_age)
-    restless = frozenset[Did]().union(*(source.individually_dated for source in sources))
+    shared_inputs = _shared_inputs(memories, now, max_age)
+    always_recheck = frozenset[Did]().union(*(source.individually_dated for source in sources))
     look: Collection[Did]
-    if previous is None or changed_dids is None or frame != previous.shared_inputs or now < previous.now:
+    if (
+        previous is None
+        or changed_dids is None
+        or shared_inputs != previous.shared_inputs
+        or now < previous.now
+    ):
         previous = None
         look = dict.fromkeys(did for source in sources for did in source.rows if did in demanded_dids)
     else:
-        look = changed_dids | restless | previous.always_recheck
-    found = {did: _merge_dataset(did, sources, now, max_age) if did in demanded_dids else {} for did in look}
-    rows, altered = _update_rows(found, previous.rows if previous else {})
+        look = changed_dids | always_recheck | previous.always_recheck
+    facts_by_did = {
+        did: _merge_dataset(did, sources, now, max_age) if did in demanded_dids else {} for did in look
+    }
+    rows, changed_by_site = _update_rows(facts_by_did, previous.rows if previous else {})
     recent = frozenset(
         site
-        for did in restless
-        for site, fact in found.get(did, {}).items()
+        for did in always_recheck
+        for site, fact in facts_by_did.get(did, {}).items()
         if fact.as_of is not AT_LAST_POLL and now - fact.as_of < _RECENT_AGE
     )
     names = _index_names(look, memories, demanded_dids, previous.names if previous else NameIndex())
     ages = _site_read_times(memories, rows)
-    whole = Snapshot(
+    snapshot = Snapshot(
         sites={site: SiteFacts(ages[site], FactRows(rows.get(site, {}), now)) for site in sorted(ages)},
         unseen_reasons=_unseen_reasons(memories),
         case_collisions=names.case_collisions,
@@ -131,19 +137,21 @@ def merge_catalogues(
         else sizes_of(memories),
     )
     if previous is None:
-        return MergedSnapshot(whole, now, frame, rows, names, restless, recent)
-    uncertain = dict.fromkeys(recent | previous.recent_sites, restless)
-    return MergedSnapshot(whole, now, frame, rows, names, restless, recent, {**uncertain, **altered})
+        return MergedSnapshot(snapshot, now, shared_inputs, rows, names, always_recheck, recent)
+    uncertain = dict.fromkeys(recent | previous.recent_sites, always_recheck)
+    return MergedSnapshot(
+        snapshot, now, shared_inputs, rows, names, always_recheck, recent, {**uncertain, **changed_by_site}
+    )
 
 
 def pick_better(one: Fact, other: Fact, now: datetime = AT_LAST_POLL) -> Fact:
-    """The better state, of equals the newer; the larger fraction goes with it unless it is complete.
+    """Return the better state, of equals the newer; with the larger fraction unless it is complete.
 
-    What says THEN is of *now*: two that were read at one time are equals, however their rows say it.
+    The time AT_LAST_POLL is *now*: two facts read at one time are equals, whichever way their rows say so.
     """
-    ages = (now if fact.as_of is AT_LAST_POLL else fact.as_of for fact in (one, other))
-    goodness, others = zip((_STATE_RANK[one.state], _STATE_RANK[other.state]), ages, strict=True)
-    best = other if others > goodness else one
+    one_as_of, other_as_of = (now if fact.as_of is AT_LAST_POLL else fact.as_of for fact in (one, other))
+    is_other_better = (_STATE_RANK[other.state], other_as_of) > (_STATE_RANK[one.state], one_as_of)
+    best = other if is_other_better else one
     if best.state is DatasetState.AVAILABLE:
         return best
     fractions = [fact.fraction for fact in (one, other) if fact.fraction is not None]
@@ -151,7 +159,7 @@ def pick_better(one: Fact, other: Fact, now: datetime = AT_LAST_POLL) -> Fact:
 
 
 def sizes_of(memories: Mapping[str, CatalogueMemory]) -> dict[Did, int]:
-    """Bytes of each dataset, where a catalogue told them: the most that one did."""
+    """Return the bytes of each dataset that a catalogue gave a size for; of several sizes the largest."""
     sizes: dict[Did, int] = {}
     for memory in memories.values():
         for did, known in DatasetRows.wrap(memory.records).rows.items():
@@ -161,9 +169,9 @@ def sizes_of(memories: Mapping[str, CatalogueMemory]) -> dict[Did, int]:
 
 
 def _shared_inputs(memories: Mapping[str, CatalogueMemory], now: datetime, max_age: timedelta) -> Hashable:
-    """What every fact depends on, beside what was said of it; while it is the same, the others hold.
+    """Return the values, apart from the records, that every fact depends on.
 
-    The time of an answer given just now moves on with the cycles and changes nothing.
+    The time of an answer of this cycle moves on with the cycles and changes nothing, so it is left out.
     """
     return tuple(
         (
@@ -180,14 +188,14 @@ def _shared_inputs(memories: Mapping[str, CatalogueMemory], now: datetime, max_a
 
 
 def _age_key(answered_at: datetime, now: datetime, max_age: timedelta) -> Hashable:
-    """What of the age of an older answer matters for its facts."""
+    """Return the part of an older answer's age that its facts depend on."""
     return answered_at, now - answered_at > max_age, now if now - answered_at < _RECENT_AGE else None
 
 
 def _merge_dataset(
     did: Did, sources: Collection[_Source], now: datetime, max_age: timedelta
 ) -> Mapping[Site, Fact]:
-    """Where *did* is: the best that any catalogue says of each site."""
+    """Return by site the best fact that any catalogue has of *did*."""
     found: Mapping[Site, Fact] | None = None
     for source in sources:
         known = source.rows.get(did)
@@ -216,7 +224,7 @@ def _merge_dataset(
 
 
 def _apply_max_age(fact: Fact, answered_at: datetime, now: datetime, max_age: timedelta) -> Fact:
-    """*fact* with its time, which is *at* where it says THEN, as it reads *now*."""
+    """Return *fact* with its real time (*answered_at* for AT_LAST_POLL); UNKNOWN if older than *max_age*."""
     as_of = answered_at if fact.as_of is AT_LAST_POLL else fact.as_of
     if now - as_of > max_age:
         return Fact(DatasetState.UNKNOWN, as_of, provenance=fact.provenance)
@@ -226,13 +234,13 @@ def _apply_max_age(fact: Fact, answered_at: datetime, now: datetime, max_age: ti
 def _update_rows(
     facts_by_did: Mapping[Did, Mapping[Site, Fact]], previous: Mapping[Site, dict[Did, Fact]]
 ) -> tuple[Mapping[Site, dict[Did, Fact]], Mapping[Site, AbstractSet[Did]]]:
-    """The rows by site, made of the *last* ones and of what was *found*; and what of them is new."""
+    """Return the rows by site, the *previous* ones updated with *facts_by_did*; and the changed datasets."""
     if not previous:
         first = _group_by_site(facts_by_did)
         return first, {site: mine.keys() for site, mine in first.items()}
-    altered = _find_changes(facts_by_did, previous)
+    changed_dids = _find_changes(facts_by_did, previous)
     rows = dict(previous)
-    for site, dids in altered.items():
+    for site, dids in changed_dids.items():
         mine = dict(previous.get(site, {}))
         for did in dids:
             fact = facts_by_did[did].get(site)
@@ -241,7 +249,7 @@ def _update_rows(
             else:
                 del mine[did]
         rows[site] = mine
-    return {site: mine for site, mine in rows.items() if mine}, altered
+    return {site: mine for site, mine in rows.items() if mine}, changed_dids
 
 
 def _group_by_site(facts_by_did: Mapping[Did, Mapping[Site, Fact]]) -> dict[Site, dict[Did, Fact]]:
@@ -258,15 +266,15 @@ def _group_by_site(facts_by_did: Mapping[Did, Mapping[Site, Fact]]) -> dict[Site
 def _find_changes(
     facts_by_did: Mapping[Did, Mapping[Site, Fact]], previous: Mapping[Site, Mapping[Did, Fact]]
 ) -> dict[Site, set[Did]]:
-    altered: dict[Site, set[Did]] = {}
+    changed_dids: dict[Site, set[Did]] = {}
     for did, here in facts_by_did.items():
         for site, mine in previous.items():
             fact, old = here.get(site), mine.get(did)
             if fact is not old and fact != old:
-                altered.setdefault(site, set()).add(did)
+                changed_dids.setdefault(site, set()).add(did)
         for site in here.keys() - previous.keys():
-            altered.setdefault(site, set()).add(did)
-    return altered
+            changed_dids.setdefault(site, set()).add(did)
+    return changed_dids
 
 
 def _site_read_times(
@@ -279,7 +287,9 @@ def _site_read_times(
         for site in memory.sites:
             read = memory.last_read_at.get(site, memory.answered_at)
             ages[site] = max(ages.get(site, read), read)
-    for site in rows.keys() - ages.keys():  # a site its catalogue no longer names keeps its facts, and ages
+    for site in (
+        rows.keys() - ages.keys()
+    ):  # a site that its catalogue no longer names keeps its facts, and ages
         ages[site] = max(fact.as_of for fact in rows[site].values())
     return ages
 
@@ -296,9 +306,9 @@ def _update_sizes(
     dids: Collection[Did], memories: Mapping[str, CatalogueMemory], previous: Mapping[Did, int]
 ) -> Mapping[Did, int]:
     sizes: dict[Did, int] | None = None
-    told = [DatasetRows.wrap(memory.records).rows for memory in memories.values()]
+    rows_by_catalogue = [DatasetRows.wrap(memory.records).rows for memory in memories.values()]
     for did in dids:
-        known = [rows[did].bytes_total for rows in told if did in rows]
+        known = [rows[did].bytes_total for rows in rows_by_catalogue if did in rows]
         size = max((each for each in known if each is not None), default=None)
         if size != previous.get(did):
             sizes = dict(previous) if sizes is None else sizes
@@ -315,7 +325,7 @@ def _index_names(
     demanded_dids: AbstractSet[Did],
     previous: NameIndex,
 ) -> NameIndex:
-    """Which of the datasets to *look* at exist now; and the DIDs that only letter case tells apart."""
+    """Return which of *dids* exist now, and the collisions and misspellings by letter case."""
     there: dict[Did, frozenset[Did]] = {}
     absent: dict[Did, frozenset[Did]] = {}
     for memory in memories.values():
@@ -341,7 +351,7 @@ def _index_names(
 def _find_misspellings(
     existing_dids: Mapping[Did, frozenset[Did]], absent_dids: Mapping[Did, frozenset[Did]]
 ) -> dict[Did, tuple[Did, ...]]:
-    """Those of the *absent* datasets that one which exists differs from in letter case only."""
+    """Return the absent datasets that differ from an existing one by letter case only, with those."""
     others: dict[str, set[Did]] = {did.lower(): set() for did in absent_dids}
     for did in existing_dids if others else ():
         if (alike := others.get(did.lower())) is not None:

@@ -1,9 +1,8 @@
-"""Readings of several catalogues, and what they said before, into one Snapshot.
+"""Update of a catalogue's memory by its answer, and the snapshot of all catalogues.
 
-Each catalogue keeps a memory of its own. A reading replaces what the same
-catalogue said of the same dataset; what it could not say (Unseen) leaves the
-older reading standing, with its age. So an error never empties anything, and
-one dataset that cannot be asked never ages its site.
+Each catalogue has a memory of its own. A reading replaces the older reading of the same dataset by the
+same catalogue; an Unseen keeps the older one, with its age. So an error never empties anything, and one
+dataset that cannot be read never ages its site.
 """
 
 from collections.abc import Mapping
@@ -51,14 +50,12 @@ def apply_survey(
     *,
     now: datetime,
 ) -> CatalogueMemory:
-    """Bring one catalogue's *memory* up to date with its *answer* about the *wanted* datasets.
+    """Return one catalogue's *memory* updated with its *answer* about the demanded datasets.
 
-    What is no longer wanted is forgotten; nothing else changes while the answer
-    is pending. A reading dated later than *now* counts as read now: an age is
-    never negative. A site that the catalogue no
-    longer names was not looked at: its facts stand, and age. Neither was one
-    at which it was blind for every dataset; one that it never looked at is
-    not among its sites.
+    Datasets that are no longer demanded are dropped; nothing else changes while the answer is pending. A
+    reading dated later than *now* counts as read now: an age is never negative. A site that the catalogue
+    no longer names was not read: its facts stay, and age. The same holds for a site that was unreachable for
+    every dataset. A site that was never read is not among the memory's sites.
     """
     old = DatasetRows.wrap(memory.records)
     gone = [] if old.keys() <= demanded_dids else [did for did in old.rows if did not in demanded_dids]
@@ -108,23 +105,23 @@ def build_snapshot(
     now: datetime,
     max_age: timedelta,
 ) -> Snapshot:
-    """Fold what all catalogues said into one state per dataset and site, best first.
+    """Build the snapshot of all catalogues: one state per dataset and site, best first.
 
     Args:
-        memories: by catalogue, what it said last.
-        wanted: the demanded datasets.
+        memories: by catalogue, its last answers.
+        demanded_dids: the demanded datasets.
         now: aware UTC time of this cycle.
-        bound: a fact older than this reads UNKNOWN.
+        max_age: a fact older than this reads UNKNOWN.
 
     Returns:
-        Every site that some catalogue speaks for, also those that hold nothing
-        wanted; its ``as_of`` is the newest whole answer about it.
+        Every site that some catalogue answers for, also sites without a demanded dataset. The site's
+        ``as_of`` is the newest whole answer about it.
     """
     return merge_catalogues(memories, demanded_dids, now=now, max_age=max_age).snapshot
 
 
 def _is_repeat(reading: Seen, previous: Seen | None) -> bool:
-    """Does *reading* say what was said *last*, but for the time?"""
+    """Return True if *reading* equals the *previous* one except for its time."""
     return previous is not None and (
         (reading.replicas is previous.replicas or reading.replicas == previous.replicas)
         and reading.bytes_total == previous.bytes_total
@@ -140,9 +137,9 @@ def _build_record(
     read_at: datetime,
     answered_at: datetime,
 ) -> DatasetRecord:
-    """What follows from a reading, which was *read* then, of an answer *at* that time."""
-    stands = _unread_facts(seen, previous, named_sites) if previous and previous.facts else {}
-    plain = read_at == answered_at and not stands
+    """Build the record of a reading taken at *read_at*, from an answer of *answered_at*."""
+    unread_facts = _unread_facts(seen, previous, named_sites) if previous and previous.facts else {}
+    plain = read_at == answered_at and not unread_facts
     moment = AT_LAST_POLL if plain else read_at
     here: dict[Site, Fact] = {}
     for replica in seen.replicas:
@@ -151,12 +148,14 @@ def _build_record(
     if plain and here.keys() <= named_sites:
         return DatasetRecord(moment, here, seen.bytes_total, seen.case_variants, reading=seen)
     here = {site: replace(fact, as_of=read_at) if plain else fact for site, fact in here.items()}
-    before = {site: fact for site, fact in stands.items() if site in here}
-    return DatasetRecord(read_at, {**stands, **here}, seen.bytes_total, seen.case_variants, before, seen)
+    previous_facts = {site: fact for site, fact in unread_facts.items() if site in here}
+    return DatasetRecord(
+        read_at, {**unread_facts, **here}, seen.bytes_total, seen.case_variants, previous_facts, seen
+    )
 
 
 def _unread_facts(seen: Seen, previous: DatasetRecord, named_sites: AbstractSet[Site]) -> dict[Site, Fact]:
-    """What was known *last* of sites that were not looked at now."""
+    """Return the *previous* facts of sites that *seen* does not cover."""
     return {
         site: previous.previous_facts.get(site, fact)
         for site, fact in previous.facts.items()
@@ -165,7 +164,7 @@ def _unread_facts(seen: Seen, previous: DatasetRecord, named_sites: AbstractSet[
 
 
 def _find_unread_sites(answer: Survey, demanded_dids: AbstractSet[Did]) -> AbstractSet[Site]:
-    """The sites at which *answer* was blind for all that it speaks of."""
+    """Return the sites that were unreachable for every dataset of *answer*."""
     blind: AbstractSet[Site] | None = None
     for did in demanded_dids:
         reading = answer.readings.get(did)
@@ -177,20 +176,20 @@ def _find_unread_sites(answer: Survey, demanded_dids: AbstractSet[Did]) -> Abstr
 
 
 _PLAIN_FACTS = {state: Fact(concluded, AT_LAST_POLL) for state, concluded in _STATE_OF_REPLICA.items()}
-"""Most facts are alike, and are kept once."""
+"""Most facts are equal, and are stored once."""
 
 
 def _fact(replica: Replica, read_at: datetime) -> Fact:
-    told = replica.provenance
+    provenance = replica.provenance
     if replica.storage:
-        told = (
+        provenance = (
             _storage_provenance(replica.storage)
-            if told is NO_PROVENANCE
-            else replace(told, storage=replica.storage)
+            if provenance is NO_PROVENANCE
+            else replace(provenance, storage=replica.storage)
         )
-    elif read_at is AT_LAST_POLL and told is NO_PROVENANCE and replica.fraction is None:
+    elif read_at is AT_LAST_POLL and provenance is NO_PROVENANCE and replica.fraction is None:
         return _PLAIN_FACTS[replica.state]
-    return Fact(_STATE_OF_REPLICA[replica.state], read_at, replica.fraction, told)
+    return Fact(_STATE_OF_REPLICA[replica.state], read_at, replica.fraction, provenance)
 
 
 @lru_cache(maxsize=4096)

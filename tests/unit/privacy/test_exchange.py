@@ -217,7 +217,7 @@ def test_a_daemon_that_is_not_there(daemon):
 )
 def test_somebody_else_who_answers(daemon, answer):
     transport = httpx.MockTransport(lambda _: answer)
-    assert "does not answer as our daemon does" in refused(
+    assert "does not answer as a classad-hydrator daemon does" in refused(
         ExchangeFailed, daemon.settings(), transport=transport
     )
 

@@ -228,7 +228,7 @@ def test_a_key_that_others_may_read_or_write_is_refused(key_file, mode):
     )
 
 
-@pytest.mark.parametrize(("content", "said"), [(b"short", "has 5 bytes"), (b"a" * 64, "is no random key")])
+@pytest.mark.parametrize(("content", "said"), [(b"short", "has 5 bytes"), (b"a" * 64, "is not a random key")])
 def test_a_key_that_could_be_guessed_is_refused_without_showing_it(key_file, content, said):
     key_file.write_bytes(content)
     assert said in refusal(key_file)

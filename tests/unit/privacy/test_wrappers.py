@@ -454,7 +454,7 @@ def test_a_plain_private_name_is_known_demand_and_never_advertised(register):
     )
     assert dict(ads[CAM].content)["DatasetStates"] == "['lofar:L1'=\"AVAILABLE\"]"
     (want,) = report.demand.entries
-    assert want.jobs == 2
+    assert want.job_count == 2
     assert any(is_masked(did) for did in want.dids)
     for text in (ads, state, summary(report), report.demand):
         assert "canary" not in str(text).lower()

@@ -33,7 +33,7 @@ def test_jobs_that_name_the_same_datasets_are_one_want():
 def test_schedds_are_added_up():
     memory = asked(ap1=queue(((L1,), 3)), ap2=queue(((L1,), 4), at=NOON + MINUTE))
     (one,) = wanted(memory).entries
-    assert (one.dids, one.jobs, one.last_demanded_at) == ((L1,), 7, NOON + MINUTE)
+    assert (one.dids, one.job_count, one.last_demanded_at) == ((L1,), 7, NOON + MINUTE)
 
 
 def test_names_without_a_scope_get_the_default_one():
@@ -98,7 +98,7 @@ def test_two_schedds_forget_apart():
     memory = asked(ap1=queue(((L1,), 4)), ap2=queue(((L1,), 3)))
     memory = asked(memory, now=NOON + HOUR, ap1=queue(), ap2=queue(((L1,), 3), at=NOON + HOUR))
     (one,) = wanted(memory).entries
-    assert (one.jobs, one.last_demanded_at) == (3, NOON + HOUR)
+    assert (one.job_count, one.last_demanded_at) == (3, NOON + HOUR)
 
 
 def test_pins_come_first_then_jobs_by_number_then_patterns():

@@ -102,7 +102,7 @@ def test_why_a_dataset_left_is_told(world, tmp_path):
     world.cycle = world.started()
     world.run(replica(L1))
     world.run(replica(L1), replica("lofar:l1", RAL))
-    assert world.changes() == [(L1, "AVAILABLE", None, "only letter case tells it from another")]
+    assert world.changes() == [(L1, "AVAILABLE", None, "it differs from another dataset by letter case only")]
 
 
 def test_what_nobody_could_be_asked_about_and_what_was_held_say_so(world):
@@ -110,20 +110,20 @@ def test_what_nobody_could_be_asked_about_and_what_was_held_say_so(world):
     world.cycle = world.started()
     world.run()
     world.run()
-    assert world.changes() == [(L1, "AVAILABLE", None, "1 further poll said that it is gone")]
+    assert world.changes() == [(L1, "AVAILABLE", None, "1 further poll confirmed that it is gone")]
     world.run(replica(L1))
-    world.catalogue.broken = True
+    world.catalogue.is_broken = True
     world.run(after=BOUND + MINUTE)
     assert world.changes() == [
-        (L1, "AVAILABLE", "UNKNOWN", "nobody could be asked about it for longer than the age bound")
+        (L1, "AVAILABLE", "UNKNOWN", "no catalogue answered for it for longer than the age bound")
     ]
 
 
 def test_who_shows_a_generation_is_noted_once_it_does(world):
-    world.publisher.broken = True
+    world.publisher.is_broken = True
     world.run(replica(L2))
     assert [dict(one.published_at) for one in world.entries()] == [{"file": NOON}, {}]
-    world.publisher.broken = False
+    world.publisher.is_broken = False
     world.run(replica(L2))
     world.run(replica(L2))
     assert world.entries()[-1].published_at == {"file": NOON + 2 * MINUTE}
@@ -253,9 +253,9 @@ def test_a_retired_site_is_withdrawn_also_when_it_was_rolled_back(world):
 def test_an_order_is_followed_once_and_planning_follows_none(world):
     world.orders.submit(Return(world.entries()[0].ad))
     world.cycle.plan()
-    assert len(world.orders.read_pending().orders) == 1
+    assert len(world.orders.read_pending().commands) == 1
     world.run(replica(L1))
-    assert world.orders.read_pending().orders == ()
+    assert world.orders.read_pending().commands == ()
     assert ReconcileState() != world.cycle.state
     assert set(world.cycle.state.rollbacks) == {CAM}
 

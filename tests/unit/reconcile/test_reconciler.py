@@ -73,7 +73,7 @@ class World:
         parts = {
             "catalogues": [self.catalogue, self.other],
             "queues": self.queues,
-            "outlets": [PublishTarget(self.collector, POLICY), PublishTarget(self.file, POLICY)],
+            "targets": [PublishTarget(self.collector, POLICY), PublishTarget(self.file, POLICY)],
             "store": None,
             **more,
         }
@@ -535,7 +535,7 @@ def test_a_bug_in_a_catalogue_is_its_failure_alone_and_loud():
         answers = read_all([Buggy("buggy"), MemoryCatalogue("a", [replica(L1)])], {L1})
     assert answers["a"].readings[L1].replicas == (replica(L1),)
     assert re.fullmatch(
-        r"bug in catalogue buggy: ZeroDivisionError at unit/test_cycle.py:\d+; the log has .*",
+        r"bug in catalogue buggy: ZeroDivisionError at reconcile/test_reconciler.py:\d+; the log has .*",
         answers["buggy"].reason,
     )
     assert [line["event"] for line in logged] == ["catalogue buggy failed: this is a bug, please report it"]
@@ -572,12 +572,12 @@ def test_a_lost_state_and_a_silent_schedd_leave_the_published_ads_as_they_are(wa
     assert actions(report) == [Hold, Hold]
     assert world.collector.ads == world.file.ads == before
     why = "the demand of schedd ap1 is not known yet; what is published stays as it is"
-    assert report.held == {CAM: why, RAL: why}
-    assert summary(report)["held"] == report.held
-    assert cycle_log_fields(report, 1)["withheld"] == report.held
+    assert report.held_reasons == {CAM: why, RAL: why}
+    assert summary(report)["held"] == report.held_reasons
+    assert cycle_log_fields(report, 1)["withheld"] == report.held_reasons
     assert "held" not in cycle_log_fields(report, 1)
-    assert {action.why for action in report.outcomes[0].plan} == {why}
-    assert report.thought.state.ads == {}
+    assert {action.reason for action in report.results[0].plan} == {why}
+    assert report.evaluation.state.ads == {}
 
 
 def test_what_was_withheld_is_published_once_the_schedd_answers(wanted_by_two):
@@ -587,11 +587,11 @@ def test_what_was_withheld_is_published_once_the_schedd_answers(wanted_by_two):
     world.queues.queues = {"ap1": queue(L1), "ap2": queue(L2)}
     world.cycle.refresh_demand()
     report = world.run(MINUTE)
-    assert report.held == {}
+    assert report.held_reasons == {}
     assert states(world.collector) == f"['{L1}'=\"AVAILABLE\";'{L2}'=\"AVAILABLE\"]"
     world.queues.queues = {"ap1": Unseen("no answer"), "ap2": queue(L2)}
     world.cycle.refresh_demand()
-    assert world.run(MINUTE).held == {}  # it answered once: its demand is kept
+    assert world.run(MINUTE).held_reasons == {}  # it answered once: its demand is kept
 
 
 @pytest.mark.parametrize("leaves", [False, True])
@@ -616,11 +616,11 @@ def test_a_lost_state_and_a_collector_that_names_no_schedds_leave_the_published_
     wanted_by_two,
 ):
     world = wanted_by_two
-    world.queues.broken = True
+    world.queues.is_broken = True
     world.cycle.refresh_demand()
     world.run(MINUTE)
     assert L1 in states(world.collector)
-    world.queues.broken = False
+    world.queues.is_broken = False
     world.queues.queues = {"ap1": queue(L1), "ap2": queue(L2)}
     world.cycle.refresh_demand()
     world.run(MINUTE)
@@ -629,7 +629,9 @@ def test_a_lost_state_and_a_collector_that_names_no_schedds_leave_the_published_
 
 
 def test_before_the_schedds_were_asked_a_lost_state_leaves_the_published_ads_as_they_are(wanted_by_two):
-    assert wanted_by_two.run(MINUTE).held[CAM].startswith("the demand of all schedds is not known yet")
+    assert (
+        wanted_by_two.run(MINUTE).held_reasons[CAM].startswith("the demand of all schedds is not known yet")
+    )
     assert L1 in states(wanted_by_two.collector)
 
 
@@ -649,7 +651,7 @@ def test_a_state_that_is_there_withholds_nothing_when_a_schedd_is_silent(wanted_
     world.queues.queues = {"new": Unseen("no answer"), "ap2": queue(L2)}
     world.cycle.refresh_demand()
     world.catalogue.replicas = ()
-    assert world.run(MINUTE).held == {}
+    assert world.run(MINUTE).held_reasons == {}
     assert states(world.collector) == "[]"
 
 
@@ -875,7 +877,7 @@ def refuted(did=L1, site=CAM, at=NOON):
 
 def test_what_the_audit_refuted_is_taken_out_at_the_next_cycle_and_costs_trust_when_it_is_repeated():
     found = [[], [refuted(at=NOON + MINUTE)], [], []]
-    world = World(replica(L1, CAM), replica(L2, CAM), verdicts=lambda: found.pop(0))
+    world = World(replica(L1, CAM), replica(L2, CAM), take_verdicts=lambda: found.pop(0))
     assert world.run().evaluation.repeated_claims == ()
     world.clock.turn(MINUTE)
     report = world.run(timedelta(seconds=10))
@@ -903,7 +905,7 @@ def test_what_is_held_stays_though_the_same_catalogue_says_again_that_it_is_gone
     world = World(
         *(replica(did, CAM) for did in many),
         rules=ReconcilePolicy(pins=frozenset(many)),
-        verdicts=lambda: found.pop(0),
+        take_verdicts=lambda: found.pop(0),
     )
     world.run()
     world.catalogue.replicas = ()
@@ -917,7 +919,7 @@ def test_a_catalogue_that_answers_the_audit_alone_lets_go_a_few_until_a_poll_is_
     world = World(
         *(replica(did, CAM) for did in many),
         rules=ReconcilePolicy(pins=frozenset(many), breaker_limits=BreakerLimits(min_datasets=5)),
-        verdicts=lambda: found.pop(0) if found else [],
+        take_verdicts=lambda: found.pop(0) if found else [],
     )
     found = [[]] + [[refuted(did, at=NOON + n * MINUTE)] for n, did in enumerate(many, 1)]
     world.run()
@@ -935,7 +937,7 @@ def test_without_a_breaker_the_audit_alone_takes_out_whatever_it_refutes():
     many = [Did(f"lofar:M{n}") for n in range(6)]
     found = [[], [refuted(did, at=NOON + MINUTE) for did in many]]
     rules = ReconcilePolicy(pins=frozenset(many), breaker_limits=BreakerLimits(confirming_polls=0))
-    world = World(*(replica(did, CAM) for did in many), rules=rules, verdicts=lambda: found.pop(0))
+    world = World(*(replica(did, CAM) for did in many), rules=rules, take_verdicts=lambda: found.pop(0))
     world.run()
     world.catalogue.is_broken = True
     assert world.run(after=2 * MINUTE).evaluation.snapshot.sites[CAM].facts.keys() == set()
@@ -943,7 +945,7 @@ def test_without_a_breaker_the_audit_alone_takes_out_whatever_it_refutes():
 
 def test_a_restart_keeps_what_the_audit_found(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        world = World(replica(L1, CAM), store=store, verdicts=lambda: [refuted(at=NOON - MINUTE)])
+        world = World(replica(L1, CAM), store=store, take_verdicts=lambda: [refuted(at=NOON - MINUTE)])
         before = world.run().evaluation.state.audit
         state = store.load()
     assert before.trust == {CAM: 0.98}
@@ -953,7 +955,7 @@ def test_a_restart_keeps_what_the_audit_found(tmp_path):
 
 
 def test_a_site_nobody_asks_about_any_more_keeps_its_trust():
-    world = World(replica(L1, CAM), verdicts=lambda: [refuted(at=NOON - MINUTE)])
+    world = World(replica(L1, CAM), take_verdicts=lambda: [refuted(at=NOON - MINUTE)])
     state = world.run().evaluation.state
     late = NOON + 7 * HOUR
     thought = evaluate(state, {}, demand(L1), published_generations={}, policy=ReconcilePolicy(), now=late)

@@ -112,7 +112,7 @@ def thought(state: ReconcileState, now, answers=None):
 
 def test_what_is_moved_back_is_as_if_it_had_been_read_earlier():
     moved, expected = shift_back(everything(NOON), 2 * HOUR), everything(NOON - 2 * HOUR)
-    for field in ("memories", "demand", "held", "audit", "rollbacks"):
+    for field in ("memories", "demand", "held_losses", "audit", "rollbacks"):
         assert getattr(moved, field) == getattr(expected, field), field
     assert facts_of(moved.ads[CAM]) == facts_of(expected.ads[CAM])
     assert moved.ads[CAM].as_of == expected.ads[CAM].as_of

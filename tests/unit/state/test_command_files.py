@@ -34,8 +34,8 @@ def test_what_was_followed_is_gone_and_what_came_meanwhile_is_not(orders):
     orders.submit(Approve(CAM, frozenset({L1})))
     seen = orders.read_pending()
     orders.submit(Approve(RAL, frozenset({L1})))
-    orders.done(seen)
-    orders.done(seen)
+    orders.remove_processed(seen)
+    orders.remove_processed(seen)
     assert told(orders) == [Approve(RAL, frozenset({L1}))]
 
 
@@ -68,8 +68,8 @@ def test_what_is_no_order_is_told_set_aside_and_hinders_no_other(orders, tmp_pat
     waiting = orders.read_pending()
     assert told(orders) == [Approve(CAM, frozenset({L1}))]
     (problem,) = waiting.problems
-    assert "000000-bad.json: is no order" in problem
-    orders.done(waiting)
+    assert "000000-bad.json: is not a command" in problem
+    orders.remove_processed(waiting)
     assert orders.read_pending().problems == []
     assert [path.name for path in (tmp_path / "orders").iterdir()] == ["000000-bad.refused"]
 
@@ -90,12 +90,12 @@ def test_where_no_daemon_has_run_there_is_nothing_to_follow_and_nobody_to_tell(t
 LOOK = """
 import os, sys
 from pathlib import Path
-from hydrator.state.command_files import Orders
+from hydrator.state.command_files import CommandQueue
 if os.geteuid() == 0:
     os.setegid(65534)
     os.seteuid(65534)
-waiting = Orders(Path(sys.argv[1])).read_pending()
-print(len(waiting.orders), waiting.problem)
+waiting = CommandQueue(Path(sys.argv[1])).read_pending()
+print(len(waiting.commands), waiting.problem)
 """
 
 

@@ -21,7 +21,8 @@ from hydrator.reconcile.overrides import Rollback
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord, apply_survey
 from hydrator.reconcile.state import ReconcileState
-from hydrator.state.store import Store, owner_of
+from hydrator.state.database import owner_of
+from hydrator.state.store import Store
 from tests.factories import (
     CAM,
     HOUR,

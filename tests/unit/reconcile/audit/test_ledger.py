@@ -82,8 +82,8 @@ def test_a_claim_repeated_after_it_was_found_false_is_a_lie_and_says_who_said_it
     )
     assert audit.trust == {CAM: 0.99}
     (lie,) = lies
-    assert (lie.claim, lie.method, lie.said) == (claim(), VerificationMethod.FILES, NOON + MINUTE)
-    assert lie.correction.at == NOON
+    assert (lie.claim, lie.method, lie.repeated_at) == (claim(), VerificationMethod.FILES, NOON + MINUTE)
+    assert lie.correction.found_at == NOON
 
 
 def test_what_left_between_the_two_answers_is_no_lie():
@@ -107,7 +107,9 @@ def test_a_lie_counts_once_however_often_it_is_repeated_or_looked_at_again():
     audit = lied(*many(99), bad())
     for hour in range(1, 4):
         now = NOON + hour * HOUR
-        audit, lies = after(record_verdicts(audit, [bad(at=now, is_recheck=True)]), said(replica(L1), at=now), now)
+        audit, lies = after(
+            record_verdicts(audit, [bad(at=now, is_recheck=True)]), said(replica(L1), at=now), now
+        )
         assert lies == ()
     assert audit.tallies[CAM].false_count == 1
 

@@ -52,7 +52,7 @@ def test_one_question_finds_the_truth_of_a_dataset_at_all_its_sites():
     half = replica(L1, RAL, ReplicaState.PARTIAL, 0.5)
     made, _ = auditing(replica(L1, CAM), replica(L1, RAL), truth=[replica(L1, CAM), half])
     asked = made.verify_next()
-    assert (asked.catalogue, asked.by, asked.true, asked.false_count) == (
+    assert (asked.catalogue, asked.method, asked.true_count, asked.false_count) == (
         RUCIO,
         VerificationMethod.FILES,
         1,
@@ -60,14 +60,14 @@ def test_one_question_finds_the_truth_of_a_dataset_at_all_its_sites():
     )
     found = Fact(DatasetState.PARTIAL, NOON, 0.5)
     bad = Verdict(Claim(RUCIO, L1, RAL), VerificationMethod.FILES, LATER, is_true=False, actual_fact=found)
-    assert set(made.verdicts()) == {good(), bad}
-    assert made.verdicts() == ()
+    assert set(made.take_verdicts()) == {good(), bad}
+    assert made.take_verdicts() == ()
 
 
 def test_what_is_nowhere_is_found_nowhere():
     made, _ = auditing(replica(L1), truth=[])
     made.verify_next()
-    assert made.verdicts() == (
+    assert made.take_verdicts() == (
         Verdict(Claim(RUCIO, L1, CAM), VerificationMethod.FILES, LATER, is_true=False),
     )
 
@@ -87,10 +87,10 @@ def test_an_error_is_no_verdict_and_after_some_fewer_questions_are_asked():
     answers = [made.verify_next() for _ in range(8)]
     assert [answer is not None for answer in answers] == [1, 0, 1, 0, 0, 0, 1, 0]
     assert all("broken" in answer.error for answer in answers if answer)
-    assert made.verdicts() == ()
-    catalogue.broken = False
+    assert made.take_verdicts() == ()
+    catalogue.is_broken = False
     assert any(made.verify_next() for _ in range(MAX_SKIPPED_TURNS + 1))
-    assert made.verdicts() == (good(),)
+    assert made.take_verdicts() == (good(),)
     assert made.verify_next()
 
 
@@ -111,7 +111,7 @@ def test_what_was_found_false_is_asked_again_and_marked_so():
     made, _ = auditing(*claimed, audit=standing)
     for _ in range(602):
         made.verify_next()
-    assert [verdict.claim.did for verdict in made.verdicts() if verdict.is_recheck] == [L1]
+    assert [verdict.claim.did for verdict in made.take_verdicts() if verdict.is_recheck] == [L1]
 
 
 def test_the_probe_looks_where_it_can_and_its_verdicts_say_so():
@@ -120,7 +120,10 @@ def test_the_probe_looks_where_it_can_and_its_verdicts_say_so():
     assert made.has_probe
     for _ in range(2):
         made.probe_next()
-    assert {(verdict.claim.did, verdict.true) for verdict in made.verdicts()} == {(L1, True), (L2, False)}
+    assert {(verdict.claim.did, verdict.is_true) for verdict in made.take_verdicts()} == {
+        (L1, True),
+        (L2, False),
+    }
     assert {site for _, site in probe.looked} == {CAM}
 
 
@@ -133,32 +136,32 @@ def test_a_catalogue_that_cannot_be_verified_can_still_be_probed():
 
 def test_a_probe_that_could_not_tell_is_no_verdict():
     made, _ = auditing(replica(L1), probe=Storage(blind=True))
-    assert "could not tell" in made.probe_next().error
-    assert made.verdicts() == ()
+    assert "could not verify" in made.probe_next().error
+    assert made.take_verdicts() == ()
 
 
 def test_the_storage_is_not_probed_for_a_private_dataset_whose_name_would_show():
     made, _ = auditing(replica(SECRET), probe=Storage())
     assert made.probe_next() is None
-    assert made.verify_next().true == 1
+    assert made.verify_next().true_count == 1
 
 
-@pytest.mark.parametrize("question", ["ask", "probe"])
+@pytest.mark.parametrize("question", ["verify_next", "probe_next"])
 def test_what_a_job_did_not_find_is_looked_at_soon(question):
     claimed = [replica(Did(f"lofar:T{n}")) for n in range(500)]
     probe = Storage(*((each.did, CAM) for each in claimed))
     made, _ = auditing(*claimed, probe=probe)
     getattr(made, question)()
-    made.verdicts()
+    made.take_verdicts()
     missed = Miss(CAM, Did("lofar:T321"), NOON)
     assert made.report_misses([missed, missed]) == (missed,)
     asked = [getattr(made, question)() for _ in range(2)]
-    assert [one.missed for one in asked if one.missed] == [missed.did]
-    assert missed.did in {verdict.claim.did for verdict in made.verdicts()}
+    assert [one.reported_did for one in asked if one.reported_did] == [missed.did]
+    assert missed.did in {verdict.claim.did for verdict in made.take_verdicts()}
     assert made.report_misses([missed]) == ()
 
 
-@pytest.mark.parametrize("question", ["ask", "probe"])
+@pytest.mark.parametrize("question", ["verify_next", "probe_next"])
 def test_what_a_job_did_not_find_before_the_first_cycle_is_not_forgotten(question):
     claimed = [replica(Did(f"lofar:T{n}")) for n in range(500)]
     catalogue = MemoryCatalogue(RUCIO, claimed, clock=lambda: NOON)
@@ -166,14 +169,14 @@ def test_what_a_job_did_not_find_before_the_first_cycle_is_not_forgotten(questio
     made.report_misses([Miss(CAM, Did("lofar:T321"), NOON)])
     assert getattr(made, question)() is None
     made.update({RUCIO: memory(holding(*claimed))}, Audit(), frozenset())
-    assert getattr(made, question)().missed == Did("lofar:T321")
+    assert getattr(made, question)().reported_did == Did("lofar:T321")
 
 
 def test_a_job_that_misses_what_nobody_claims_changes_nothing():
     made, _ = auditing(replica(L1))
     made.report_misses([Miss(CAM, Did("lofar:made-up"), NOON)])
     made.verify_next()
-    assert made.verdicts() == (good(),)
+    assert made.take_verdicts() == (good(),)
 
 
 def test_closing_closes_the_catalogues_connections():
@@ -203,4 +206,4 @@ def test_a_flood_of_misses_makes_no_old_one_new_again():
 def test_equal_misses_are_looked_at_once():
     made, _ = auditing(replica(L1, CAM), replica(L2, CAM))
     made.report_misses([Miss(CAM, L1, NOON + n * MINUTE) for n in range(1000)] + [Miss(CAM, L2, NOON)])
-    assert {made.verify_next().missed for _ in range(2)} == {L1, L2}
+    assert {made.verify_next().reported_did for _ in range(2)} == {L1, L2}

@@ -212,7 +212,7 @@ def turns(queues, pace=10):
 
 def test_what_must_be_given_back_comes_before_what_is_new():
     queues = Queues(ap=[jobs(example="1.0"), jobs(example="2.0", asks=False, kept=kept("UK"), desired="UK")])
-    assert turns(queues).run_once(ADS)["ap"].edited == 2
+    assert turns(queues).run_once(ADS)["ap"].edited_count == 2
     assert [(job, value) for _, job, value, _ in queues.asked] == [("2.0", None), ("1.0", "UK")]
 
 
@@ -221,7 +221,7 @@ def test_one_schedd_that_refuses_hinders_no_other_and_is_tried_with_one_job_next
     queues.refuses = {"bad"}
     desiring = turns(queues)
     done = desiring.run_once(ADS)
-    assert (done["good"].edited, done["good"].error) == (5, None)
+    assert (done["good"].edited_count, done["good"].error) == (5, None)
     assert "it denies us" in done["bad"].error
     assert "no answer" in done["hung"].error
     desiring.run_once(ADS)
@@ -233,7 +233,7 @@ def test_one_schedd_that_refuses_hinders_no_other_and_is_tried_with_one_job_next
 
 def test_a_turn_edits_no_more_jobs_than_the_pace_allows_until_the_next():
     queues = Queues(ap=[jobs(jobs=8), jobs(jobs=8, example="2.0")])
-    assert turns(queues, pace=10).run_once(ADS)["ap"].edited == 10
+    assert turns(queues, pace=10).run_once(ADS)["ap"].edited_count == 10
 
 
 def test_a_collector_that_cannot_be_asked_is_told_once_and_nothing_is_edited():

@@ -61,10 +61,10 @@ class World:
         self.collector = MemoryPublisher("collector", clock=self.clock)
         self.rules = rules
         self.answers = 0
-        parts = {"outlets": [PublishTarget(self.collector, POLICY)], "queues": None, "store": None, **more}
+        parts = {"targets": [PublishTarget(self.collector, POLICY)], "queues": None, "store": None, **more}
         parts = {
             "catalogues": [self.well, self.sick],
-            "patience": CycleTimeouts(poll=SOON, read_back=SOON),
+            "timeouts": CycleTimeouts(poll=SOON, read_back=SOON),
             **parts,
         }
         self.cycle = Reconciler(
@@ -113,7 +113,7 @@ def test_a_catalogue_that_hangs_holds_up_no_new_dataset_of_another(world):
     assert world.cycle.state.ads[CAM].as_of == NOON + MINUTE
     assert available(world.shows(RAL)) == f'{{"{L2}"}}'
     assert world.cycle.state.ads[RAL].as_of == NOON
-    assert (report.whole, dict(report.pending)) == (True, {"sick": NOON + MINUTE})
+    assert (report.is_complete, dict(report.pending_since)) == (True, {"sick": NOON + MINUTE})
 
 
 def test_a_catalogue_that_hangs_is_asked_once_and_is_trouble_when_it_is_due_again_and_again(world):
@@ -123,8 +123,8 @@ def test_a_catalogue_that_hangs_is_asked_once_and_is_trouble_when_it_is_due_agai
     assert len(world.sick.asked) == 2
     told = "still being asked since 2026-11-21 12:01:00 UTC"
     assert [report.catalogue_errors["sick"] for report in reports] == [None, None, told, told]
-    assert [report.whole for report in reports] == [True, True, False, False]
-    assert reports[-1].took["sick"] == 3 * MINUTE
+    assert [report.is_complete for report in reports] == [True, True, False, False]
+    assert reports[-1].poll_durations["sick"] == 3 * MINUTE
     assert all(report.catalogue_errors["well"] is None for report in reports)
     registry = CollectorRegistry()
     Metrics(registry, "1").record_cycle(reports[-1], 1)
@@ -148,13 +148,13 @@ def test_what_comes_late_wakes_a_cycle_that_asks_nobody_and_has_the_age_of_its_p
     assert world.answers == 0
     world.heal()
     calls = len(world.sick.asked)
-    report = world.run(MINUTE, is_due=False)
+    report = world.run(MINUTE, due=False)
     assert available(world.shows(RAL)) == f'{{"{L2}"}}'
     assert world.cycle.state.ads[RAL].as_of == NOON + MINUTE
     assert world.shows(RAL)["DatasetAsOf"] == "[]"
-    assert world.cycle.state.memories["sick"].known[L2].at == NOON + MINUTE
+    assert world.cycle.state.memories["sick"].records[L2].read_at == NOON + MINUTE
     assert len(world.sick.asked) == calls
-    assert report.took.keys() == {"sick"}
+    assert report.poll_durations.keys() == {"sick"}
     assert world.cycle.state.ads[CAM].as_of == NOON + 2 * MINUTE
 
 
@@ -182,7 +182,7 @@ def test_an_answer_says_nothing_of_what_was_not_wanted_when_it_was_asked_and_mor
     class Jobs:
         dids = (L1,)
 
-        def wanted(self):
+        def read_demand(self):
             return {"ap1": ScheddDemand(NOON, (QueuedJobs(self.dids, 1),))}
 
     jobs = Jobs()
@@ -399,21 +399,21 @@ def test_a_publisher_that_hangs_holds_up_no_other_and_is_not_asked_again(what):
 
 def test_bugs_of_orders_the_audit_the_queues_and_the_store_leave_the_ads_alone():
     class Broken:
-        def waiting(self):
+        def read_pending(self):
             raise RecursionError
 
-        def done(self, orders):
+        def remove_processed(self, pending):
             raise AssertionError
 
-        def wanted(self):
+        def read_demand(self):
             raise OverflowError
 
         def save(self, state):
             raise OverflowError("Python int too large to convert to SQLite INTEGER")
 
     broken = Broken()
-    broken.done = lambda orders: None
-    world = World(orders=broken, queues=broken, store=broken, verdicts=dividing)
+    broken.remove_processed = lambda pending: None
+    world = World(commands=broken, queues=broken, store=broken, take_verdicts=dividing)
     world.well.replicas = (replica(L1, CAM),)
     assert world.cycle.refresh_demand() == frozenset()
     assert world.cycle.demand_error.startswith("bug in the query of schedds: OverflowError at ")

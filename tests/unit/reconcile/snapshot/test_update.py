@@ -172,7 +172,9 @@ BLIND = frozenset({CAM})
 
 def blinded(before: CatalogueMemory, *replicas, at) -> CatalogueMemory:
     """What follows when a part of CAM cannot be looked at and the rest of it holds *replicas*."""
-    return apply_survey(before, survey((L1, seen(*replicas, at=at, unreachable_sites=BLIND)), at=at), {L1}, now=at)
+    return apply_survey(
+        before, survey((L1, seen(*replicas, at=at, unreachable_sites=BLIND)), at=at), {L1}, now=at
+    )
 
 
 def test_at_a_blind_site_what_it_had_gives_way_to_what_is_seen_once_it_is_too_old():

@@ -1,0 +1,63 @@
+"""Poller of the schedds: query the demand, and note which schedds answered."""
+
+from collections.abc import Mapping
+
+from hydrator.domain.bugs import BugReporter
+from hydrator.domain.errors import PoolError
+from hydrator.domain.model import ScheddDemand, Unseen
+from hydrator.domain.ports import Queues
+from hydrator.reconcile.demand import DemandMemory
+
+ScheddAnswers = Mapping[str, ScheddDemand | Unseen] | str
+"""By schedd its demand; or, as text, the reason why the schedds cannot even be named."""
+_PART = "the query of schedds"
+
+
+class ScheddPoller:
+    """Queries the schedds. Not thread-safe, except for :meth:`query`.
+
+    Args:
+        queues: the schedds' queues; None: only pins and patterns are demanded.
+        bugs: takes exceptions that *queues* should not raise.
+    """
+
+    def __init__(self, queues: Queues | None, bugs: BugReporter) -> None:
+        self._queues = queues
+        self._bugs = bugs
+        self.answers: Mapping[str, ScheddDemand | Unseen] = {}
+        self.error: str | None = None
+        self._answered_schedds: set[str] = set()
+        self._has_listed_schedds = False
+
+    def query(self) -> ScheddAnswers:
+        """Query the schedds. This may take long, and changes nothing here."""
+        try:
+            answers = self._queues.read_demand() if self._queues else {}
+        except PoolError as error:
+            return str(error)
+        except BaseException as error:  # noqa: BLE001 - a bug of this part fails this part alone
+            return self._bugs.report(_PART, error)
+        self._bugs.mark_resolved(_PART)
+        return answers
+
+    def record(self, answers: ScheddAnswers, memory: DemandMemory) -> None:
+        """Note *answers*. If the collector cannot name the schedds, every schedd of *memory* is Unseen."""
+        self.error = answers if isinstance(answers, str) else None
+        self._has_listed_schedds = self._has_listed_schedds or not self.error
+        self.answers = (
+            {jobs.schedd: Unseen(answers) for jobs in memory.entries} if isinstance(answers, str) else answers
+        )
+        self._answered_schedds |= {
+            schedd for schedd, answer in self.answers.items() if isinstance(answer, ScheddDemand)
+        }
+
+    def unanswered_sources(self, memory: DemandMemory) -> list[str]:
+        """Return the schedds of which no demand is known at all, such as ``schedd ap1``, sorted."""
+        known_schedds = self._answered_schedds | {jobs.schedd for jobs in memory.entries}
+        if self._queues and not self._has_listed_schedds and not known_schedds:
+            return ["all schedds"]
+        return sorted(
+            f"schedd {schedd}"
+            for schedd, answer in self.answers.items()
+            if isinstance(answer, Unseen) and schedd not in known_schedds
+        )

@@ -1,0 +1,178 @@
+"""Writer of the state into the database: only rows that changed since the last save are written."""
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime
+
+from hydrator.domain.model import Did
+from hydrator.reconcile.audit.ledger import Audit
+from hydrator.reconcile.demand import DemandMemory
+from hydrator.reconcile.snapshot.memory import AT_LAST_POLL, CatalogueMemory, DatasetRows
+from hydrator.reconcile.state import ReconcileState
+
+from . import rows as records
+from .audit_rows import audit_rows
+from .rows import RecordRows, encode_held_loss, encode_record
+from .state_reader import StateReader
+
+
+@dataclass(frozen=True, slots=True)
+class _RowChanges:
+    """The stored rows of the table ``known``, and the changes to them."""
+
+    stored_rows: RecordRows
+    changed_rows: RecordRows
+    deleted_keys: list[tuple[str, Did]]
+
+    def compare_row(self, catalogue: str, did: Did, datasets: DatasetRows, at: datetime | None) -> None:
+        key, one = (catalogue, did), datasets.rows.get(did)
+        if one is None:
+            self.deleted_keys.extend([key] if key in self.stored_rows else [])
+        elif self.stored_rows.get(key) != (
+            row := encode_record(one, AT_LAST_POLL if one.read_at is AT_LAST_POLL else at)
+        ):
+            self.changed_rows[key] = row
+
+    def apply(self) -> RecordRows:
+        """Return the stored rows after the changes."""
+        self.stored_rows.update(self.changed_rows)
+        for key in self.deleted_keys:
+            self.stored_rows.pop(key, None)
+        return self.stored_rows
+
+
+class StateWriter:
+    """Writes states one after the other, and compares each with the one before."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+        self._stored_rows: RecordRows | None = None
+        self._saved_datasets: dict[str, DatasetRows] = {}
+        self._saved_demand: DemandMemory | None = None
+        self._row_changes: _RowChanges | None = None
+
+    def set_stored_rows(self, rows: RecordRows) -> None:
+        """Take the rows of ``known`` that are on disk."""
+        self._stored_rows = rows
+
+    def write(self, state: ReconcileState) -> None:
+        """Write *state*; the caller has begun a transaction."""
+        self._row_changes = self._save_memories(state.memories)
+        if self._saved_demand is not state.demand:
+            self._save_demand(state.demand)
+        self._db.execute("delete from found")
+        self._db.executemany(
+            "insert into found values (?, ?)",
+            [(catalogue, json.dumps(sorted(dids))) for catalogue, dids in state.pattern_matches.items()],
+        )
+        self._db.execute("delete from held")
+        self._db.executemany(
+            "insert into held values (?, ?)",
+            [(site, encode_held_loss(held)) for site, held in state.held_losses.items()],
+        )
+        self._db.execute("delete from rollback")
+        self._db.executemany(
+            "insert into rollback values (?, ?, ?, ?, ?)",
+            [records.encode_rollback(site, one) for site, one in state.rollbacks.items()],
+        )
+        self._db.execute("delete from ads")
+        self._db.executemany(
+            "insert into ads values (?, ?, ?, ?)",
+            [
+                (ad.site, ad.as_of.timestamp(), ad.generation, json.dumps(ad.content))
+                for ad in state.ads.values()
+            ],
+        )
+        self._save_audit(state.audit)
+
+    def mark_saved(self, state: ReconcileState) -> None:
+        """Note that *state* is on disk; without this call, after a failure, the next save writes it again."""
+        if self._row_changes:
+            self._stored_rows = self._row_changes.apply()
+        self._saved_demand = state.demand
+        self._saved_datasets = {
+            name: DatasetRows.wrap(memory.records) for name, memory in state.memories.items()
+        }
+
+    def _save_audit(self, audit: Audit) -> None:
+        stored_rows = set(StateReader(self._db).read_table("audit", "kind, key, body"))
+        rows = set(audit_rows(audit))
+        self._db.executemany(
+            "delete from audit where kind = ? and key = ?", [row[:2] for row in sorted(stored_rows - rows)]
+        )
+        self._db.executemany("insert into audit values (?, ?, ?)", sorted(rows - stored_rows))
+
+    def _save_demand(self, demand: DemandMemory) -> None:
+        self._db.execute("delete from demand")
+        self._db.executemany(
+            "insert into demand values (?, ?, ?, ?)",
+            [(w.schedd, json.dumps(w.dids), w.jobs, w.last_demanded_at.timestamp()) for w in demand.entries],
+        )
+        self._db.execute("delete from refused")
+        self._db.executemany("insert into refused values (?, ?)", demand.rejected_texts.items())
+
+    def _find_row_changes(self, memories: Mapping[str, CatalogueMemory]) -> _RowChanges:
+        """Return the changes to the rows of ``known``; compare only changed datasets if versions allow it."""
+        news = _RowChanges(
+            StateReader(self._db).read_record_rows() if self._stored_rows is None else self._stored_rows,
+            {},
+            [],
+        )
+        for catalogue, memory in memories.items():
+            known = DatasetRows.wrap(memory.records)
+            last = None if self._stored_rows is None else self._saved_datasets.get(catalogue)
+            look = _dids_that_may_differ(known, last) if last else None
+            if look is None:
+                look = known.keys()
+                news.deleted_keys.extend(
+                    key for key in news.stored_rows if key[0] == catalogue and key[1] not in known
+                )
+            for did in look:
+                news.compare_row(catalogue, did, known, memory.answered_at)
+        if self._stored_rows is None or self._saved_datasets.keys() != memories.keys():
+            news.deleted_keys.extend(key for key in news.stored_rows if key[0] not in memories)
+        return news
+
+    def _save_memories(self, memories: Mapping[str, CatalogueMemory]) -> _RowChanges:
+        news = self._find_row_changes(memories)
+        self._db.executemany("delete from known where catalogue = ? and did = ?", news.deleted_keys)
+        self._db.executemany(
+            "insert or replace into known values (?, ?, ?, ?)",
+            [(*key, *row) for key, row in news.changed_rows.items()],
+        )
+        self._db.execute("delete from memory")
+        self._db.executemany(
+            "insert into memory values (?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    catalogue,
+                    memory.answered_at.timestamp() if memory.answered_at else None,
+                    json.dumps(sorted(memory.sites)),
+                    json.dumps(sorted(memory.unmapped_storages)),
+                    memory.failure,
+                    json.dumps(memory.unseen_reasons),
+                )
+                for catalogue, memory in memories.items()
+            ],
+        )
+        self._db.execute("delete from ages")
+        self._db.executemany(
+            "insert into ages values (?, ?, ?)",
+            [
+                (name, site, at.timestamp())
+                for name, memory in memories.items()
+                for site, at in memory.last_read_at.items()
+            ],
+        )
+        return news
+
+
+def _dids_that_may_differ(datasets: DatasetRows, saved_datasets: DatasetRows) -> AbstractSet[Did] | None:
+    """Return the datasets whose rows may differ from those last saved; None: any."""
+    if datasets is not saved_datasets and datasets.base_version is not saved_datasets.version:
+        return None
+    # an individually dated row is stored without its time while that equals the time of all
+    return datasets.changed_since_base | datasets.individually_dated | saved_datasets.individually_dated
