@@ -224,6 +224,6 @@ Source = Annotated[
     Discriminator(
         _kind,
         custom_error_type="catalogue_type",
-        custom_error_message="type must be 'file', 'rucio', 'dmapi', 'directory' or an installed_types plugin",
+        custom_error_message="type must be 'file', 'rucio', 'dmapi', 'directory' or an installed plugin",
     ),
 ]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
-SECRET_PLACEHOLDER = "[secret]"
+SECRET_PLACEHOLDER = "[secret]"  # noqa: S105 - no secret
 MIN_SECRET_CHARS = 4
 """Characters of the shortest secret that is looked for: shorter ones are parts of ordinary words."""
 MAX_REASON_CHARS: Final = 2000

@@ -118,7 +118,7 @@ def test_the_wheel_offers_one_command(wheel):
     entries = configparser.ConfigParser()
     with zipfile.ZipFile(wheel) as archive:
         entries.read_string(archive.read(f"{NAME}.dist-info/entry_points.txt").decode())
-    assert dict(entries["console_scripts"]) == {"hydrator": "hydrator.cli.app:main"}
+    assert dict(entries["console_scripts"]) == {"hydrator": "hydrator.cli:main"}
 
 
 def test_the_sdist_holds_what_the_wheel_is_built_from_and_its_tests(sdist):
@@ -158,7 +158,7 @@ def installed(wheel, tmp_path_factory) -> Path:
         "--no-index",
     ]
     subprocess.run([*pip, "--disable-pip-version-check", str(wheel)], check=True, capture_output=True)
-    ours = Path(pytest.__file__).parents[2]
+    ours = Path(pytest.__file__).parents[1]
     (site / "dependencies.pth").write_text(f"{ours}\n")
     return python
 
