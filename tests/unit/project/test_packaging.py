@@ -211,11 +211,11 @@ from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 class TestTheirs(CatalogueContract):
     cannot_happen = RECORDS_STATES_ONLY
 
-    def holding(self, *replicas):
+    def make_catalogue(self, *replicas):
         return MemoryCatalogue("theirs", replicas)
 
-    def broken(self):
-        return MemoryCatalogue("theirs", broken=%s)
+    def make_failing_catalogue(self):
+        return MemoryCatalogue("theirs", is_broken=%s)
 """
 
 
