@@ -52,10 +52,33 @@ def slot_ad_text(ad: SiteAd) -> str:
     return f'{ad.text}{LETTERS_ATTRIBUTE} = "{spellings(names)}"\n'
 
 
-def classad_string(text: str) -> str:
-    """*text* as a ClassAd string."""
+def string_literal(text: str) -> str:
+    r"""Return *text* as a ClassAd string: ``a"b`` becomes ``"a\"b"``."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c.isprintable() else " " for c in escaped) + '"'
+    return f'"{escaped}"'
+
+
+def classad_string(text: str) -> str:
+    """Return *text* as a ClassAd string on one line: a blank replaces each unprintable character."""
+    return string_literal("".join(letter if letter.isprintable() else " " for letter in text))
+
+
+def list_literal(literals: Iterable[str], separator: str = ",") -> str:
+    """Return the ClassAd list of *literals*, such as ``{"lofar:L1","lofar:L2"}``."""
+    return "{" + separator.join(literals) + "}"
+
+
+def nested_ad_literal(entries: Iterable[tuple[str, str]]) -> str:
+    """Return the nested ad of *entries* (name, literal), such as ``['lofar:L1'="STAGING"]``.
+
+    The names stand in single quotes, which leave every character of a DID as it is.
+    """
+    return "[" + ";".join(f"'{name}'={literal}" for name, literal in entries) + "]"
+
+
+def record_literal(fields: Iterable[tuple[str, str]]) -> str:
+    """Return the nested ad of *fields* (attribute, literal) as the schedd prints it: ``[ A = 1; B = 2 ]``."""
+    return "[ " + "; ".join(f"{name} = {literal}" for name, literal in fields) + " ]"
 
 
 def escape_macros(text: str) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hydrator.domain.classad import list_literal, string_literal
 from hydrator.domain.errors import BadDid, HydratorError
 from hydrator.domain.model import Did, parse_did
 
@@ -118,7 +119,7 @@ def add_datasets(
     elif not dids:
         notes.append(f"{origin}: no dataset is known for it: it is left as it is")
     else:
-        line = f"+{ATTRIBUTE} = {list_literal(dids)}"
+        line = f"+{ATTRIBUTE} = {dids_literal(dids)}"
     if line and unsure:
         notes.append(f"{origin} may set {ATTRIBUTE} itself ({unsure}): where it does, its own list counts")
     end = line_ending(text)
@@ -220,9 +221,9 @@ def _reject_item_names(value: str, macros: Mapping[str, str], items: set[str], k
         )
 
 
-def list_literal(dids: Sequence[Did]) -> str:
+def dids_literal(dids: Sequence[Did]) -> str:
     """*dids* as a ClassAd list: sorted, without doubles; their characters need no escape anywhere."""
-    return "{" + ", ".join(f'"{did}"' for did in sorted(set(dids))) + "}"
+    return list_literal(map(string_literal, sorted(set(dids))), ", ")
 
 
 def line_ending(text: bytes) -> bytes:
