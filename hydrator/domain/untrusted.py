@@ -23,6 +23,8 @@ MAX_SPAN_SECONDS: Final = 100 * 365 * 86_400
 """Seconds of the longest span: longer than any fact is old, and far from what Python cannot add to a time."""
 MAX_CLASSAD_INTEGER: Final = (1 << 63) - 1
 """The largest integer of a ClassAd."""
+MAX_TOKEN_CHARS: Final = 100_000
+"""Characters of the longest JWT whose claims are read."""
 MAX_NAME_CHARS: Final = 500
 """Characters of the longest name of a site or a daemon that is read back."""
 
@@ -61,12 +63,17 @@ def is_ahead(seconds: int, now: datetime) -> bool:
 
 
 def claims_of(token: str) -> dict[str, Any]:
-    """Return the claims of *token*, a JWT, unverified; none where it is not one."""
+    """Return the claims of *token*, a JWT (RFC 7519), unverified; empty if it is not a JWT."""
     parts = token.split(".")
-    if len(parts) != 3:
+    if len(parts) != 3 or len(token) > MAX_TOKEN_CHARS:
         return {}
     try:
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
     except (ValueError, RecursionError):
         return {}
     return claims if isinstance(claims, dict) else {}
+
+
+def expiry_of(token: str) -> datetime | None:
+    """Return the time at which *token*, a JWT, expires (claim ``exp``), unverified; None if it has none."""
+    return valid_time(claims_of(token).get("exp"))
