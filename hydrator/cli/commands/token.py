@@ -134,20 +134,16 @@ def _replace_file(file: Path, text: str) -> None:
     A new file is for its owner alone: whoever owns the folder, so that root
     can make tokens for a daemon that runs as somebody else.
     """
-    draft = file.with_name(f".{file.name}.{os.getpid()}.new")
+    from hydrator.domain.files import replace_file
+
     try:
-        known = file.exists()
-        facts = (file if known else file.parent).stat()
-        mode = facts.st_mode & 0o755 if known else 0o600
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as opened:
-            if os.geteuid() == 0:
-                os.fchown(descriptor, facts.st_uid, facts.st_gid)
-            os.fchmod(descriptor, mode)
-            opened.write(text.encode("utf-8", "replace"))
-            opened.flush()
-            os.fsync(descriptor)
-        draft.replace(file)
+        is_known = file.exists()
+        status = (file if is_known else file.parent).stat()
+        replace_file(
+            file,
+            text.encode("utf-8", "replace"),
+            mode=status.st_mode & 0o755 if is_known else 0o600,
+            owner=(status.st_uid, status.st_gid) if os.geteuid() == 0 else None,
+        )
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise ConfigError([f"{file}: {error.strerror}; the old one stays"]) from error
