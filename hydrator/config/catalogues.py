@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from hydrator.domain.plugins import installed_types
+from hydrator.domain.untrusted import is_loopback
 
-from .fields import Name, Seconds, Section, SiteName, Url, is_loopback
+from .fields import Name, Seconds, Section, SiteName, Url
 
 AnswerMegabytes = Annotated[float, Field(gt=0, le=4096)]
 AnswerValues = Annotated[int, Field(ge=1000, le=100_000_000)]

@@ -6,7 +6,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from .fields import Name, Seconds, Section, SiteName, is_loopback
+from hydrator.domain.untrusted import is_loopback
+
+from .fields import Name, Seconds, Section, SiteName
 
 
 class DaemonSettings(Section):

@@ -1,6 +1,5 @@
 """What the tables of the configuration are made of."""
 
-from ipaddress import ip_address
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -18,14 +17,6 @@ def _require_printable(text: str) -> str:
 SiteName = Annotated[str, AfterValidator(_require_printable)]
 HostName = Annotated[str, Field(pattern=r"^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?$", max_length=255)]
 Url = Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches *host*, an address or a name."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class Section(BaseModel):

@@ -5,7 +5,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from .fields import HostName, Section, is_loopback
+from hydrator.domain.untrusted import is_loopback
+
+from .fields import HostName, Section
 
 
 class CollectorSettings(Section):

@@ -8,6 +8,7 @@ import base64
 import json
 import math
 from datetime import datetime, timedelta
+from ipaddress import ip_address
 from typing import Any, Final
 
 from .model import from_unix, to_unix
@@ -60,6 +61,14 @@ def nearest_span(seconds: float) -> timedelta:
 def is_ahead(seconds: int, now: datetime) -> bool:
     """Is a generation, or a time in Unix seconds, too far ahead of *now* to be believed?"""
     return seconds >= to_unix(now) + int(MAX_AHEAD.total_seconds())
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches *host*, an address or a name."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def claims_of(token: str) -> dict[str, Any]:

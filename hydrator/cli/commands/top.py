@@ -76,7 +76,7 @@ def top(
 
 def _is_secure_url(url: str) -> bool:
     """Can nobody on the way to *url* read a token? Its scheme ignores letter case: HTTP:// is http."""
-    from hydrator.config import is_loopback
+    from hydrator.domain.untrusted import is_loopback
 
     try:
         parts = urlsplit(url)

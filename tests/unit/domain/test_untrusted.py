@@ -249,3 +249,18 @@ def jwt(**claims) -> str:
 )
 def test_expiry_of_a_jwt_is_its_claim_exp(token, ends):
     assert numbers.expiry_of(token) == ends
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("10.0.0.1", False),
+        ("example.org", False),
+        ("", False),
+    ],
+)
+def test_loopback_is_an_address_or_a_name_of_this_machine(host, expected):
+    assert numbers.is_loopback(host) is expected
