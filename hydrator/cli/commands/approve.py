@@ -6,18 +6,14 @@ from typing import Annotated
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
 from hydrator.domain.errors import ConfigError
-
-JsonOrLinesOption = Annotated[
-    bool, typer.Option("--json", help="Print JSON for programs instead of lines for people.")
-]
 
 
 def approve(
     site: Annotated[str | None, typer.Argument(help="Only this site; default: all that are held.")] = None,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
-    as_json: JsonOrLinesOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Let what is held leave, as `hydrator status` shows it now: the daemon follows at its next cycle."""
     from hydrator.config import load

@@ -11,14 +11,10 @@ from typing import Annotated
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
 from hydrator.domain.errors import ConfigError
 
 token = typer.Typer(help="Tokens for the HTTP answers: who may read what.", no_args_is_help=True)
-
-JsonOrTableOption = Annotated[
-    bool, typer.Option("--json", help="Print JSON for programs instead of a table for people.")
-]
 
 
 @token.command()
@@ -55,7 +51,7 @@ def new(
 
 
 @token.command("list")
-def list_tokens(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOrTableOption = False) -> None:
+def list_tokens(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
     """Print whom tokens were made for; the tokens themselves are on no disk."""
     import json
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG_PATH, EXIT_NO_MATCH_NOW, ConfigOption
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, EXIT_NO_MATCH_NOW, ConfigOption, JsonOption
 from hydrator.cli.output.progress import show_progress
 from hydrator.diagnostics.why.explain import JobExplanation, explain_before_submit
 from hydrator.diagnostics.why.pool_facts import HERE_ATTRIBUTE, JobFacts, fact_expressions, parse_slot_groups
@@ -48,7 +48,7 @@ def why(
         str | None, typer.Option(help="For datasets: this site alone; default: every site.")
     ] = None,
     schedd: Annotated[str | None, typer.Option(help="For a job: its schedd; default: all are asked.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Say why a job is idle, site by site, and what would unlock it; or where jobs with these data could run.
 
