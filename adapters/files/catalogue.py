@@ -49,6 +49,7 @@ from hydrator.domain.model import (
     parse_did,
 )
 from hydrator.domain.ports import Clock
+from hydrator.domain.text import format_count, shorten_list
 
 STATE_BY_WORD: Final[Mapping[str, ReplicaState]] = {
     "available": ReplicaState.COMPLETE,
@@ -242,11 +243,9 @@ class FileCatalogue:
         checker = _FileParser(self._default_scope)
         contents = checker.parse(parsed)
         if checker.problems:
-            shown = "; ".join(checker.problems[:MAX_PROBLEMS_SHOWN])
-            count = len(checker.problems)
-            more = f"; and {count - MAX_PROBLEMS_SHOWN} more" if count > MAX_PROBLEMS_SHOWN else ""
-            told = f"{count} problems" if count > 1 else "1 problem"
-            raise CatalogueGarbled(self.name, f"{self._path}: {told}: {shown}{more}")
+            listed = shorten_list(checker.problems, "; ", limit=MAX_PROBLEMS_SHOWN)
+            count = format_count(len(checker.problems), "problem")
+            raise CatalogueGarbled(self.name, f"{self._path}: {count}: {listed}")
         return contents
 
 

@@ -53,10 +53,10 @@ def comma_separated(items: Iterable[str]) -> str:
     return ", ".join(items)
 
 
-def shorten_list(items: Sequence[str], separator: str = ", ") -> str:
-    """The first few, and how many more."""
-    more = len(items) - MAX_LISTED_ITEMS
-    return separator.join(items[:MAX_LISTED_ITEMS]) + (f"{separator}and {more} more" if more > 0 else "")
+def shorten_list(items: Sequence[str], separator: str = ", ", *, limit: int = MAX_LISTED_ITEMS) -> str:
+    """Join the first *limit* of *items* and the number of the others: ``a, b, c, and 2 more``."""
+    more = [f"and {len(items) - limit} more"] if len(items) > limit else []
+    return separator.join([*items[:limit], *more])
 
 
 def deduplicate(items: Iterable[str]) -> list[str]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from hydrator.domain.classad import list_literal, string_literal
 from hydrator.domain.errors import BadDid, HydratorError
 from hydrator.domain.model import Did, parse_did
+from hydrator.domain.text import shorten_list
 
 ATTRIBUTE = "RequiredDatasets"
 FileReader = Callable[[str], bytes | None]
@@ -187,8 +188,8 @@ def check_items(text: bytes, origin: str, read: FileReader, default_scope: str |
                     shown = ", ".join(f"{name} = {value}" for name, value in row.items() if name in literal)
                     problems[problem + (f" (item {shown})" if shown else "")] = None
     if problems:
-        some = list(problems)[:10] + [f"and {len(problems) - 10} more"] * (len(problems) > 10)
-        raise SubmitFileError(f"{origin}: {ATTRIBUTE}: {'; '.join(some)}: nothing was submitted")
+        listed = shorten_list(list(problems), "; ", limit=10)
+        raise SubmitFileError(f"{origin}: {ATTRIBUTE}: {listed}: nothing was submitted")
 
 
 def input_names(text: bytes, variables: Mapping[str, str] | None = None, *, origin: str = "") -> list[str]:
