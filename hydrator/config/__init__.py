@@ -1,7 +1,7 @@
-"""TOML into frozen Settings; every problem in one report, each with its key.
+"""Configuration: TOML to frozen Settings; every problem in one report, each with its key.
 
-Secrets are never written here, only the files that hold them. A value may be
-overridden by the environment: ``HYDRATOR_DAEMON__POLL_SECONDS=10``.
+It contains no secrets, only the names of files that hold them. The environment
+can override a value: ``HYDRATOR_DAEMON__POLL_SECONDS=10``.
 """
 
 from .catalogues import DmapiSource, FileSource, PluginSource, RucioSource, SiteCapabilitiesSettings, Source

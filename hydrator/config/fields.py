@@ -1,4 +1,4 @@
-"""What the tables of the configuration are made of."""
+"""Types that the sections of the configuration share."""
 
 from typing import Annotated
 
@@ -20,6 +20,6 @@ Url = Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
 
 
 class Section(BaseModel):
-    """A table: it knows all its keys, and nobody changes it."""
+    """A frozen table of the configuration that rejects unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

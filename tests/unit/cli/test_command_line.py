@@ -261,7 +261,7 @@ def test_top_looks_where_the_configuration_says(daemon, tmp_path, run):
 def test_a_token_never_travels_in_clear_to_another_host(tmp_path, run, url):
     (tmp_path / "token").write_text("secret-token")
     refused = run("top", "--url", url, "--token-file", str(tmp_path / "token"))
-    assert (refused.returncode, "in clear" in refused.stderr) == (2, True)
+    assert (refused.returncode, "unencrypted" in refused.stderr) == (2, True)
     assert "secret-token" not in refused.stderr
 
 

@@ -30,6 +30,7 @@ from hydrator.cli.output.rows import (
 )
 from hydrator.diagnostics.check.findings import Finding, Level
 from hydrator.diagnostics.credential_expiry import Credential, Renewer
+from hydrator.diagnostics.provenance import provenance_rows
 from hydrator.diagnostics.why.explain import JobExplanation, MismatchCause, Reason, Remedy, SiteMatch
 from hydrator.diagnostics.why.missing_data import DatasetCounts, MissingDataset, MissingReason
 from hydrator.diagnostics.why.pool_facts import JobFacts, JobStatus
@@ -49,7 +50,6 @@ from hydrator.domain.model import (
     to_unix,
 )
 from hydrator.domain.ports import EndedJobs
-from hydrator.domain.provenance import provenance_rows
 from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.audit.ledger import Audit, AuditTally, Claim, Correction, VerificationMethod
 from hydrator.reconcile.evaluate import ReconcilePolicy

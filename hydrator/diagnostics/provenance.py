@@ -1,0 +1,49 @@
+"""Rows for ``hydrator datasets --why``: the last answer of each catalogue, with its provenance."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from hydrator.domain.model import Did, Fact, to_unix
+from hydrator.domain.provenance import describe_provenance, provenance_to_row
+from hydrator.reconcile.snapshot.memory import CatalogueMemory
+
+
+def provenance_rows(
+    memories: Mapping[str, CatalogueMemory], dids: Sequence[Did], *, now: datetime
+) -> list[dict[str, Any]]:
+    """Return the last answer of each catalogue for each of *dids*: one row a site, or one without a site.
+
+    If ``unseen`` has a reason, the last query failed and the row is from an older answer.
+    """
+    return [
+        row
+        for did in dids
+        for catalogue, memory in sorted(memories.items())
+        for row in _catalogue_rows(catalogue, memory, did, now)
+    ]
+
+
+def _catalogue_rows(catalogue: str, memory: CatalogueMemory, did: Did, now: datetime) -> list[dict[str, Any]]:
+    known, unseen = memory.records.get(did), memory.unseen_reasons.get(did)
+    start = {"did": did, "catalogue": catalogue, "unseen": unseen}
+    if known is None:
+        return [
+            {**start, "site": None, "state": None, "as_of": None, "why": unseen or "it was not asked yet"}
+        ]
+    if not known.facts:
+        why = "it has it at no site it knows"
+        return [{**start, "site": None, "state": None, "as_of": to_unix(known.read_at), "why": why}]
+    return [{**start, "site": site, **_fact_row(fact, now)} for site, fact in sorted(known.facts.items())]
+
+
+def _fact_row(fact: Fact, now: datetime) -> dict[str, Any]:
+    return {
+        "state": fact.state.value,
+        "fraction": fact.fraction,
+        "as_of": to_unix(fact.as_of),
+        "storage": fact.provenance.storage,
+        "call": fact.provenance.call,
+        "why": describe_provenance(fact.provenance, now),
+        "told": (provenance_to_row(fact.provenance) or [{}])[0],
+    }
