@@ -1,4 +1,4 @@
-"""What is shipped: wheel and sdist hold what they should, and nothing of the machine that made them."""
+"""Packages: wheel and sdist hold all required files, and none of the machine that built them."""
 
 import configparser
 import json
@@ -351,7 +351,7 @@ def tracked() -> list[Path]:
 
 
 def naming(files: list[Path], texts: set[str]) -> list[str]:
-    """Which of *files* contain which of *texts*."""
+    """Return the *files* that contain each of *texts*."""
     return [
         f"{path}: {text}" for path in files for text in sorted(texts) if text.encode() in path.read_bytes()
     ]
