@@ -23,8 +23,8 @@ from .submit_file import (
     SubmitFileError,
     as_text,
     detect_datasets,
-    line_ending,
     dids_literal,
+    line_ending,
     read_description,
 )
 

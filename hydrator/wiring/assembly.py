@@ -99,9 +99,7 @@ class Parts:
     ) -> Reconciler:
         """Build what runs cycles over these parts; see :class:`hydrator.reconcile.reconciler.Reconciler`."""
         if not self.catalogues:  # such a configuration is for hosts that only submit
-            raise ConfigError(
-                ['catalogue: none configured; add [[catalogue]] with type = "file" or "rucio"']
-            )
+            raise ConfigError(['catalogue: none configured; add [[catalogue]] with type = "file" or "rucio"'])
         return Reconciler(
             catalogues=self.catalogues,
             queues=self.queues,

@@ -332,9 +332,7 @@ def _content(
     trust: float,
 ) -> tuple[tuple[str, str], ...]:
     available = [did for did, fact in states.items() if fact.state is DatasetState.AVAILABLE]
-    listed = (
-        [("AvailableDatasets", list_literal(f'"{did}"' for did in available))] if has_list else []
-    )
+    listed = [("AvailableDatasets", list_literal(f'"{did}"' for did in available))] if has_list else []
     return (
         ("DataLocalitySite", classad_string(site)),
         *listed,
