@@ -46,8 +46,8 @@ def datasets(
     """Print every wanted dataset: its state and age at each site, and how many jobs want it."""
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import dataset_rows
-    from hydrator.diagnostics.provenance import provenance_rows
     from hydrator.domain.model import parse_did
+    from hydrator.reconcile.snapshot.provenance_rows import provenance_rows
 
     known = _load_state_view(config)
     veil = _load_pseudonymizer(config)

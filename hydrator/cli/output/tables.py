@@ -194,7 +194,7 @@ def _suggest_name(did: Did, names: Iterable[Did]) -> str:
 
 
 def print_provenance(rows: Sequence[Mapping[str, Any]], now: datetime) -> None:
-    """Print what :func:`hydrator.diagnostics.provenance.provenance_rows` found."""
+    """Print what :func:`hydrator.reconcile.snapshot.provenance_rows.provenance_rows` found."""
     table = _new_table("dataset", "catalogue", "site", "state", "read", "storage", "by", "why")
     for row in rows:
         fraction = "" if row.get("fraction") is None else f" {row['fraction']:.0%}"

@@ -30,7 +30,6 @@ from hydrator.cli.output.rows import (
 )
 from hydrator.diagnostics.check.findings import Finding, Level
 from hydrator.diagnostics.credential_expiry import Credential, Renewer
-from hydrator.diagnostics.provenance import provenance_rows
 from hydrator.diagnostics.why.explain import JobExplanation, MismatchCause, Reason, Remedy, SiteMatch
 from hydrator.diagnostics.why.missing_data import DatasetCounts, MissingDataset, MissingReason
 from hydrator.diagnostics.why.pool_facts import JobFacts, JobStatus
@@ -58,6 +57,7 @@ from hydrator.reconcile.overrides import Rollback
 from hydrator.reconcile.result import summary
 from hydrator.reconcile.snapshot.breaker import HeldLoss
 from hydrator.reconcile.snapshot.breaker import HoldCause as Why
+from hydrator.reconcile.snapshot.provenance_rows import provenance_rows
 from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord
 from hydrator.submit.rapthor.job import SiteOutlook
 from testbed.shaped import COMMANDS, conforms, problems

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.diagnostics.provenance import provenance_rows
 from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site, Survey, Unseen
+from hydrator.reconcile.snapshot.provenance_rows import provenance_rows
 from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
 from tests.factories import BOUND, MINUTE, NOON
 

@@ -1,4 +1,4 @@
-"""Rows for ``hydrator datasets --why``: the last answer of each catalogue, with its provenance."""
+"""Rows of ``hydrator datasets --why``: which catalogue said what of a dataset, when, and by which call."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -6,15 +6,16 @@ from typing import Any
 
 from hydrator.domain.model import Did, Fact, to_unix
 from hydrator.domain.provenance import describe_provenance, provenance_to_row
-from hydrator.reconcile.snapshot.memory import CatalogueMemory
+
+from .memory import CatalogueMemory
 
 
 def provenance_rows(
     memories: Mapping[str, CatalogueMemory], dids: Sequence[Did], *, now: datetime
 ) -> list[dict[str, Any]]:
-    """Return the last answer of each catalogue for each of *dids*: one row a site, or one without a site.
+    """Return each catalogue's last record of each of *dids*: a row for each site, or one row for none.
 
-    If ``unseen`` has a reason, the last query failed and the row is from an older answer.
+    ``unseen`` has the reason where the catalogue gave no newer answer: then the row is older.
     """
     return [
         row
