@@ -4,7 +4,6 @@ It reads like a catalogue, second-hand: a dataset that nobody asked the daemon
 for is Unseen, not absent, and it lists nothing, since it knows only part.
 """
 
-import ipaddress
 import ssl
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -45,7 +44,7 @@ from hydrator.domain.model import (
 from hydrator.domain.provenance import provenance_from_row
 from hydrator.domain.redaction import read_secret, sanitize
 from hydrator.domain.text import reason_of
-from hydrator.domain.untrusted import valid_number
+from hydrator.domain.untrusted import is_loopback, valid_number
 
 from .bounded_json import Bounds, decode
 
@@ -89,7 +88,7 @@ class DaemonCatalogue:
     ) -> None:
         self.name = f"daemon {url}"
         self._url = url.rstrip("/")
-        near = _is_loopback(url)
+        near = is_loopback(urlsplit(url).hostname or "")
         if (is_secret or token_file) and urlsplit(url).scheme != "https" and not near:
             what = "our token" if token_file else "names of private datasets"
             raise ConfigError([f"submit.daemon_url: {url} would show {what} on the way; use https"])
@@ -288,15 +287,6 @@ def _build_queries(dids: Iterable[Did]) -> Iterator[str]:
         query = f"{query}&{part}" if query else part
     if query:
         yield query
-
-
-def _is_loopback(url: str) -> bool:
-    """Is *url* on this very machine?"""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _read_token(file: Path) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """Where downloads of this project are kept between runs."""
+    """Return the folder of downloads that later runs use again."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "classad-hydrator"
 

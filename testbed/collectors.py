@@ -1,4 +1,4 @@
-"""A second collector in a pool, which all its daemons tell of themselves too."""
+"""A second collector in a pool, to which all daemons advertise too."""
 
 SECOND = """
 COLLECTOR_B = $(COLLECTOR)

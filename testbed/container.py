@@ -116,7 +116,7 @@ def _environment(given: Mapping[str, object]) -> dict[str, str]:
 def _specification(
     root: Path, config: Mapping[str, Any], mounts: Mapping[str, Path], more: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What crun is told, in the words of the OCI runtime specification."""
+    """Return the configuration for crun, after the OCI runtime specification."""
     uid, gid = (int(part) for part in config["User"].split(":"))
     nothing: dict[str, list[str]] = {
         kind: [] for kind in ("bounding", "effective", "inheritable", "permitted", "ambient")

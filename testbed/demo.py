@@ -47,7 +47,7 @@ AT_FIRST: Mapping[str, Mapping[str, State]] = {
     THREE: {"NL": "available", "UK": "partial"},
     FOUR: {"AU": "available", "NL": "available"},
 }
-"""What the catalogue holds when the demo begins: a stock pool would fill NL, the smallest, first."""
+"""Datasets of the catalogue at the start of the demo: a stock pool would fill NL, the smallest, first."""
 
 BRISK: Mapping[str, str] = {"startd": "UPDATE_INTERVAL = 5\n"}
 """HTCondor 23.9 shows what a hook printed only with the startd's next regular update, ``update:true``
@@ -112,7 +112,7 @@ class ListedHoldings(ListedCatalogue):
         self.hold(self._held)
 
     def available(self) -> dict[str, frozenset[str]]:
-        """What stands in the file."""
+        """Return the content of the file."""
         listed = json.loads(self._file.read_text("utf-8"))["datasets"]
         return {
             did: frozenset(site for site, state in entry["sites"].items() if state == "available")
@@ -263,7 +263,7 @@ class RucioHoldings:
 
 @dataclass
 class Timeline:
-    """What the catalogue said, and from when on."""
+    """A record of the catalogue's content, with times."""
 
     holdings: Tellable
     clock: Callable[[], float] = time.time
@@ -278,11 +278,11 @@ class Timeline:
 
     @property
     def now(self) -> dict[str, frozenset[str]]:
-        """What holds since the last change."""
+        """Return the content since the last change."""
         return self._said[-1][1]
 
     def at(self, moment: float) -> dict[str, frozenset[str]]:
-        """What held at *moment* (Unix s)."""
+        """Return the content at *moment* (Unix s)."""
         return next(said for since, said in reversed(self._said) if since <= moment)
 
 
@@ -308,7 +308,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one submission."""
+    """The result of one submission."""
 
     job: Submitted
     held: Mapping[str, frozenset[str]]
@@ -410,7 +410,7 @@ def _places(runs: Iterable[Run]) -> str:
 
 
 class Untransformed(Installation):
-    """An installation whose schedd was never told of us: jobs go where slots are smallest."""
+    """An installation whose schedd has no job transform: jobs go where slots are smallest."""
 
     def pool_config(self, role: str, *options: str) -> str:
         return "" if role == "schedd" else super().pool_config(role, *options)
@@ -425,7 +425,7 @@ class Stuck(Exception):
 
 
 FAILURES = (Stuck, AssertionError, RuntimeError, OSError, subprocess.SubprocessError, httpx.HTTPError)
-"""What pool, Rucio server and daemon fail with; anything else is a bug here."""
+"""Expected failures of pool, Rucio server and daemon; any other is a bug here."""
 
 
 @dataclass
@@ -495,7 +495,7 @@ class Demo:
         return Submitted(f"{cluster}: {named}", cluster, datasets, count, waits)
 
     def runs(self, job: Submitted) -> list[Run]:
-        """Where the jobs of *job* that have started ran or run."""
+        """Return the sites of the jobs of *job* that have started."""
         attributes = ("ProcId", "LastRemoteHost", "RemoteHost", "JobCurrentStartDate", "NumJobStarts")
         which = f"ClusterId == {job.cluster} && JobCurrentStartDate =!= undefined"
         found = [*self.pool.jobs(which, *attributes), *self.pool.history(which, *attributes)]
@@ -548,7 +548,7 @@ class Demo:
         return not any(verdict.wrong for verdict in verdicts)
 
     def slots(self, title: str) -> None:
-        """What condor_status shows of the slots, and what they say of each dataset."""
+        """Show the slots by condor_status, with their state of each dataset."""
         format_file = self.pool.shared / PRINT_FORMAT.name
         shutil.copy(PRINT_FORMAT, format_file)
         table = self.pool.run("condor_status", "-print-format", format_file).stdout.strip("\n")

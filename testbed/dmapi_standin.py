@@ -25,7 +25,7 @@ DM_AUDIENCE, SC_AUDIENCE = "data-management-api", "site-capabilities-api"
 
 @dataclass
 class Habits:
-    """What it does wrong right now; may be changed at any time."""
+    """Faults of the stand-in; may be changed at any time."""
 
     shape: str = "2026"  # of locate: "2024" a record, "2025" a list, "2026" with is_dataset
     status: int | None = None  # every answer but tokens
@@ -297,5 +297,5 @@ def _pfn(storage: str, scope: str, name: str) -> str:
 
 
 def _filtered(row: dict[str, Any]) -> dict[str, Any]:
-    """What the default answers leave out: every key whose value is falsy, tier 0 among them."""
+    """Remove what the default answers leave out: every key whose value is falsy, tier 0 among them."""
     return {key: value for key, value in row.items() if value}

@@ -28,14 +28,14 @@ from .hostile import CONTINUE, gzip_bomb
 
 DAY = 24 * 3600
 HUGE_BYTES = 64 * 1024 * 1024
-"""How much a huge answer has: more than any true one, yet no danger to this machine."""
+"""Size of a huge answer: more than any true one, yet no danger to this machine."""
 _PACKED = gzip_bomb(HUGE_BYTES)
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "upgrade", "te", "trailer"}
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server said."""
+    """One answer of a server."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -47,7 +47,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """How answers are spoilt.
+    """Faults in answers.
 
     ``spoil`` makes another answer of the true one; ``deliver`` writes one to the client in its own way,
     by default as it should be. ``refuses`` takes no connection at all. ``only`` is a pattern of paths
@@ -87,7 +87,7 @@ class FaultProxy:
 
     @property
     def fault(self) -> Fault | None:
-        """What is wrong at the moment."""
+        """Return the faults that are active now."""
         return self._fault
 
     @fault.setter
@@ -127,7 +127,7 @@ class FaultProxy:
             return fault if self._let_through > fault.after else None
 
     def _listen(self) -> None:
-        # the listening socket is made anew after a refusal, on the same port
+        # the listening socket is created again after a refusal, on the same port
         self._listener = socket.create_server(("127.0.0.1", self._port))
         self._port = self._listener.getsockname()[1]
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PATH = f"{Path(sys.executable).parent}:{os.defpath}"
-"""Where a node has its Python and its tools."""
+"""Folders of Python and of the tools on a node."""
 
 WRAPPER = """#!/bin/sh
 # glidein_config, id, name, script, prefix
@@ -47,7 +47,7 @@ class Ended(Exception):
 
 @dataclass(frozen=True)
 class Ran:
-    """What one run of a script came to."""
+    """The result of one run of a script."""
 
     status: int
     out: str

@@ -5,7 +5,7 @@ noted down. Those that shape a policy are kept:
 
 - a reconfiguration calls match_expr and match() once with dummy values ("a", 1, True, 1.0); any exception,
   or an attribute of another type than string, int, bool or real, refuses it;
-- each cycle is a new process, which loads the policy anew from its file;
+- each cycle is a new process, which loads the policy again from its file;
 - jobs of one schedd are bundled by the values of their match attributes: one call for a bundle and an
   entry; a value that cannot be hashed (a list) ends the cycle of the group;
 - match_expr is evaluated with ``job``, ``glidein`` and ``attr_dict``; the policy is called only when it
@@ -32,7 +32,7 @@ from types import ModuleType
 from typing import Any
 
 DUMMIES: Mapping[str, Any] = {"string": "a", "int": 1, "bool": True, "real": 1.0}
-"""What a reconfiguration tries a policy with, by the types that match attributes may have."""
+"""Values with which a reconfiguration tries a policy, by the types that match attributes may have."""
 
 Ad = Mapping[str, Any]
 
@@ -67,7 +67,7 @@ _ATTR_TYPES = ("string", "int", "expr")
 
 
 class Refused(Exception):
-    """What a reconfiguration would not accept."""
+    """A configuration that a reconfiguration rejects."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _known(element: ET.Element, path: str) -> None:
 
 
 def _file_rules(file: Mapping[str, str], path: str) -> None:
-    """What makes a file executable, periodic or part of the configuration excludes other parameters."""
+    """Raise if parameters of an executable, periodic or configuration file exclude each other."""
 
     def is_true(name: str, default: str = "False") -> bool:
         return file.get(name, default).lower() == "true"
@@ -206,7 +206,7 @@ def _dummies(types: Mapping[str, str]) -> dict[str, Any]:
 
 
 def queried(constraint: str, jobs: Sequence[str]) -> list[dict[str, Any]]:
-    """Those of *jobs*, job ads as text, that a schedd gives for this *constraint*, with their values."""
+    """Return those of *jobs* (ads as text) that a schedd returns for *constraint*, with their values."""
     import classad2
     import htcondor2  # noqa: F401 - some functions of ClassAds work only with it
 
@@ -226,7 +226,7 @@ def _is_open(value: object) -> bool:
 def cycle(
     group: Group, jobs: Mapping[str, Sequence[Ad]], entries: Mapping[str, Ad], **variables: str
 ) -> dict[str, int]:
-    """How many jobs match each entry, counted in a process of its own with these environment *variables*.
+    """Count the jobs that match each entry, in a process of its own with these environment *variables*.
 
     Raises:
         RuntimeError: the process ended as it must not, such as by a value that cannot be hashed.

@@ -130,7 +130,7 @@ def _ask(**question: Any) -> Any:  # noqa: ANN401 - JSON
 
 @cache
 def _run(program: str, given: str) -> str:
-    """What *program* prints, told *given*; asked once, as starting the engine takes half a second."""
+    """Return the output of *program* for *given*, cached because starting the engine takes half a second."""
     command = [sys.executable, "-c", program, str(engine())]
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=180)
     if done.returncode != 0:

@@ -24,7 +24,7 @@ PAUSE_SECONDS = 0.05
 
 
 class Hostile:
-    """A server on loopback that answers every request by *answering*, which may be set anew."""
+    """A server on loopback that answers every request by *answering*, which may be replaced."""
 
     def __init__(self, answering: Answering) -> None:
         self.answering = answering

@@ -29,7 +29,7 @@ Road = Literal["file", "url", "collector"]
 
 
 class CatalogueSection(Protocol):
-    """A catalogue that the daemon can be told of."""
+    """A catalogue that the daemon can be configured with."""
 
     def section(self) -> str:
         """Its part of the configuration, in TOML."""
@@ -125,7 +125,7 @@ class Installation:
 
     @property
     def log(self) -> str:
-        """What the daemon logged."""
+        """Return the log of the daemon."""
         return (self.home / "log").read_text("utf-8")
 
     def install(self) -> None:

@@ -29,7 +29,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class KeeperSpec(TypedDict):
-    """What the keeper is told; all paths are absolute."""
+    """The orders for the keeper; all paths are absolute."""
 
     run: str  # the run folder, removed at the end
     tree: str | None  # a private Debian tree; None: the machine's own files

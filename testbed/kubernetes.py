@@ -1,4 +1,4 @@
-"""What is wrong with an object for Kubernetes, without a cluster.
+"""Validation of Kubernetes objects without a cluster.
 
 Two validators, because neither finds everything: the strict JSON schemas of
 a release find unknown and missing fields and wrong types; the npm models
@@ -31,7 +31,7 @@ class SchemasUnavailable(Exception):
 
 
 def problems(item: Mapping[str, Any], release: str) -> list[str]:
-    """What the strict schema of *release* finds wrong with *item*, each with its place.
+    """Return the problems of *item* in the strict schema of *release*, each with its place.
 
     Raises:
         SchemasUnavailable: see there.
@@ -48,7 +48,7 @@ def problems(item: Mapping[str, Any], release: str) -> list[str]:
 
 
 def model_problems(items: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """What the npm models find wrong with each of *items*.
+    """Return the problems that the npm models find in each of *items*.
 
     Raises:
         NodeUnavailable: there is no npm, or it could not install.

@@ -19,9 +19,9 @@ from .wheelhouse import dependencies
 
 SUITE = "bookworm"
 PREFIX = "/opt/classad-hydrator"
-"""Where docs/install-with-systemd.md puts the daemon."""
+"""Folder of the daemon in docs/install-with-systemd.md."""
 WHEELS = "/wheels"
-"""Where the machine has the wheels of what we depend on: it has no package index."""
+"""Folder of the wheels of the dependencies on the machine: it has no package index."""
 _PACKAGES = "systemd,dbus,libnss-systemd,python3,python3-venv,procps,ca-certificates"
 _RECIPE = f"1 {SUITE} {_PACKAGES} console-getty masked; venv {PREFIX}"
 _BOOT = """
@@ -101,7 +101,7 @@ class Machine:
     pid: int
 
     def run(self, *command: str, check: bool = True) -> str:
-        """What *command* prints there, without the last newline.
+        """Return the output of *command* there, without the last newline.
 
         Raises:
             AssertionError: it failed, and *check* is set.

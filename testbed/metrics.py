@@ -1,4 +1,4 @@
-"""What a daemon counts, out of what it shows to Prometheus."""
+"""Values of a daemon's metrics, from its page for Prometheus."""
 
 import re
 

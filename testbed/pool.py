@@ -51,7 +51,7 @@ KINDS = ("all", "collector", "negotiator", "schedd", "startd")
 """The kinds of extra configuration, in the order they are read; the last one wins."""
 
 UIDS = {"root": 0, "hydrator": 0, "alice": 1000, "bob": 1001}
-"""Who may use tools inside; ``root`` is ``condor@``, the administrator."""
+"""Users that may run tools inside; ``root`` is ``condor@``, the administrator."""
 
 _T = TypeVar("_T")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -298,7 +298,7 @@ class Pool:
         return folder
 
     def logs(self, name: str) -> str:
-        """What a daemon logged: ``collector``, ``schedd``, ``startd:UK``, … or a log file by its name."""
+        """Return a log: ``collector``, ``schedd``, ``startd:UK``, … or a log file by its name."""
         kind, _, site = name.partition(":")
         known = {"collector", "negotiator", "schedd", "master", "startd", "starter", "shadow"}
         stem = f"{kind.capitalize()}Log" if kind.lower() in known else kind
@@ -392,7 +392,7 @@ class Pool:
         self.wait(empty, 60, "the queue to be empty")
 
     def done(self, cluster: int, jobs: int = 1) -> bool:
-        """Whether *jobs* jobs of *cluster* have completed."""
+        """Return whether *jobs* jobs of *cluster* have completed."""
         return len(self.history(f"ClusterId == {cluster} && JobStatus == 4", "ProcId")) >= jobs
 
     def ran_at(self, cluster: int) -> list[str]:
@@ -618,7 +618,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where HTCondor is: in a tree of its own, or on the machine."""
+    """Location of HTCondor: in a tree of its own, or on the machine."""
 
     version: str
     tree: Path | None
@@ -713,7 +713,7 @@ def _run_folder() -> tuple[Path, IO[str]]:
 
 
 def _runs() -> Path:
-    """Where all run folders are."""
+    """Return the parent of all run folders."""
     return Path("/var/lib/classad-hydrator-testbed") if os.geteuid() == 0 else cache_folder() / "run"
 
 

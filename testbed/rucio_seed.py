@@ -45,7 +45,7 @@ _VO = ["def"]
 
 @command
 def in_vo(session, vo):
-    """What follows happens in the virtual organisation *vo*, which is made first where it is missing.
+    """Run the following steps in the virtual organisation *vo*; create it first if it is missing.
 
     Only on a server for several. Who may log in as the server's root may as that of each.
     """

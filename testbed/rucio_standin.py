@@ -40,7 +40,7 @@ class RucioStandIn(ThreadingHTTPServer):
 
     @property
     def token(self) -> str:
-        """What a login is given now."""
+        """Return the current answer to a login."""
         return f"token-{sha256((self.password or '').encode()).hexdigest()}"
 
     def refused(self) -> None:

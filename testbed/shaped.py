@@ -1,4 +1,4 @@
-"""What a command printed with ``--json``, held against the shape that is promised of it."""
+"""Validation of the ``--json`` output of a command against its schema."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -28,6 +28,6 @@ def conforms(words: Sequence[str], printed: str) -> Any:  # noqa: ANN401 - JSON
 
 
 def problems(shape: JsonSchema, value: object) -> Iterator[str]:
-    """What is wrong with *value*, each with its place."""
+    """Return the problems of *value*, each with its place."""
     for error in jsonschema.Draft202012Validator(shape).iter_errors(value):
         yield f"{error.json_path}: {error.message}"[:300]

@@ -23,7 +23,7 @@ class FakeBroker:
         self.logins: list[dict[str, str]] = []
         self.subscriptions: list[dict[str, str]] = []
         self.heard = 0
-        """How many times somebody sent something, signs of life among it."""
+        """Return how many frames arrived, heartbeats included."""
         self._clients: list[socket.socket] = []
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]

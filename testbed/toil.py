@@ -136,7 +136,7 @@ class Toil:
         return self.home / "venv" / "bin"
 
     def environment(self, user: str = "alice", **more: str) -> dict[str, str]:
-        """What a user's shell would have: nothing of ours, and the way to the pool as *user*."""
+        """Return the environment of a user's shell: without this project, with the pool as *user*."""
         return {
             "PATH": f"{self.bin}:/usr/bin:/bin",
             "HOME": str(self.pool.user_home(user)),

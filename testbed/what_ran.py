@@ -24,7 +24,7 @@ MUST_RUN = {
     "a real browser": "deploy.test_page.",
     "the documentation, built": "deploy.test_docs.",
 }
-"""What the suites must have used, and the text that the name of a test with it contains."""
+"""Parts that the suites must have used, and the text that the name of a test with it contains."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from .sbom import write_sbom
 
 ROOT = Path(__file__).parents[1]
 PYTHON = "3.11"
-"""That of Debian 12, where the wheels are installed."""
+"""Version of Debian 12, where the wheels are installed."""
 PACKAGES = ("hydrator", "adapters", "toil_batch_system_classad_hydrator")
 _LOCK = ROOT / "requirements.lock"
 

@@ -12,5 +12,5 @@ COMMANDS: dict[str, Any] = dict(walk_commands(TREE))
 
 
 def options(path: str) -> set[str]:
-    """How the options and arguments of the command at *path* may be written."""
+    """Return the spellings of all options and arguments of the command at *path*."""
     return {name for each in COMMANDS[path].params for name in (*each.opts, *each.secondary_opts)}

@@ -21,7 +21,7 @@ _MISSING = pytest.StashKey[dict[str, str]]()
 
 
 def pytest_configure() -> None:
-    """What a shell runs in the background ignores SIGINT, and so would all that tests start and interrupt."""
+    """Restore SIGINT: a shell ignores it in the background, and so would all processes of the tests."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,4 +1,4 @@
-"""Real parts that tests need: where one cannot be had they skip and it is told in red; in CI they fail."""
+"""Real parts that tests need: a test without one is skipped, and listed in red; in CI it fails."""
 
 import os
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ MISSED = {
     NO_FAKE_CLOCK: "A CLOCK THAT CAN BE SET",
     NO_READER: "BUSYBOX OR SHELLCHECK",
 }
-"""What the summary calls each."""
+"""Names in the summary."""
 
 UNAVAILABLE = (
     BrowserUnavailable, DebUnavailable, HelmUnavailable, MachineUnavailable,
@@ -74,7 +74,7 @@ def without(what: str, reason: object) -> NoReturn:
 
 @contextmanager
 def needs(what: str) -> Iterator[None]:
-    """What runs inside fetches or starts *what*."""
+    """Skip or fail the test if *what* cannot be fetched or started inside."""
     try:
         yield
     except UNAVAILABLE as reason:

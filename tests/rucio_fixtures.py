@@ -16,7 +16,7 @@ from tests.parts import NO_POSTGRES, NO_RUCIO, needs, without
 
 @contextmanager
 def needs_postgres() -> Iterator[None]:
-    """What runs inside needs PostgreSQL and the Rucio server that can talk to it."""
+    """Skip or fail the test if PostgreSQL or its Rucio server is missing inside."""
     try:
         yield
     except DebUnavailable as reason:

@@ -1,4 +1,4 @@
-"""How the time of a piece of work grows with its input: what tests of hostile texts measure."""
+"""Growth of the time of a step with its input, for tests of hostile texts."""
 
 import gc
 import time

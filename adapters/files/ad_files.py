@@ -6,10 +6,9 @@ and ``_ . - ~``) with ``.ad`` behind. Its modification time is when we wrote it.
 
 import os
 import re
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -18,12 +17,11 @@ from urllib.parse import quote, unquote
 
 from adapters.readback import ReadBackAds, parse_published_ad
 from hydrator.domain.errors import PublishError
+from hydrator.domain.files import TEMPORARY_PREFIX, TEMPORARY_SUFFIX, flush_folder, replace_file
 from hydrator.domain.model import PublishedAd, Site, SiteAd
 from hydrator.domain.ports import Clock
 
 AD_SUFFIX: Final = ".ad"
-TEMPORARY_PREFIX: Final = ".hydrator-"
-TEMPORARY_SUFFIX: Final = ".tmp"
 LEFTOVER_AFTER: Final = timedelta(minutes=10)
 """A temporary file this old has no writer any more: that daemon was killed."""
 
@@ -91,21 +89,15 @@ class AdFilePublisher:
                 step()
             except (OSError, ValueError) as exc:
                 failed.append(f"{site}: {getattr(exc, 'strerror', None) or exc}")
-        with suppress(OSError):  # some file systems cannot; the files themselves were flushed
-            flush_folder(self._folder)
+        flush_folder(self._folder)
         if failed:
             raise PublishError(self.name, f"not {past_verb} in {self._folder}: {'; '.join(failed)}")
 
     def _write(self, ad: SiteAd) -> None:
         moment = int(self._clock().timestamp() * 1_000_000_000)
-        with temporary_file(self._folder) as (descriptor, temporary):
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(ad.text.encode())
-                file.flush()
-                os.fchmod(descriptor, _MODE)
-                os.utime(descriptor, ns=(moment, moment))
-                os.fsync(descriptor)
-            temporary.replace(self.path(ad.site))
+        replace_file(
+            self.path(ad.site), ad.text.encode(), mode=_MODE, modified_ns=moment, should_flush_folder=False
+        )
 
     def _remove(self, site: Site) -> None:
         self.path(site).unlink(missing_ok=True)
@@ -124,26 +116,6 @@ def remove_leftovers(folder: Path, clock: Clock) -> None:
         with suppress(OSError):
             if leftover.lstat().st_mtime < oldest:
                 leftover.unlink()
-
-
-@contextmanager
-def temporary_file(folder: Path) -> Iterator[tuple[int, Path]]:
-    """A new file in *folder*, open for writing; gone afterwards unless it was renamed."""
-    descriptor, name = tempfile.mkstemp(TEMPORARY_SUFFIX, TEMPORARY_PREFIX, folder)
-    temporary = Path(name)
-    try:
-        yield descriptor, temporary
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def flush_folder(folder: Path) -> None:
-    """Have the names in *folder* on disk, as its files are."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _read_back(path: Path, now: datetime) -> PublishedAd:

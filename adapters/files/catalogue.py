@@ -37,6 +37,7 @@ from hydrator.domain.errors import (
     CatalogueGarbled,
     CatalogueUnreachable,
 )
+from hydrator.domain.files import file_signature
 from hydrator.domain.model import (
     Did,
     Replica,
@@ -48,6 +49,7 @@ from hydrator.domain.model import (
     parse_did,
 )
 from hydrator.domain.ports import Clock
+from hydrator.domain.text import format_count, shorten_list
 
 STATE_BY_WORD: Final[Mapping[str, ReplicaState]] = {
     "available": ReplicaState.COMPLETE,
@@ -73,7 +75,6 @@ BOUNDS: Final = Bounds(
 """Of one file: some 250,000 datasets."""
 
 DescriptorReader = Callable[[int], bytes]
-_Signature = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class _ParsedFile:
 class _CachedFile:
     """What was made of the file, and by what a change of it is known."""
 
-    signature: _Signature
+    signature: tuple[int, ...]
     is_settled: bool
     digest: bytes
     contents: _ParsedFile
@@ -190,7 +191,7 @@ class FileCatalogue:
         """What the file holds now, parsed only when its bytes are new."""
         try:
             kept = self._cache
-            if kept is not None and kept.is_settled and kept.signature == _signature(self._path.stat()):
+            if kept is not None and kept.is_settled and kept.signature == file_signature(self._path.stat()):
                 return kept.contents
             signature, data = self._read_unchanged()
         except PermissionError as exc:
@@ -205,7 +206,7 @@ class FileCatalogue:
         self._cache = _CachedFile(signature, _is_settled(signature), digest, contents)
         return contents
 
-    def _read_unchanged(self) -> tuple[_Signature, bytes]:
+    def _read_unchanged(self) -> tuple[tuple[int, ...], bytes]:
         """The bytes of a file that did not change, nor was replaced, while it was read.
 
         Raises:
@@ -229,7 +230,7 @@ class FileCatalogue:
             # renaming or unlinking changes the ctime of the file that was there, and that is no tear
             whole = _bytes_signature(before) == _bytes_signature(after) and len(data) == after.st_size
             if whole and _bytes_signature(self._path.stat()) == _bytes_signature(after):
-                return _signature(before), data
+                return file_signature(before), data
         reason = f"{self._path}: it changed while it was read, {MAX_READS} times; replace it by a rename"
         raise CatalogueUnreachable(self.name, reason)
 
@@ -242,11 +243,9 @@ class FileCatalogue:
         checker = _FileParser(self._default_scope)
         contents = checker.parse(parsed)
         if checker.problems:
-            shown = "; ".join(checker.problems[:MAX_PROBLEMS_SHOWN])
-            count = len(checker.problems)
-            more = f"; and {count - MAX_PROBLEMS_SHOWN} more" if count > MAX_PROBLEMS_SHOWN else ""
-            told = f"{count} problems" if count > 1 else "1 problem"
-            raise CatalogueGarbled(self.name, f"{self._path}: {told}: {shown}{more}")
+            listed = shorten_list(checker.problems, "; ", limit=MAX_PROBLEMS_SHOWN)
+            count = format_count(len(checker.problems), "problem")
+            raise CatalogueGarbled(self.name, f"{self._path}: {count}: {listed}")
         return contents
 
 
@@ -260,16 +259,12 @@ def _reading(did: Did, at: datetime, contents: _ParsedFile) -> Seen:
     )
 
 
-def _bytes_signature(status: os.stat_result) -> tuple[int, int, int, int]:
-    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+def _bytes_signature(status: os.stat_result) -> tuple[int, ...]:
+    """Return the signature without the ctime, which also changes when the file is renamed or unlinked."""
+    return file_signature(status)[:4]
 
 
-def _signature(status: os.stat_result) -> _Signature:
-    """Differs for another file or other bytes; ctime shows what a restored mtime hides."""
-    return (*_bytes_signature(status), status.st_ctime_ns)
-
-
-def _is_settled(signature: _Signature) -> bool:
+def _is_settled(signature: tuple[int, ...]) -> bool:
     """Whether the times of the file are old enough that any later change moves them."""
     newest = max(signature[3], signature[4]) / 1e9
     return 0 <= newest < time.time() - SETTLE_SECONDS

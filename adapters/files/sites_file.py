@@ -20,7 +20,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -29,11 +28,12 @@ from typing import Any, Final
 
 from adapters.readback import ReadBackAds, parse_published_ad
 from hydrator.domain.errors import PublishError
+from hydrator.domain.files import replace_file
 from hydrator.domain.model import PublishedAd, Site, SiteAd, to_unix
 from hydrator.domain.ports import Clock
 from hydrator.domain.text import reason_of
 
-from .ad_files import flush_folder, remove_leftovers, temporary_file
+from .ad_files import remove_leftovers
 
 VERSION: Final = 1
 MAX_BYTES: Final = 256 * 1024 * 1024
@@ -117,17 +117,9 @@ class SitesFilePublisher:
                 folder.mkdir(parents=True)
                 folder.chmod(0o755)  # whatever the umask: others read here
             remove_leftovers(folder, self._clock)
-            with temporary_file(folder) as (descriptor, temporary):
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(text)
-                    file.flush()
-                    os.fchmod(descriptor, _MODE)
-                    os.fsync(descriptor)
-                temporary.replace(self._path)
+            replace_file(self._path, text, mode=_MODE)
         except OSError as exc:
             raise PublishError(self.name, f"{self._path}: {exc.strerror}") from exc
-        with suppress(OSError):  # some file systems cannot; the file itself was flushed
-            flush_folder(folder)
 
 
 def _available_dids(ad: SiteAd) -> frozenset[str]:

@@ -4,7 +4,6 @@ SKA IAM gives a token for one audience each, and no refresh token: a new one is 
 old one ends.
 """
 
-import base64
 import re
 import threading
 from dataclasses import dataclass, field
@@ -14,17 +13,15 @@ from typing import Any
 
 import httpx
 
-from adapters.bounded_json import Bounds, decode
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
-from hydrator.domain.model import from_unix
 from hydrator.domain.ports import Clock, TokenValidity
 from hydrator.domain.redaction import SECRETS, read_secret
+from hydrator.domain.untrusted import expiry_of
 
 from .client import HttpLimits, JsonClient
 
 _TOKEN = re.compile(r"[!-~]{1,100000}")
 """What can travel in a header."""
-_CLAIMS = Bounds(max_bytes=100_000, max_values=10_000)
 _UNKNOWN_LIFETIME = timedelta(minutes=10)
 _RENEWAL_MARGIN = timedelta(seconds=60)
 _MIN_TOKEN_AGE = timedelta(seconds=10)
@@ -194,9 +191,5 @@ def _expiry_of(body: dict[str, Any], token: str, now: datetime) -> datetime:
     seconds = body.get("expires_in")
     if isinstance(seconds, int | float) and 0 < seconds < 1e8:
         return now + timedelta(seconds=seconds)
-    try:
-        payload = token.split(".")[1]
-        claims = decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), _CLAIMS)
-        return max(now, from_unix(int(claims["exp"])))
-    except (LookupError, ValueError, TypeError, OverflowError):
-        return now + _UNKNOWN_LIFETIME
+    ends = expiry_of(token)
+    return now + _UNKNOWN_LIFETIME if ends is None else max(now, ends)

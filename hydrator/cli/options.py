@@ -13,5 +13,5 @@ ConfigOption = Annotated[
     Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The daemon's configuration.")
 ]
 JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")
+    bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")
 ]

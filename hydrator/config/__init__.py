@@ -1,12 +1,11 @@
-"""TOML into frozen Settings; every problem in one report, each with its key.
+"""Configuration: TOML to frozen Settings; every problem in one report, each with its key.
 
-Secrets are never written here, only the files that hold them. A value may be
-overridden by the environment: ``HYDRATOR_DAEMON__POLL_SECONDS=10``.
+It contains no secrets, only the names of files that hold them. The environment
+can override a value: ``HYDRATOR_DAEMON__POLL_SECONDS=10``.
 """
 
 from .catalogues import DmapiSource, FileSource, PluginSource, RucioSource, SiteCapabilitiesSettings, Source
 from .daemon import PrivateSettings, StandbySettings
-from .fields import is_loopback
 from .jobs import NamePattern, StorageArea, SubmitSettings
 from .loader import load, parse
 from .publishers import HttpServerSettings
@@ -16,5 +15,5 @@ from .settings import Settings
 __all__ = [
     "AuditSettings", "DmapiSource", "FileSource", "HttpServerSettings", "NamePattern", "PluginSource",
     "PrivateSettings", "RucioSource", "Settings", "SiteCapabilitiesSettings", "Source", "StandbySettings",
-    "StorageArea", "SubmitSettings", "is_loopback", "load", "parse",
+    "StorageArea", "SubmitSettings", "load", "parse",
 ]  # fmt: skip

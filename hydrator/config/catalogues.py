@@ -1,4 +1,4 @@
-"""The tables of catalogues, and of Site Capabilities."""
+"""[[catalogue]] and [site_capabilities]."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from hydrator.domain.plugins import installed_types
+from hydrator.domain.untrusted import is_loopback
 
-from .fields import Name, Seconds, Section, SiteName, Url, is_loopback
+from .fields import Name, Seconds, Section, SiteName, Url
 
 AnswerMegabytes = Annotated[float, Field(gt=0, le=4096)]
 AnswerValues = Annotated[int, Field(ge=1000, le=100_000_000)]
@@ -36,51 +37,53 @@ class RucioSource(Section):
     password_file: Path | None = None
     token_file: Path | None = None
     token_command: list[str] = Field(
-        default_factory=list, description="prints a token, run anew before that ends; no shell"
+        default_factory=list, description="prints a token; run again before the token expires; no shell"
     )
     token_url: Url | None = Field(None, description='of the identity provider, for auth = "oidc"')
     client_id: str | None = None
     client_secret_file: Path | None = None
-    audience: str = Field("rucio", description="that the token is asked for")
-    scope: str = Field("openid", description="that the token is asked for")
+    audience: str = Field("rucio", description="of the requested token")
+    scope: str = Field("openid", description="of the requested token")
     client_cert: Path | None = Field(None, description='a certificate or a proxy, for auth = "x509"')
-    client_key: Path | None = Field(None, description="its key, where that is in another file")
+    client_key: Path | None = Field(None, description="its key, if it is in another file")
     ca_cert: Path | None = None
     vo: str | None = None
     timeout_seconds: Seconds = Field(30, description="for one read of a socket")
     deadline_seconds: Seconds = Field(
-        120, description="for a whole poll; what is not answered by then is unseen"
+        120, description="for a whole poll; a dataset without an answer by then is unseen"
     )
     verify_minutes: Annotated[float, Field(ge=0, le=1440)] = Field(
-        10, description="each believed count is verified once in this time, between polls; 0: in each poll"
+        10, description="verify each stored count once in this time, between polls; 0: in each poll"
     )
     deep_calls: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        2000, description="how many new or changed datasets one poll may count; the rest wait their turn"
+        2000, description="maximum number of new or changed datasets that one poll counts; the others wait"
     )
     count_first: bool = Field(
-        True, description="a dataset is seen once it was counted; false: at once where its cheap row is whole"
+        True,
+        description="count a dataset's files before it is seen; false: a complete summary is enough",
     )
     calls_per_second: Annotated[float, Field(gt=0, le=10_000)] = Field(
-        50, description="the most it is asked; less when it answers 429 or 503"
+        50, description="maximum rate of calls; lower after an answer 429 or 503"
     )
     concurrent_calls: Annotated[int, Field(ge=1, le=16)] = Field(
         2, description="calls at a time, each on a connection of its own"
     )
     max_answer_mb: AnswerMegabytes = Field(
-        64, description="of one answer, unpacked; a quarter where it is not row by row. More is refused"
+        64,
+        description="limit of one answer, unpacked; a quarter of it if the answer does not come row by row",
     )
     max_answer_values: AnswerValues = Field(
-        2_000_000, description="texts and numbers in one answer; likewise"
+        2_000_000, description="maximum of texts and numbers in one answer; likewise"
     )
     expiry_margin_hours: Annotated[float, Field(ge=0, le=8760)] = Field(
-        6, description="data that no rule holds for so long is not AVAILABLE"
+        6, description="data whose rules end sooner than this is not AVAILABLE"
     )
     trust_caches: bool = Field(
-        False, description="what is whole in a volatile RSE, a cache, is AVAILABLE too"
+        False, description="a dataset that is complete in a volatile RSE, a cache, is AVAILABLE too"
     )
     site_attribute: str | None = Field("site", description="the RSE attribute that names its site")
     rse_sites: dict[str, SiteName] = Field(
-        default_factory=dict, description="RSE = site, wins over the attribute"
+        default_factory=dict, description="RSE = site, has priority over the attribute"
     )
 
     @model_validator(mode="after")
@@ -97,7 +100,7 @@ class RucioSource(Section):
         return self
 
     def _require_https(self) -> None:
-        """Secrets that are not Rucio's own travel encrypted."""
+        """Raise ValueError if credentials that are not Rucio's own would not be encrypted."""
         addresses = {"oidc": (self.url, self.token_url), "x509": (self.auth_url or self.url,)}
         for address in addresses.get(self.auth, ()):
             parts = urlsplit(address or "")
@@ -106,20 +109,24 @@ class RucioSource(Section):
 
 
 class _ServiceSettings(Section):
-    """A service of SKA's: where it is, and how we get a token for it."""
+    """An SKA service: its address, and the credentials for its token."""
 
     token_url: Url | None = Field(None, description="of the identity provider, for client credentials")
     client_id: str | None = None
     client_secret_file: Path | None = None
-    token_file: Path | None = Field(None, description="a token that somebody renews; wins over these three")
-    ca_cert: Path | None = Field(None, description="who signed its certificate")
+    token_file: Path | None = Field(
+        None, description="a token that another program renews; has priority over these three"
+    )
+    ca_cert: Path | None = Field(None, description="the CA of its certificate")
     timeout_seconds: Seconds = Field(15, description="for one read of a socket")
     calls_per_second: Annotated[float, Field(gt=0, le=10_000)] = Field(
-        20, description="that we make at most; 429 and 503 slow us down further"
+        20, description="maximum rate of calls; lower after an answer 429 or 503"
     )
-    max_answer_mb: AnswerMegabytes = Field(16, description="of one answer, unpacked; a larger one is refused")
+    max_answer_mb: AnswerMegabytes = Field(
+        16, description="limit of one answer, unpacked; a larger one is rejected"
+    )
     max_answer_values: AnswerValues = Field(
-        500_000, description="texts and numbers in one answer; one of more is refused"
+        500_000, description="maximum of texts and numbers in one answer; a larger one is rejected"
     )
 
     def _check_access(self, url: str) -> None:
@@ -129,11 +136,11 @@ class _ServiceSettings(Section):
         for address in (url, self.token_url):
             parts = urlsplit(address or "")
             if address and parts.scheme != "https" and not is_loopback(parts.hostname or ""):
-                raise ValueError(f"our token would travel in clear to {address}: use https")
+                raise ValueError(f"the token would be sent unencrypted to {address}: use https")
 
 
 class DmapiSource(_ServiceSettings):
-    """SKA's data management API; docs/catalogue-dmapi.md says what of it is inferred."""
+    """SKA's data management API; docs/catalogue-dmapi.md lists what is inferred."""
 
     type: Literal["dmapi"]
     name: Name = "dmapi"
@@ -141,22 +148,22 @@ class DmapiSource(_ServiceSettings):
     audience: str = "data-management-api"
     scope: str = "openid profile data-management-api-service"
     deadline_seconds: Seconds = Field(
-        120, description="for a whole poll; what is not answered by then is unseen"
+        120, description="for a whole poll; a dataset without an answer by then is unseen"
     )
-    parallel: Annotated[int, Field(ge=1, le=64)] = Field(8, description="questions at a time")
+    parallel: Annotated[int, Field(ge=1, le=64)] = Field(8, description="concurrent queries")
     limit: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
-        100_000, description="sent with each question; an answer that reaches it counts as cut"
+        100_000, description="sent with each query; an answer with this many entries counts as truncated"
     )
     count_files: bool = Field(True, description="ask for metadata, to count a dataset's files")
     bare_location: Literal["partial", "complete", "unseen"] = Field(
-        "partial", description="what a location is whose files cannot be counted"
+        "partial", description="state of a location whose files cannot be counted"
     )
     list_path: Annotated[str, Field(pattern=r"^(/[^\s?#]*\{namespace\}[^\s?#]*)?$")] = Field(
-        "", description="where a namespace is listed: inferred, so not asked unless it is set"
+        "", description="path that lists a namespace: inferred, so not used unless it is set"
     )
     storage_sites: dict[str, SiteName | list[SiteName]] = Field(
         default_factory=dict,
-        description="RSE or storage area id = site or sites; wins over Site Capabilities",
+        description="RSE or storage area id = site or sites; has priority over Site Capabilities",
     )
 
     @model_validator(mode="after")
@@ -166,12 +173,14 @@ class DmapiSource(_ServiceSettings):
 
 
 class SiteCapabilitiesSettings(_ServiceSettings):
-    """SKA's Site Capabilities: which storage is at which sites, and their downtimes."""
+    """SKA's Site Capabilities: the sites of each storage, and their downtimes."""
 
     url: Url | None = None
     audience: str = "site-capabilities-api"
     scope: str = "openid profile site-capabilities-api-service"
-    refresh_minutes: Annotated[float, Field(gt=0, le=1440)] = Field(10, description="how often it is asked")
+    refresh_minutes: Annotated[float, Field(gt=0, le=1440)] = Field(
+        10, description="interval between queries"
+    )
 
     @model_validator(mode="after")
     def _check_credentials(self) -> Self:
@@ -181,7 +190,7 @@ class SiteCapabilitiesSettings(_ServiceSettings):
 
 
 class PluginSource(BaseModel):
-    """A catalogue that comes as a plugin, ``directory`` among them; what it needs is its own affair."""
+    """A catalogue from a plugin, such as ``directory``; the plugin checks its own keys."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -190,10 +199,10 @@ class PluginSource(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_in_defaults(cls, data: Any) -> Any:  # noqa: ANN401 - as it stands in the file
+    def _fill_in_defaults(cls, data: Any) -> Any:  # noqa: ANN401 - as the file has it
         if not isinstance(data, dict):
             return data
-        files = {  # as the secrets of our own: counted from the configuration's folder, kept out of logs
+        files = {  # like all secrets: relative to the configuration's folder, and not logged
             key: Path(given)
             for key, given in data.items()
             if str(key).endswith("_file") and isinstance(given, str)
@@ -209,7 +218,7 @@ BUILT_IN = ("file", "rucio", "dmapi")
 BUNDLED_PLUGINS = frozenset({"directory"})
 
 
-def _kind(table: Any) -> str | None:  # noqa: ANN401 - as it stands in the file
+def _kind(table: Any) -> str | None:  # noqa: ANN401 - as the file has it
     kind = table.get("type") if isinstance(table, dict) else getattr(table, "type", None)
     if kind in BUILT_IN:
         return str(kind)
@@ -224,6 +233,6 @@ Source = Annotated[
     Discriminator(
         _kind,
         custom_error_type="catalogue_type",
-        custom_error_message="type must be 'file', 'rucio', 'dmapi', 'directory' or an installed_types plugin",
+        custom_error_message="type must be 'file', 'rucio', 'dmapi', 'directory' or an installed plugin",
     ),
 ]

@@ -1,4 +1,4 @@
-"""The daemon's other tables."""
+"""[daemon], [htcondor], [private], [sites], [budget], [standby], [report], [events] and [log]."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -6,20 +6,24 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from .fields import Name, Seconds, Section, SiteName, is_loopback
+from hydrator.domain.untrusted import is_loopback
+
+from .fields import Name, Seconds, Section, SiteName
 
 
 class DaemonSettings(Section):
-    """How the daemon itself runs."""
+    """State, intervals and defaults of the daemon."""
 
-    state_dir: Path = Field(Path("/var/lib/classad-hydrator"), description="what must survive a restart")
-    poll_seconds: Seconds = Field(30, description="how often catalogues are asked")
+    state_dir: Path = Field(
+        Path("/var/lib/classad-hydrator"), description="the state that a restart needs; one daemon owns it"
+    )
+    poll_seconds: Seconds = Field(30, description="interval between polls of the catalogues")
     hang_seconds: Seconds = Field(
-        600, description="no progress for poll_seconds and this is a hang: the watchdog may end us"
+        600, description="no progress for poll_seconds plus this is a hang: the watchdog may end the daemon"
     )
     default_scope: str | None = Field(None, description="the scope of a dataset that a job names without one")
     max_age_hours: Annotated[float, Field(gt=0.25, le=168)] = Field(
-        6, description="a fact older than this reads UNKNOWN"
+        6, description="an older fact counts as UNKNOWN"
     )
 
     @property
@@ -28,33 +32,38 @@ class DaemonSettings(Section):
 
 
 class HTCondorSettings(Section):
-    """How the pool is reached."""
+    """Address of the pool and credentials for it."""
 
     collector: str | None = Field(
-        None, description="host or host:port; default: what HTCondor's configuration says"
+        None, description="host or host:port; default: from HTCondor's configuration"
     )
-    config_file: Path | None = Field(None, description="an HTCondor configuration (CONDOR_CONFIG) of our own")
-    token_directory: Path | None = Field(None, description="a folder with our IDTOKEN, and nothing else")
-    timeout_seconds: Seconds = Field(20, description="how long one question to a daemon of the pool may take")
+    config_file: Path | None = Field(
+        None, description="an HTCondor configuration (CONDOR_CONFIG) for the daemon"
+    )
+    token_directory: Path | None = Field(
+        None, description="a folder with the IDTOKEN of the daemon, and nothing else"
+    )
+    timeout_seconds: Seconds = Field(20, description="limit of one query to a daemon of the pool")
 
 
 class PrivateSettings(Section):
-    """Which datasets the pool must not read the names of, and the keys of their opaque names."""
+    """Datasets whose names the pool must not read, and the keys of their pseudonyms."""
 
     patterns: list[Annotated[str, Field(min_length=1)]] = Field(
         default_factory=list, description="DIDs with * and ?: all that match, in any letter case, are private"
     )
     key_file: Path | None = Field(None, description="the HMAC key, 32 bytes or more; the daemon needs it")
     old_key_files: list[Path] = Field(
-        default_factory=list, description="keys before this one, while jobs with their names are queued"
+        default_factory=list,
+        description="keys before this one, needed while jobs with their pseudonyms are queued",
     )
 
 
 class SitesSettings(Section):
-    """Which sites are published."""
+    """Selection and names of the published sites."""
 
     include: list[str] = Field(
-        default=["*"], description="names with * and ?; a site that none matches is withdrawn"
+        default=["*"], description="names with * and ?; a site without a match is withdrawn"
     )
     retired: list[SiteName] = Field(default_factory=list, description="sites to withdraw")
     slot_attributes: list[str] = Field(
@@ -65,69 +74,69 @@ class SitesSettings(Section):
             "GLIDEIN_SiteResource",
             "SiteLocation",
         ],
-        description="where a slot says its site, the first that it has; as the hook looks",
+        description="attributes with the site of a slot, the first one counts, as in the hook",
     )
     aliases: dict[str, SiteName] = Field(
         default_factory=dict, description="a site's name in catalogues = its name in slots"
     )
     reads: dict[SiteName, dict[SiteName, Annotated[float, Field(ge=0, le=1)]]] = Field(
         default_factory=dict,
-        description="by site, whose storage its jobs read, with its cost: 0 (as if here) to 1 (no use)",
+        description="by site, the sites whose storage its jobs read = cost: 0 (as if local) to 1 (useless)",
     )
 
 
 class BudgetSettings(Section):
-    """How large an ad may grow."""
+    """Maximum size of an ad."""
 
     line_bytes: Annotated[int, Field(ge=1_000, le=60_000)] = 60_000
     ad_bytes: Annotated[int, Field(ge=1_000, le=240_000)] = 240_000
 
 
 class StandbySettings(Section):
-    """Two daemons on one pool, of which one publishes: docs/stand-by.md."""
+    """Leader election between two daemons on one pool: docs/stand-by.md."""
 
     enabled: bool = False
-    name: Name | None = Field(None, description="of this daemon, another on each; default: the host's")
+    name: Name | None = Field(None, description="name of this daemon, unique; default: the host's")
     after_seconds: Annotated[float, Field(ge=3, le=3600)] = Field(
-        90, description="how long the one that publishes may be silent until the other does"
+        90, description="seconds without a heartbeat of the leader until the standby takes over"
     )
     identities: tuple[Name, ...] = Field(
         (),
-        description="of the other daemon at the collector, where it has another than this one, such as"
-        " hydrator2@YOUR.DOMAIN: its ads are believed too",
+        description="of the other daemon at the collector, if it differs from this one's, such as"
+        " hydrator2@YOUR.DOMAIN: its ads are accepted too",
     )
 
 
 class ReportSettings(Section):
-    """What became of jobs, from the schedds' histories: docs/report.md."""
+    """Statistics of ended jobs, from the schedds' histories: docs/report.md."""
 
     count_seconds: Annotated[float, Field(ge=0, le=86_400)] = Field(
-        300, description="how often ended jobs are counted for the metrics; 0: never"
+        300, description="interval between counts of ended jobs for the metrics; 0: never"
     )
     slots_seconds: Annotated[float, Field(ge=0, le=86_400)] = Field(
-        60, description="how often slots are asked whether they carry our attributes; 0: never"
+        60, description="interval between checks that slots have the attributes; 0: never"
     )
 
 
 class StompBrokerSettings(Section):
-    """A broker that speaks STOMP and gets a catalogue's events, as Rucio's daemon hermes sends them."""
+    """A STOMP broker with a catalogue's events, as Rucio's daemon hermes sends them."""
 
     name: Name
     host: Annotated[str, Field(pattern=r"^[^\s/:]+$|^[0-9a-fA-F:]+$")]
     port: Annotated[int, Field(ge=1, le=65535)] = 61614
     destination: Annotated[str, Field(min_length=1, max_length=500)] = Field(
-        description="what is subscribed to, in the broker's own words: /topic/rucio.events"
+        description="the topic or queue to subscribe to, such as /topic/rucio.events"
     )
     virtual_host: str | None = Field(None, description="of the broker; default: host")
     username: str | None = None
     password_file: Path | None = None
     tls: bool = True
-    ca_cert: Path | None = Field(None, description="who signed its certificate")
-    client_cert: Path | None = Field(None, description="ours, where it asks for one")
-    client_key: Path | None = Field(None, description="its key, where that is in another file")
-    timeout_seconds: Seconds = Field(10, description="for a connection and each answer while it is made")
+    ca_cert: Path | None = Field(None, description="the CA of its certificate")
+    client_cert: Path | None = Field(None, description="client certificate, if the broker requires one")
+    client_key: Path | None = Field(None, description="its key, if it is in another file")
+    timeout_seconds: Seconds = Field(10, description="for a connection and each answer of the login")
     heartbeat_seconds: Annotated[float, Field(ge=0.1, le=3600)] = Field(
-        10, description="between signs of life; a broker silent for two and a half of them is gone"
+        10, description="between heartbeats; without any for two and a half of them the connection is lost"
     )
 
     @model_validator(mode="after")
@@ -137,7 +146,7 @@ class StompBrokerSettings(Section):
         if not self.tls and self.client_cert:
             raise ValueError("client_cert needs tls = true")
         if not self.tls and self.password_file and not is_loopback(self.host):
-            raise ValueError(f"our password would travel in clear to {self.host}: set tls = true")
+            raise ValueError(f"the password would be sent unencrypted to {self.host}: set tls = true")
         for key in ("destination", "virtual_host", "username"):
             if not (getattr(self, key) or "").isprintable():
                 raise ValueError(f"{key} must be of printable characters")
@@ -145,31 +154,33 @@ class StompBrokerSettings(Section):
 
 
 class EventsSettings(Section):
-    """What may tell us that a dataset changed, so that it is looked at before its time: docs/events.md."""
+    """Events about changed datasets, which trigger an early poll: docs/events.md."""
 
-    webhook: bool = Field(False, description="take events at POST /v1/events; needs publish.http.tokens_file")
+    webhook: bool = Field(
+        False, description="accept events at POST /v1/events; needs publish.http.tokens_file"
+    )
     catalogues: list[str] = Field(
-        default=["*"], description="whose changes events tell of, with * and ?; one that none tells is a gap"
+        default=["*"], description="catalogues with events, with * and ?; a change without an event is a gap"
     )
     spacing_seconds: Seconds = Field(
-        1, description="after a poll before events bring another; at least as long as that took"
+        1, description="minimum between a poll and one that events trigger; at least the duration of a poll"
     )
-    late_seconds: Seconds = Field(60, description="how long after a poll saw a change its event may come")
+    late_seconds: Seconds = Field(60, description="how long after a poll found a change its event may arrive")
     per_second: Annotated[float, Field(gt=0, le=1e6)] = Field(
-        1000, description="events of one source that are read in the long run; others are dropped"
+        1000, description="maximum average rate of events from one source; others are dropped"
     )
-    stomp: list[StompBrokerSettings] = Field(default_factory=list, description="brokers that are listened to")
+    stomp: list[StompBrokerSettings] = Field(default_factory=list, description="brokers to subscribe to")
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
         names = [broker.name for broker in self.stomp] + ["webhook"]
         if len(set(names)) < len(names):
-            raise ValueError("each of events.stomp needs a name of its own, and none is called webhook")
+            raise ValueError("each of events.stomp needs a unique name other than webhook")
         return self
 
 
 class LogSettings(Section):
-    """What is logged, and how."""
+    """Level and format of the log."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "json", "console"] = "auto"

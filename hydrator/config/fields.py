@@ -1,6 +1,5 @@
-"""What the tables of the configuration are made of."""
+"""Types that the sections of the configuration share."""
 
-from ipaddress import ip_address
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -20,15 +19,7 @@ HostName = Annotated[str, Field(pattern=r"^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]
 Url = Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches *host*, an address or a name."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 class Section(BaseModel):
-    """A table: it knows all its keys, and nobody changes it."""
+    """A frozen table of the configuration that rejects unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,4 +1,4 @@
-"""What jobs ask for and get: [demand], [jobs], [submit], [[storage]]."""
+"""[demand], [jobs], [submit], [[storage]]."""
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -9,15 +9,15 @@ from .fields import Seconds, Section, SiteName
 
 
 class DemandSettings(Section):
-    """Which datasets are published."""
+    """Selection of the published datasets."""
 
     scope: Literal["jobs", "all"] = Field(
-        "jobs", description="what jobs name, or all that the catalogues hold"
+        "jobs", description="datasets that jobs name, or all of the catalogues"
     )
-    ask_schedds: bool = Field(True, description="ask the schedds that the collector knows")
-    ask_seconds: Seconds = Field(30, description="how often schedds are asked")
+    ask_schedds: bool = Field(True, description="query the schedds that the collector lists")
+    ask_seconds: Seconds = Field(30, description="interval between queries of the schedds")
     keep_hours: Annotated[float, Field(ge=0, le=720)] = Field(
-        24, description="how long a dataset outlives its last job"
+        24, description="how long a dataset stays published after its last job"
     )
     pins: list[str] = Field(default_factory=list, description="DIDs that are always published")
     patterns: list[str] = Field(
@@ -26,28 +26,31 @@ class DemandSettings(Section):
 
 
 class JobsSettings(Section):
-    """What `hydrator submit pool-config` tells the schedds to make of a bare RequiredDatasets."""
+    """Defaults that `hydrator submit pool-config` gives to jobs with a bare RequiredDatasets."""
 
-    default_mode: Literal["require", "wait", "prefer"] = Field("wait", description="of a job that names none")
+    default_mode: Literal["require", "wait", "prefer"] = Field(
+        "wait", description="mode of a job without one"
+    )
     wait_seconds: Annotated[float, Field(ge=0, le=31_536_000)] = Field(
-        3600, description="how long wait holds out"
+        3600, description="how long a job with mode wait waits for its data"
     )
     settle_seconds: Annotated[float, Field(ge=0, le=31_536_000)] = Field(
-        600, description="how long prefer settles, so that a first job does not race its publication"
+        600, description="how long a job with mode prefer waits, so that its datasets can be published first"
     )
     rounding_seconds: Annotated[float, Field(ge=1, le=3600)] = Field(
-        300, description="deadlines are rounded up to this at least, so that jobs share an autocluster"
+        300,
+        description="minimum step of deadlines, which are rounded up so that jobs share an autocluster",
     )
     rank_weight: Annotated[float, Field(ge=0, le=1e12)] = Field(
-        1000, description="of locality in the job's own Rank"
+        1000, description="weight of locality in the job's own Rank"
     )
     staging_credit: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.5, description="what STAGING counts in the rank"
+        0.5, description="rank weight of a dataset that is still being staged (0 to 1)"
     )
 
 
 class NamePattern(Section):
-    """How the names of measurement sets become DIDs: a regular expression, and what it makes of a name."""
+    """A rule that converts names of measurement sets to DIDs: a regular expression and a template."""
 
     match: str = Field(
         description="a regular expression that must match the whole name, without a trailing /"
@@ -56,10 +59,10 @@ class NamePattern(Section):
 
 
 class SubmitSettings(Section):
-    """What `hydrator submit` knows of measurement sets and of the jobs it writes."""
+    """Defaults of `hydrator submit`: measurement sets, resources and the daemon to ask."""
 
     names: dict[str, str] = Field(
-        default_factory=dict, description="name of a measurement set = DID; comes first"
+        default_factory=dict, description="name of a measurement set = DID; has priority over patterns"
     )
     patterns: list[NamePattern] = Field(default_factory=list, description="tried in order, after names")
     stage_in: str | None = Field(
@@ -70,10 +73,10 @@ class SubmitSettings(Section):
         description="names of tar files, with * and ? in any letter case: unpacked into the scratch folder",
     )
     max_files: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        20_000, description="files of all datasets of one run"
+        20_000, description="maximum number of files of all datasets of one run"
     )
     max_list_mb: Annotated[float, Field(gt=0, le=1000)] = Field(
-        16, description="of hydrator-paths.json, which travels with the job"
+        16, description="maximum size of hydrator-paths.json, which is transferred with the job"
     )
     cpus: Annotated[int, Field(ge=1, le=4096)] = 16
     memory_gb: Annotated[float, Field(gt=0, le=65_536)] = 64
@@ -82,25 +85,25 @@ class SubmitSettings(Section):
     gpu: Literal["no", "prefer", "require"] = Field(
         "no", description="a GPU slot first, else the cores and memory above; or GPU slots only"
     )
-    gpus: Annotated[int, Field(ge=1, le=64)] = Field(1, description="how many of them")
+    gpus: Annotated[int, Field(ge=1, le=64)] = Field(1, description="number of GPUs")
     gpu_cpus: Annotated[int, Field(ge=1, le=4096)] = Field(4, description="cores beside a GPU")
     gpu_memory_gb: Annotated[float, Field(gt=0, le=65_536)] = Field(16, description="memory beside a GPU")
-    require_gpus: str | None = Field(None, description="what the GPU must have, as in require_gpus")
+    require_gpus: str | None = Field(None, description="requirements of the GPU, as in require_gpus")
     gpu_rank: Annotated[float, Field(ge=0, le=1e12)] = Field(
-        100, description="of a GPU in the job's own Rank; all data adds jobs.rank_weight"
+        100, description="weight of a GPU in the job's own Rank; complete data adds jobs.rank_weight"
     )
     gpu_steps: list[str] = Field(
         default=["*image*"], description="Toil's steps or Rapthor's operations that gpu is for, with * and ?"
     )
     daemon_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = Field(
-        None, description="where the daemon answers, for hosts that cannot read its state"
+        None, description="address of the daemon, for hosts that cannot read its state"
     )
-    token_file: Path | None = Field(None, description="a file with our bearer token for the daemon")
-    ca_cert: Path | None = Field(None, description="who signed the daemon's certificate")
+    token_file: Path | None = Field(None, description="a file with the bearer token for the daemon")
+    ca_cert: Path | None = Field(None, description="the CA of the daemon's certificate")
 
 
 class StorageArea(Section):
-    """Where jobs at one site find datasets as local paths."""
+    """The local paths of datasets for jobs at one site."""
 
     site: SiteName
     prefix: str = Field(description="the folder, as jobs at the site see it")
@@ -114,7 +117,7 @@ class StorageArea(Section):
         None, description="for rule catalogue: the storage element whose addresses of files count"
     )
     address_prefix: str | None = Field(
-        None, description="for rule catalogue: how these addresses begin; prefix stands for it"
+        None, description="for rule catalogue: the start of these addresses, which prefix replaces"
     )
 
     @model_validator(mode="after")

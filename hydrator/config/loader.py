@@ -1,4 +1,4 @@
-"""From a file to settings whose paths are absolute."""
+"""Loader: from a TOML file to settings with absolute paths."""
 
 import os
 import tomllib
@@ -15,15 +15,15 @@ from .settings import Settings
 from .validation import cross_checks, describe_bad_variable, describe_problem, escape_line_breaks
 
 CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
-"""The variable by which systemd names the folder of a unit's credentials; see systemd.exec(5)."""
+"""The variable with the folder of a unit's credentials; see systemd.exec(5)."""
 SECRET_KEY_ENDINGS = ("_file", "_files", "tls_key", "tls_certificate", "client_key", "client_cert")
 
 
 def load(path: Path) -> Settings:
-    """Read the configuration at *path*; relative paths in it count from its folder.
+    """Load the configuration at *path*; relative paths in it count from its folder.
 
     Raises:
-        ConfigError: with every problem that was found, each beginning with its key.
+        ConfigError: with every problem, each with its key first.
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -36,7 +36,7 @@ def load(path: Path) -> Settings:
         raise ConfigError([f"{path}: not UTF-8 text (byte {error.start})"]) from error
     except RecursionError as error:
         raise ConfigError(
-            [f"{path}: not TOML that can be read: its lists or tables stand too deep"]
+            [f"{path}: not TOML that can be read: its lists or tables are nested too deep"]
         ) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([f"{path}: not TOML: {error}"]) from error
@@ -60,25 +60,25 @@ def parse(data: Mapping[str, Any], *, folder: Path, origin: str) -> Settings:
 
 
 def _make_paths_absolute(settings: Settings, folder: Path) -> Settings:
-    """The same settings with every path counted from *folder*."""
+    """Return *settings* with every relative path made absolute, from *folder*."""
 
-    def fixed(value: Any, key: str = "") -> Any:  # noqa: ANN401
+    def make_absolute(value: Any, key: str = "") -> Any:  # noqa: ANN401
         if isinstance(value, Path):
             return _find_systemd_credential(value, key) or folder / value.expanduser()
         if isinstance(value, BaseModel):
             return value.model_copy(
-                update={key: fixed(getattr(value, key), key) for key in type(value).model_fields}
+                update={key: make_absolute(getattr(value, key), key) for key in type(value).model_fields}
             )
         if isinstance(value, list):
-            return [fixed(item, key) for item in value]
+            return [make_absolute(item, key) for item in value]
         return value
 
-    result: Settings = fixed(settings)
+    result: Settings = make_absolute(settings)
     return result
 
 
 def _find_systemd_credential(name: Path, key: str) -> Path | None:
-    """Where systemd has put the secret that *key* calls by a bare *name*, if it has."""
+    """Return the systemd credential with the bare *name* that *key* gives, if there is one."""
     given = os.environ.get(CREDENTIALS_VARIABLE)
     if not given or len(name.parts) != 1 or not key.endswith(SECRET_KEY_ENDINGS):
         return None

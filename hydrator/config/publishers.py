@@ -1,29 +1,31 @@
-"""[publish]: where ads go."""
+"""[publish]: the destinations of site ads."""
 
 from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from .fields import HostName, Section, is_loopback
+from hydrator.domain.untrusted import is_loopback
+
+from .fields import HostName, Section
 
 
 class CollectorSettings(Section):
-    """The site ads in the collector."""
+    """Site ads in the collector."""
 
     enabled: bool = True
     lifetime_seconds: Annotated[float, Field(ge=60, le=86_400)] = 900
 
 
 class AdFileSettings(Section):
-    """The ad files, one a site."""
+    """Ad files, one for each site."""
 
     enabled: bool = True
     directory: Path = Path("/var/lib/classad-hydrator/ads")
 
 
 class HttpServerSettings(Section):
-    """The answers to hooks, people and programs."""
+    """HTTP server for hooks, people and programs."""
 
     enabled: bool = True
     host: str = "127.0.0.1"
@@ -32,40 +34,41 @@ class HttpServerSettings(Section):
         10, description="Cache-Control of an ad"
     )
     tokens_file: Path | None = Field(
-        None, description="hashes of the tokens that may read, by hydrator token; without it all may"
+        None, description="hashes of the valid tokens, by hydrator token; without it everyone may read"
     )
     behind_proxy: bool = Field(
-        False, description="a proxy with HTTPS stands in front, so that no token travels in clear"
+        False, description="an HTTPS proxy is in front of the server, so that tokens are encrypted"
     )
     allowed_hosts: tuple[HostName, ...] = Field(
         (),
-        description="names, besides its own and localhost, that the server answers to; *.example.org for all "
-        "below; checked where no tokens are asked for and no proxy stands in front, or where it is set",
+        description="host names of the server in addition to its own and localhost; *.example.org for all "
+        "below; checked without tokens_file and proxy, or if set",
     )
     tls_certificate: Path | None = Field(
-        None, description="serve HTTPS with it: PEM, our own certificate first; read again when it changes"
+        None,
+        description="serve HTTPS with it: PEM, the server's certificate first; read again when it changes",
     )
     tls_key: Path | None = Field(None, description="its key, PEM without a passphrase")
     socket: Path | None = Field(None, description="a Unix socket, for a proxy, instead of host and port")
     socket_mode: Annotated[int, Field(ge=0, le=0o777)] = Field(0o660, description="who may connect to it")
 
     requests_per_second: Annotated[float, Field(gt=0, le=1e6)] = Field(
-        500, description="that one address, and one token, may go on with"
+        500, description="average of one address, and of one token"
     )
     requests_burst: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
-        2000, description="that may come at once before that"
+        2000, description="at once, before that average applies"
     )
     names_per_minute: Annotated[float, Field(gt=0, le=1e6)] = Field(
-        60, description="names of private datasets that one token may go on exchanging"
+        60, description="names of private datasets that one token may exchange, on average"
     )
     names_burst: Annotated[int, Field(ge=2000, le=10_000_000)] = Field(
-        5000, description="that it may exchange at once before that: those of a large submission"
+        5000, description="names at once, before that average applies: those of a large submission"
     )
     max_connections: Annotated[int, Field(ge=2, le=100_000)] = Field(
         500, description="at one time; half of them from one address"
     )
     request_seconds: Annotated[float, Field(ge=1, le=3600)] = Field(
-        30, description="for a whole request, until its answer is taken; then it is cut"
+        30, description="for a whole request, until its answer is sent; then the connection is closed"
     )
 
     @model_validator(mode="after")
@@ -79,51 +82,52 @@ class HttpServerSettings(Section):
         hidden = self.behind_proxy or self.tls_certificate or self.socket or is_loopback(self.host)
         if self.enabled and self.tokens_file and not hidden:
             raise ValueError(
-                f"tokens would travel in clear to {self.host}: set tls_certificate and tls_key, listen on "
-                "127.0.0.1, or set behind_proxy = true where a proxy with HTTPS stands in front"
+                f"tokens would be sent unencrypted to {self.host}: set tls_certificate and tls_key, "
+                "listen on 127.0.0.1, or set behind_proxy = true if an HTTPS proxy is in front of the server"
             )
         return self
 
 
 class SitesFileSettings(Section):
-    """One file that says where each dataset is, for who starts pilots: docs/pilots.md."""
+    """One file with the sites of each dataset, for programs that start pilots: docs/pilots.md."""
 
     enabled: bool = False
     path: Path = Path("/var/lib/classad-hydrator/sites_by_dataset.json")
     valid_minutes: Annotated[float, Field(ge=5, le=1440)] = Field(
-        60, description="how long it tells something after it was written; then pilots start as without us"
+        60, description="how long the file is valid; after that pilots start as without it"
     )
 
 
 class SlotMergeSettings(Section):
-    """The attributes on slots without a hook, again and again: docs/slot-merge.md."""
+    """Attributes merged into slots without a hook, repeatedly: docs/slot-merge.md."""
 
     enabled: bool = False
     interval_seconds: Annotated[float, Field(ge=1, le=3600)] = Field(
-        60, description="how often the slots are looked at; a startd's update wipes what was merged"
+        60,
+        description="interval between queries of the slots; an update of a startd removes merged attributes",
     )
     slots_per_second: Annotated[float, Field(ge=1, le=100_000)] = Field(
-        500, description="at most, into one collector"
+        500, description="maximum rate at one collector"
     )
 
 
 class DesiredSitesSettings(Section):
-    """``DESIRED_Sites`` on queued jobs that ask for it: docs/desired-sites.md."""
+    """``DESIRED_Sites`` of queued jobs that request it: docs/desired-sites.md."""
 
     enabled: bool = False
     interval_seconds: Annotated[float, Field(ge=1, le=3600)] = Field(
-        60, description="how often queues are looked at"
+        60, description="interval between queries of the queues"
     )
     jobs_per_second: Annotated[float, Field(ge=1, le=10_000)] = Field(
-        100, description="edited at most, at one schedd"
+        100, description="maximum rate of edits at one schedd"
     )
     token_directory: Path | None = Field(
-        None, description="the IDTOKEN that may edit, where it is another one; default: the daemon's"
+        None, description="folder of the IDTOKEN for edits; default: the daemon's"
     )
 
 
 class PublishSettings(Section):
-    """Where site ads go."""
+    """The publishers of site ads."""
 
     collector: CollectorSettings = CollectorSettings()
     file: AdFileSettings = AdFileSettings()

@@ -21,7 +21,7 @@ from .safety import AuditSettings, BreakerSettings
 
 
 class Settings(BaseSettings):
-    """The whole configuration."""
+    """All sections; a variable of the environment has priority over the file."""
 
     model_config = SettingsConfigDict(
         extra="forbid", frozen=True, env_prefix="HYDRATOR_", env_nested_delimiter="__", env_ignore_empty=True

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, one sentence each with its key."""
+"""Problems of a configuration: one sentence each, with its key."""
 
 import difflib
 import os
@@ -18,18 +18,21 @@ from .publishers import PublishSettings
 from .settings import Settings
 
 _SECRET_KEY = re.compile(r"(?i)(password|token|key|secret|client_secret|private_key|tls_key|passphrase)")
-_NO_SECRETS = "a secret never stands here: put it into a file that only we may read, and name that as {}_file"
+_NO_SECRETS = (
+    "secrets are not allowed here: put it into a file that only the daemon may read,"
+    " and set {}_file to that file"
+)
 
 
 def escape_line_breaks(text: str) -> str:
-    """*text* with its line breaks and control characters written out: keys may hold any."""
+    """Return *text* with its line breaks and control characters escaped: keys may contain any."""
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
     )
 
 
 def describe_bad_variable(error: SettingsError) -> str:
-    """One sentence on a variable of the environment that names a list or a section and is no JSON."""
+    """Return a sentence on a variable of the environment for a list or a section that is not JSON."""
     key = re.search(r'field "([^"]+)"', str(error))
     names = [
         name
@@ -40,11 +43,11 @@ def describe_bad_variable(error: SettingsError) -> str:
 
 
 _PYTHON_TYPE = re.compile(r" (?:for|of) <class '[\w.]+'>")
-"""Pydantic's way to name a type, in its words on what is no path."""
+"""The name of a type in pydantic's messages about invalid paths."""
 
 
 def describe_problem(detail: ErrorDetails) -> str:
-    """One sentence on what pydantic found, with the key as it stands in the file."""
+    """Return a sentence on a problem that pydantic found, with the key as the file has it."""
     loc = list(detail["loc"])
     # pydantic names the type of a catalogue behind its number; the operator's file does not
     place = loc[:2] + loc[3:] if loc[0] == "catalogue" and len(loc) > 2 else loc
@@ -86,16 +89,16 @@ def _suggest_key(location: list[str | int]) -> str:
 
 
 def cross_checks(data: Mapping[str, Any]) -> list[str]:
-    """What one key alone cannot show; *data* may be wrong in any other way."""
+    """Return the problems that one key alone cannot show; *data* may have any other problem."""
     problems: list[str] = []
     catalogues = data.get("catalogue")
     submit = data.get("submit")
     if not catalogues and not (isinstance(submit, dict) and submit.get("daemon_url")):
-        problems.append('catalogue: there is none; add [[catalogue]] with type = "file" or "rucio"')
+        problems.append('catalogue: none configured; add [[catalogue]] with type = "file" or "rucio"')
     elif isinstance(catalogues, list):
         names = [c.get("name", c.get("type")) for c in catalogues if isinstance(c, dict)]
         problems += [
-            f"catalogue: the name {name!r} stands {names.count(name)} times; give each its own name"
+            f"catalogue: the name {name!r} is used {names.count(name)} times; give each a unique name"
             for name in sorted({str(n) for n in names if names.count(n) > 1})
         ]
     problems += _pin_problems(data)
@@ -108,24 +111,24 @@ def cross_checks(data: Mapping[str, Any]) -> list[str]:
 
 
 def _standby_problems(data: Mapping[str, Any]) -> list[str]:
-    """Two daemons meet in the collector."""
+    """Return the problem of a standby without the collector, which leader election needs."""
     standby, publish = data.get("standby"), data.get("publish")
     if not isinstance(standby, dict) or standby.get("enabled") is not True or not isinstance(publish, dict):
         return []
     if _is_enabled(publish, "collector"):
         return []
-    return ["standby.enabled: two daemons meet in the collector: set publish.collector.enabled too"]
+    return ["standby.enabled: leader election uses the collector: set publish.collector.enabled too"]
 
 
 def _events_problems(data: Mapping[str, Any]) -> list[str]:
-    """Whoever reaches us could send events to a webhook without tokens."""
+    """Return the problem of a webhook without tokens, to which anyone could send events."""
     events, publish = data.get("events"), data.get("publish")
     http = publish.get("http") if isinstance(publish, dict) else None
     guarded = isinstance(http, dict) and http.get("enabled", True) and http.get("tokens_file")
     if not isinstance(events, dict) or events.get("webhook") is not True or guarded:
         return []
     how = "hydrator token new --role event"
-    return [f"events.webhook: needs publish.http with a tokens_file; who sends events gets a token by {how}"]
+    return [f"events.webhook: needs publish.http with a tokens_file; create a token for the sender by {how}"]
 
 
 def _is_enabled(publish: Mapping[str, Any], publisher: str) -> bool:

@@ -1,1 +1,1 @@
-"""Vocabulary: the model, the ports and the errors, and what else adapters may import."""
+"""Vocabulary: the model, the ports, the errors, and all else that adapters may import."""

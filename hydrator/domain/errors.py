@@ -1,24 +1,24 @@
-"""Every failure we name, drawn as a tree: who acts next decides the class.
+"""Errors that this project raises, as a tree: who must act next decides the class.
 
 HydratorError                   carries facts as attributes, so logs need no parsing
 ├── ConfigError                 the operator acts: exit 2, all problems listed, no traceback
-├── SecretMissing               whoever renews the secret acts: exit 1, a supervisor starts the daemon again
-├── BadDid                      whoever wrote the DID acts
-├── CatalogueError              this catalogue, this cycle: what it was asked becomes Unseen
+├── SecretMissing               the owner of the secret renews it: exit 1, a supervisor restarts the daemon
+├── BadDid                      the author of the DID acts
+├── CatalogueError              one catalogue, one cycle: the DIDs it was asked about become Unseen
 │   ├── CatalogueUnreachable    timeout, 5xx, 429: asked again
 │   ├── CatalogueDenied         401, 403: not asked again this cycle, alerted
-│   ├── CatalogueGarbled        an answer we cannot read: our bug or theirs, keep the evidence
-│   └── TooManyFiles            a dataset of more files than a job may list: who submits acts
-├── PoolError                   this collector or schedd, this cycle: what it said before is kept
-│   └── PoolDenied              it refused our credentials or our authorization
-├── EventsError                 nobody tells us of events: polls go on without
-├── PublishError                this publisher, this cycle: the action is due again next time
-├── Fenced                      parts that a reload has replaced: their result counts for nothing
+│   ├── CatalogueGarbled        an unreadable answer, a bug here or there: keep the evidence
+│   └── TooManyFiles            a dataset with more files than a job may list: the submitter acts
+├── PoolError                   one collector or schedd, one cycle: its last answer is kept
+│   └── PoolDenied              it refused the daemon's credentials or authorization
+├── EventsError                 no events arrive from this source: polls continue without
+├── PublishError                one publisher, one cycle: the action is due again next time
+├── SupersededByReload          parts that a reload has replaced: their result is dropped
 └── StateError                  the state directory is in use, or cannot be read or written
     └── StateMissing            no daemon has run with it yet
 
-The reason of a failure of somebody else's part is made fit to be shown when it is raised: one line of bounded
-length, without the secrets that this process keeps (:mod:`hydrator.domain.redaction`).
+The reason of an external failure is sanitized when the error is raised: one line of bounded length,
+without the secrets of this process (:mod:`hydrator.domain.redaction`).
 """
 
 from collections.abc import Sequence
@@ -27,11 +27,11 @@ from .redaction import sanitize
 
 
 class HydratorError(Exception):
-    """The root of all failures we name; its text is one sentence for people."""
+    """The root of all errors of this project; its text is one sentence for people."""
 
 
 class ConfigError(HydratorError):
-    """A configuration that cannot be used; *problems* lists all that is wrong, each with its key."""
+    """An unusable configuration; *problems* lists every problem, each with its key."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -39,14 +39,14 @@ class ConfigError(HydratorError):
 
 
 class SecretMissing(HydratorError):
-    """A configuration that is right, but for a file with a secret that may be there in a moment."""
+    """A valid configuration whose secret file is missing, perhaps only for a moment."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems) + "; the daemon can start once that file is there")
 
 
 class BadDid(HydratorError, ValueError):
-    """A text that is not a DID; *text* is what was given, *reason* what is wrong with it."""
+    """A text that is not a DID; *text* is the input, *reason* the problem."""
 
     def __init__(self, text: str, reason: str) -> None:
         super().__init__(f"{text[:300]!r} is not a DID: {reason}")
@@ -68,11 +68,11 @@ class CatalogueUnreachable(CatalogueError):
 
 
 class CatalogueDenied(CatalogueError):
-    """401 or 403: the credentials or their rights need somebody."""
+    """401 or 403: the operator must check the credentials or their rights."""
 
 
 class CatalogueGarbled(CatalogueError):
-    """An answer that cannot be read."""
+    """An unreadable answer."""
 
 
 class TooManyFiles(CatalogueError):
@@ -85,7 +85,7 @@ class TooManyFiles(CatalogueError):
 
 
 class PoolError(HydratorError):
-    """A daemon of the pool that could not be asked; *daemon* names it."""
+    """A query to a daemon of the pool that failed; *daemon* is its name."""
 
     def __init__(self, daemon: str, reason: str) -> None:
         self.daemon = daemon
@@ -94,11 +94,11 @@ class PoolError(HydratorError):
 
 
 class PoolDenied(PoolError):
-    """The daemon refused our credentials, or they lack the authorization it asks for."""
+    """The daemon refused the credentials, or they lack the authorization that it requires."""
 
 
 class EventsError(HydratorError):
-    """A sender of events that does not let us listen; *source* names it."""
+    """A source of events that cannot be subscribed to; *source* is its name."""
 
     def __init__(self, source: str, reason: str) -> None:
         self.source = source
@@ -107,7 +107,7 @@ class EventsError(HydratorError):
 
 
 class PublishError(HydratorError):
-    """A publisher that did not take, or could not show, what it was given."""
+    """A publisher that did not accept, or could not return, the ads."""
 
     def __init__(self, publisher: str, reason: str) -> None:
         self.publisher = publisher
@@ -116,7 +116,7 @@ class PublishError(HydratorError):
 
 
 class SupersededByReload(HydratorError):
-    """A step of parts that others have replaced; it must not be made."""
+    """A step of parts that a reload has replaced; it must not run."""
 
     def __init__(self) -> None:
         super().__init__("a reload has replaced these parts")
@@ -127,4 +127,4 @@ class StateError(HydratorError):
 
 
 class StateMissing(StateError):
-    """There is no state yet: no daemon has run with this directory."""
+    """A state directory without state: no daemon has run with it yet."""

@@ -8,7 +8,7 @@ from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, parse_did
 
 MAX_EVENT_BYTES: Final = 64 * 1024
-"""Rucio's largest, a transfer that failed with a long reason, has some 4 kB."""
+"""Maximum bytes of an event. Rucio's largest, a failed transfer with a long reason, has some 4 kB."""
 
 
 _DID_FIELDS: Final = (("scope", "name"),)
@@ -44,22 +44,22 @@ DID_FIELDS_BY_EVENT_TYPE: Final = {
         for state in ("queued", "submitted", "submission_failed", "done", "failed", "lost")
     },
 }
-"""By type of event, the pairs of payload fields that name what it concerns; the rest of it is not read."""
+"""The pairs of payload fields that name the affected DIDs, by type of event; other fields are not read."""
 
 
 class RejectReason(StrEnum):
-    """Why an event is not heeded; the event itself is never repeated, since anybody may have written it."""
+    """Reasons for which an event is dropped. The event itself is never logged: anyone may have written it."""
 
     TOO_LARGE = "too_large"
     GARBLED = "garbled"  # not the JSON of an event
-    UNKNOWN = "unknown"  # a type that says nothing about where data is
+    UNKNOWN = "unknown"  # a type that does not concern the location of data
     NAMELESS = "nameless"  # no DID in it that a job could name
-    UNWANTED = "unwanted"  # of datasets that nobody wants
-    TOO_MANY = "too_many"  # not read: they come faster than we are told to read them
+    UNWANTED = "unwanted"  # of datasets without demand
+    TOO_MANY = "too_many"  # not read: they arrive faster than events.per_second
 
 
 def parse_event(body: bytes) -> frozenset[Did] | RejectReason:
-    """The datasets that one event speaks of, or why it is dropped; raises nothing, whatever *body* is."""
+    """Return the DIDs that one event names, or the reason to drop it; raise nothing, whatever *body* is."""
     if len(body) > MAX_EVENT_BYTES:
         return RejectReason.TOO_LARGE
     try:

@@ -1,16 +1,16 @@
-"""Datasets that a job did not find where the catalogue says they are, and how its schedd tries elsewhere.
+"""Misses: datasets that a job did not find at its site, and how its schedd retries elsewhere.
 
-The job-side wrapper (``job_start.py``) reports a miss in the job's ad and ends
-with MISSED. The submit commands here make the schedd queue such a job again,
-away from the sites it missed at, and hold it after some tries. Run on HTCondor
-23.9.6 and 25.14.1 (tests/integration/test_job_start.py):
+The job wrapper (``job_wrapper.py``) reports a miss in the job's ad and exits
+with MISSED_EXIT_STATUS. The submit commands make the schedd queue such a job
+again, away from the sites of its misses, and hold it after some tries. Tested on
+HTCondor 23.9.6 and 25.14.1 (tests/integration/test_job_start.py):
 
 * a job may change its own ad through condor_chirp without more rights, but
   delayed updates only under names that CHIRP_DELAYED_UPDATE_PREFIX allows
   (``Chirp*``), each up to about 990 bytes; they survive the next start.
-* a sandbox that lacks one of transfer_output_files holds the job before
-  ``on_exit_remove`` is looked at; the wrapper leaves sockets in their place,
-  which HTCondor's file transfer passes over.
+* a sandbox without one of transfer_output_files puts the job on hold before
+  ``on_exit_remove`` is evaluated. The wrapper leaves sockets in their place,
+  which HTCondor's file transfer skips.
 
 Pure: values in, values out.
 """
@@ -25,30 +25,30 @@ from .errors import BadDid
 from .model import Did, Site, from_unix, parse_did
 
 MISSED_EXIT_STATUS = 85
-"""The wrapper's exit status where a dataset cannot be read."""
+"""The wrapper's exit status if a dataset cannot be read."""
 MISSES_ATTRIBUTE = "ChirpDataLocalityMisses"
-"""List of strings, the last miss first: ``WHEN DID,DID,+N SITE``; WHEN in Unix s, +N: so many more."""
+"""List of strings, the last miss first: ``WHEN DID,DID,+N SITE``; WHEN in Unix s, +N: N more datasets."""
 FETCHED_ATTRIBUTE = "ChirpDataLocalityFetched"
-"""List of strings of the same form: what the wrapper fetched, because it could not be read at the site.
+"""List of strings of the same form: datasets that the wrapper fetched, because it could not read them there.
 
-What the slot had said was there stands in MISSES_ATTRIBUTE too, though the job went on.
+A dataset that the slot had listed is in MISSES_ATTRIBUTE too, although the job continued.
 """
 SITES_ATTRIBUTE = "ChirpDataLocalityMissed"
 """List of strings: the sites of those misses."""
 AVOID_UNTIL_ATTRIBUTE = "ChirpDataLocalityMissedUntil"
-"""Unix s: until then the job keeps away from them; an hour after the last miss, rounded up to 5 min."""
+"""Unix s until which the job avoids these sites: an hour after the last miss, rounded up to 5 min."""
 PATHS_ATTRIBUTE = "DataLocalityPathSites"
-"""List of strings: the sites where the submitting host knows a path to every dataset of the job."""
+"""List of strings: the sites where the submit host has a path to every dataset of the job."""
 MAX_MISSES_PER_JOB = 50
 MAX_MISS_CHARS = 2000
-"""So many misses of one job are read, and of each so many characters."""
+"""Maximum characters that are read of one miss, of MAX_MISSES_PER_JOB misses."""
 GRACE_SECONDS = 300
-"""A job that missed its data at every site that had it waits so long for another site, then it is held."""
+"""Seconds that a job waits for another site after a miss at every site of its data; then it is held."""
 
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """A job at *site* could not read *did*, at *when*."""
+    """One failed read: a job at *site* could not read *did* at *missed_at*."""
 
     site: Site
     did: Did
@@ -56,9 +56,9 @@ class Miss:
 
 
 def parse_misses(job: Mapping[str, object]) -> tuple[Miss, ...]:
-    """What the job's ad reports, in order of time, site and DID.
+    """Return the misses in the ad of a job, ordered by time, site and DID.
 
-    A job writes its ad as its owner likes: what is not in the form of MISSES_ATTRIBUTE is passed over.
+    The owner of the job can write anything into its ad: entries in another form are skipped.
     """
     listed = job.get(MISSES_ATTRIBUTE)
     texts = listed if isinstance(listed, Sequence) and not isinstance(listed, str | bytes) else ()
@@ -85,12 +85,13 @@ def _parse_did_or_none(text: str) -> Did | None:
 def _hold_where_all_missed(
     sites: Sequence[str], sites_expression: str, advice: str, grace_seconds: int
 ) -> list[str]:
-    """Hold an idle job that missed at all *sites*; one that was released after that is left to try again."""
+    """Return the lines that hold an idle job with a miss at each of *sites*; a released job is left alone."""
     each = " && ".join(
         escape_macros(f"member({classad_string(site)}, {SITES_ATTRIBUTE})") for site in sorted(set(sites))
     )
     waited = f"time() < {AVOID_UNTIL_ATTRIBUTE} && time() - EnteredCurrentStatus >= {grace_seconds}"
-    reason = f'"its datasets could not be read at any site that should have them (", {sites_expression}, "){advice}"'
+    text = "its datasets could not be read at any site that should have them"
+    reason = f'"{text} (", {sites_expression}, "){advice}"'
     first = f"JobStatus == 1 && LastHoldReasonSubCode =!= {MISSED_EXIT_STATUS}"
     return [
         f"periodic_hold = {first} && ({each}) =?= true && {waited}",

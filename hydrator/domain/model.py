@@ -1,4 +1,4 @@
-"""The words of this project: what is read, what is wanted, what is held true, what is published.
+"""The values of this project: readings, demand, facts, ads and plans.
 
 Frozen values and enums only; no clock, no socket, no log. Times are aware UTC datetimes.
 """
@@ -25,10 +25,10 @@ _CHARACTERS = re.compile(r"[A-Za-z0-9._:/@=+~-]+\Z")
 
 
 def parse_did(text: str, default_scope: str | None = None) -> Did:
-    """Read *text* as ``scope:name``; a name alone gets *default_scope* where there is one.
+    """Parse *text* as ``scope:name``; a name alone gets *default_scope* if there is one.
 
-    The characters are those that survive a ClassAd string, a submit file and a
-    comma-separated list unquoted: letters, digits and ``. _ : / @ = + ~ -``.
+    The allowed characters need no quotes in a ClassAd string, a submit file or a
+    comma-separated list: letters, digits and ``. _ : / @ = + ~ -``.
 
     Raises:
         BadDid: no scope and no default, an empty part, another character, or
@@ -50,20 +50,20 @@ def parse_did(text: str, default_scope: str | None = None) -> Did:
 
 
 def has_unsafe_parts(path: str) -> bool:
-    """Return whether *path* could lead elsewhere than below a folder: an empty part, ``.`` or ``..``."""
+    """Return whether *path* could leave its folder: an empty part, ``.`` or ``..``."""
     return any(part in {"", ".", ".."} for part in path.split("/"))
 
 
 def is_unsafe_argument(did: str) -> bool:
-    """Return whether *did* means more to a command than a name: an option, or a way to the folder above."""
+    """Return whether a command could read *did* as an option or as a path to a parent folder."""
     return did.startswith("-") or any(part == ".." for part in re.split("[:/]", did))
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetFile:
-    """One file of a dataset: its own DID, its size, and its addresses by storage element where asked for.
+    """One file of a dataset: its own DID, its size and, if requested, its addresses by storage element.
 
-    ``did`` is ``scope:name`` and need not be a name that the DID of a dataset could have.
+    ``did`` is ``scope:name`` and need not be a valid name for a dataset.
     """
 
     did: str
@@ -72,7 +72,7 @@ class DatasetFile:
 
 
 class ReplicaState(StrEnum):
-    """What one catalogue records of one dataset at one storage element."""
+    """The state of one dataset at one storage element in one catalogue."""
 
     COMPLETE = "complete"  # every file is on disk
     INCOMING = "incoming"  # a rule or transfer is bringing it to disk
@@ -82,7 +82,7 @@ class ReplicaState(StrEnum):
 
 
 class DatasetState(StrEnum):
-    """What we conclude for one dataset and site, from all catalogues; best first."""
+    """The daemon's conclusion for one dataset and site, from all catalogues; best first."""
 
     AVAILABLE = "AVAILABLE"
     STAGING = "STAGING"
@@ -94,11 +94,11 @@ class DatasetState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """How a catalogue came to a state: for people who ask why, never for ads.
+    """The origin of a state in a catalogue: for people who ask why, never for ads.
 
-    ``call`` is what it was asked, in its own words, ``reason`` one clause on the state.
-    A ``rule`` of ``account`` holds the data, or brings it, until ``expires_at``.
-    ``ready_at`` estimates when what moves is complete, give or take ``ready_error``.
+    ``call`` is the query in the words of the catalogue, ``reason`` one clause on the state.
+    A ``rule`` of ``account`` keeps or transfers the data until ``expires_at``.
+    ``ready_at`` is the estimated end of a transfer, plus or minus ``ready_error``.
     """
 
     call: str = ""
@@ -118,8 +118,8 @@ NO_PROVENANCE = Provenance()
 class FilesOnDisk:
     """The files of a dataset that are on disk in one place, by numbers that all its replicas share.
 
-    File n is there where bit n of ``mask`` is 1. ``length`` and ``bytes_total`` are of all files that the
-    dataset has; ``sizes`` has the bytes of each numbered one, as an array of doubles, where they are known.
+    File n is there if bit n of ``mask`` is 1. ``files_total`` and ``bytes_total`` count all files of the
+    dataset. ``sizes`` has the bytes of each numbered file, as an array of doubles, if they are known.
     """
 
     mask: int
@@ -136,9 +136,9 @@ class FilesOnDisk:
 class Replica:
     """One dataset at one site, as one catalogue records it.
 
-    ``fraction`` is bytes on disk / bytes in all (files where bytes are
-    unknown), 0 to 1, or None where the catalogue does not say. ``files`` are
-    those that are on disk there and stay, where the catalogue named them.
+    ``fraction`` is bytes on disk / bytes in all (files if bytes are unknown),
+    0 to 1, or None if the catalogue does not give it. ``files`` are the files
+    on disk there that stay, if the catalogue listed them.
     """
 
     did: Did
@@ -152,10 +152,10 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A catalogue answered for one dataset: these replicas, and no others, existed at *at*.
+    """A catalogue's answer for one dataset: these replicas, and no others, existed at ``as_of``.
 
-    ``blind`` are sites it could not look at: there it said nothing.
-    ``twins`` are other datasets it holds whose DIDs differ from this one in letter case only.
+    The answer excludes ``unreachable_sites``, which the catalogue could not query.
+    ``case_variants`` are other datasets of the catalogue whose DIDs differ in letter case only.
     """
 
     as_of: datetime
@@ -167,14 +167,14 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """Nothing was learned, and why. Unseen does not mean empty."""
+    """No answer, and the reason. Unseen does not mean empty."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """No answer yet: the catalogue is being asked, or was not asked again. Its last answer still counts."""
+    """No new answer yet: the query is running or was not repeated. The last answer still counts."""
 
 
 Reading = Seen | Unseen
@@ -182,11 +182,11 @@ Reading = Seen | Unseen
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """One catalogue's answer to one poll: a reading for every DID it was asked about.
+    """The answer of one catalogue to one poll: a reading for every DID of the query.
 
-    ``sites`` are all sites it speaks for, also those that hold nothing asked
-    about; ``unmapped`` the storage elements for which no site is known.
-    ``at`` is when the poll began, so no fact in it is older.
+    ``sites`` are all sites of the catalogue, also those without any of these DIDs;
+    ``unmapped_storages`` are the storage elements without a known site.
+    No fact is older than ``started_at``, the start of the poll.
     """
 
     catalogue: str
@@ -197,7 +197,7 @@ class Survey:
 
 
 class Origin(IntEnum):
-    """Why a dataset is wanted, most wanted first."""
+    """The reason for a demand, highest priority first."""
 
     PIN = 0
     JOB = 1
@@ -206,7 +206,7 @@ class Origin(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueuedJobs:
-    """Jobs of one schedd that name the same datasets; the texts stand as they do in the job ads."""
+    """Jobs of one schedd that name the same datasets; the texts are unchanged from the job ads."""
 
     datasets: tuple[str, ...]
     job_count: int
@@ -214,7 +214,7 @@ class QueuedJobs:
 
 @dataclass(frozen=True, slots=True)
 class ScheddDemand:
-    """A schedd's answer: what its queue wanted at *at*."""
+    """A schedd's answer: the demand of its queue at ``as_of``."""
 
     as_of: datetime
     job_groups: tuple[QueuedJobs, ...]
@@ -222,7 +222,7 @@ class ScheddDemand:
 
 @dataclass(frozen=True, slots=True)
 class DemandEntry:
-    """Datasets that only help together, with how many jobs name them and when one last did."""
+    """Datasets that are needed together, the number of jobs that name them, and the time of the last one."""
 
     dids: tuple[Did, ...]
     job_count: int
@@ -232,7 +232,7 @@ class DemandEntry:
 
 @dataclass(frozen=True)
 class Demand:
-    """What jobs, pins and patterns want, most wanted first; ``refused`` are texts that are no DIDs."""
+    """The demand of jobs, pins and patterns, highest priority first; ``rejected_texts`` are not DIDs."""
 
     entries: tuple[DemandEntry, ...] = ()
     rejected_texts: Mapping[str, str] = field(default_factory=dict)
@@ -244,7 +244,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What we hold true of one dataset at one site."""
+    """The state of one dataset at one site, with its time."""
 
     state: DatasetState
     as_of: datetime
@@ -254,7 +254,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class SiteFacts:
-    """Everything we hold true of one site; ``as_of`` is its last complete reading."""
+    """All facts of one site; ``as_of`` is the time of its last complete reading."""
 
     as_of: datetime
     facts: Mapping[Did, Fact]
@@ -262,13 +262,12 @@ class SiteFacts:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What we hold true of every demanded dataset at every site.
+    """The state of every demanded dataset at every site.
 
-    ``unseen`` has, by DID, why no catalogue could say anything new of it this
-    cycle; ``clashes`` are DIDs that differ only in letter case from another
-    that exists: ClassAds cannot tell them apart, so neither is advertised.
-    ``misspelt`` are wanted DIDs that no catalogue has, each with those that
-    catalogues have and that differ from it only in letter case.
+    ``unseen_reasons`` has, by DID, the reason why no catalogue gave a new answer in this cycle.
+    ``case_collisions`` are existing DIDs that differ only in letter case: ClassAds cannot
+    distinguish them, so none of them is advertised. ``misspelt_dids`` are demanded DIDs that no
+    catalogue has, each with the existing DIDs that differ from it only in letter case.
     """
 
     sites: Mapping[Site, SiteFacts]
@@ -280,10 +279,10 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class SiteAd:
-    """The attributes one site should advertise.
+    """The attributes that one site should advertise.
 
-    ``content`` is ``(attribute, ClassAd literal)`` in the order they are
-    printed, without the two that say when: generation and age stand apart.
+    ``content`` is ``(attribute, ClassAd literal)`` in the order they are printed,
+    without the two for time: generation and age are separate fields.
     """
 
     site: Site
@@ -293,7 +292,7 @@ class SiteAd:
 
     @property
     def attributes(self) -> tuple[tuple[str, str], ...]:
-        """All attributes, ``DataLocalityVersion`` last: an ad without it is torn."""
+        """Return all attributes, ``DataLocalityVersion`` last: an ad without it is incomplete."""
         when = (
             ("DataLocalityAsOf", str(to_unix(self.as_of))),
             ("DataLocalityGeneration", str(self.generation)),
@@ -302,15 +301,15 @@ class SiteAd:
 
     @property
     def text(self) -> str:
-        """One ``Name = literal`` a line, as the hook prints it."""
+        """Return one ``Name = literal`` a line, as the hook prints it."""
         return "".join(f"{name} = {literal}\n" for name, literal in self.attributes)
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedAd:
-    """What a publisher shows when it is asked: read back, never remembered.
+    """One ad as a publisher returns it: read back, never remembered.
 
-    ``heard`` is when the publisher last took this ad from us.
+    ``received_at`` is when the publisher last received this ad from the daemon.
     """
 
     site: Site
@@ -333,7 +332,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """Send *ad* again: the same content, read anew, before the old copy expires."""
+    """Send *ad* again before the old copy expires: the content is unchanged, its facts are newer."""
 
     ad: SiteAd
 
@@ -344,7 +343,7 @@ class Refresh:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Let what is published stand, with the age it has; *ad*, where known, is sent again as it is."""
+    """Keep the published ad with the age it has; *ad*, if known, is sent again unchanged."""
 
     site: Site
     reason: str
@@ -353,7 +352,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Take the site's ad away: the operator retired it."""
+    """Remove the site's ad: the operator retired the site."""
 
     site: Site
     reason: str
@@ -361,7 +360,7 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class NoOp:
-    """Nothing to do: what is published is what should be."""
+    """No action: the published ad equals the desired one."""
 
     site: Site
 
@@ -371,22 +370,23 @@ Plan = tuple[Action, ...]
 
 
 def to_unix(moment: datetime) -> int:
-    """Whole Unix seconds, rounded down: an age is never understated."""
+    """Return whole Unix seconds, rounded down: an age is never understated."""
     return int(moment.timestamp() // 1)
 
 
 def from_unix(seconds: float) -> datetime:
-    """The aware UTC time of *seconds* since the epoch."""
+    """Return the aware UTC time of *seconds* since the epoch."""
     return datetime.fromtimestamp(seconds, UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonKnowledge:
-    """What the daemon holds true, and what it could not do.
+    """The facts of the daemon, and the reasons why some are missing.
 
-    ``demanded`` datasets are published; ``asked`` ones were asked about besides, for this answer alone.
-    ``left_out`` has, by site, the datasets that its ad has no room for; ``held``, by site, the change that
-    the daemon holds back; ``near`` has, by a name that exists nowhere, those that look like it.
+    The daemon publishes ``demanded_dids``; it queried ``queried_dids`` for this answer alone.
+    ``dids_without_room`` has, by site, the datasets that exceed the size budget of its ad.
+    ``held_reasons`` has, by site, the change that the daemon holds.
+    ``similar_names`` has, by a name that exists nowhere, similar names that exist.
     """
 
     now: datetime

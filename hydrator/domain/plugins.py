@@ -1,7 +1,7 @@
-"""Catalogues that others wrote: entry points in the group ``classad_hydrator.catalogues``.
+"""Catalogue plugins: entry points in the group ``classad_hydrator.catalogues``.
 
-An entry point names a function ``(name, options, clock) -> Catalogue``: *options* are all other keys of its
-``[[catalogue]]`` but ``type`` and ``name``. It raises ValueError where they are wrong
+An entry point names a function ``(name, options, clock) -> Catalogue``. *options* are all keys of its
+``[[catalogue]]`` except ``type`` and ``name``. The function raises ValueError if they are wrong
 (docs/add-a-catalogue.md).
 """
 
@@ -19,19 +19,19 @@ CatalogueFactory = Callable[[str, Mapping[str, Any], Clock], Catalogue]
 
 
 def installed_types() -> frozenset[str]:
-    """The types that plugins add."""
+    """Return the catalogue types that installed plugins add."""
     return frozenset(point.name for point in entry_points(group=ENTRY_POINT_GROUP))
 
 
 def load_factory(kind: str) -> CatalogueFactory:
-    """The function of the plugin *kind*.
+    """Return the function of the plugin *kind*.
 
     Raises:
-        ConfigError: it is not installed, or cannot be imported.
+        ConfigError: the plugin is not installed, or cannot be imported.
     """
     points = sorted(entry_points(group=ENTRY_POINT_GROUP, name=kind), key=lambda point: point.value)
     if len(points) != 1:
-        found = f"{len(points)} plugins are called so" if points else "no plugin of that name is installed"
+        found = f"{len(points)} plugins have that name" if points else "no plugin of that name is installed"
         raise ConfigError([f"catalogue: type {kind!r}: {found}"])
     try:
         factory: CatalogueFactory = points[0].load()
@@ -45,10 +45,10 @@ def load_factory(kind: str) -> CatalogueFactory:
 def create_catalogue(
     factory: CatalogueFactory, kind: str, name: str, options: Mapping[str, Any], clock: Clock
 ) -> Catalogue:
-    """The catalogue *name*, made by *factory*.
+    """Build the catalogue *name* with *factory*.
 
     Raises:
-        ConfigError: the options are wrong, or the plugin fails or makes no Catalogue.
+        ConfigError: the options are wrong, or the plugin fails or returns no Catalogue.
     """
     try:
         catalogue = factory(name, options, clock)
@@ -56,7 +56,7 @@ def create_catalogue(
         raise
     except ValidationError as error:
         problems = [(".".join(str(part) for part in each["loc"]), each["msg"]) for each in error.errors()]
-        raise ConfigError([f"catalogue {name}: {key}: {said}" for key, said in problems]) from error
+        raise ConfigError([f"catalogue {name}: {key}: {text}" for key, text in problems]) from error
     except Exception as error:
         raise ConfigError([f"catalogue {name} (type {kind!r}): {_describe_error(error)}"]) from error
     lacks = [one for one in ("read", "find", "close") if not callable(getattr(catalogue, one, None))]

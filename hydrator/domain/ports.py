@@ -1,7 +1,6 @@
-"""The promises that adapters keep. The core knows these and no adapter.
+"""Ports: the protocols that adapters implement. The core imports these and no adapter.
 
-Each promise is held by a contract suite in ``tests/contracts``, which the
-in-memory adapters join too.
+A contract suite in ``tests/contracts`` checks each protocol; the in-memory adapters join it too.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,15 +23,15 @@ from .model import (
 )
 
 Clock = Callable[[], datetime]
-"""Answers the aware UTC time now."""
+"""A function that returns the aware UTC time now."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerEndpoint:
-    """How our own HTTP server is reached from this machine.
+    """The address of the daemon's HTTP server from this machine.
 
-    *token* is what to show; *certificate* is the one it shows, in PEM, when
-    *url* is https; *socket* is the file to connect to instead of a host.
+    *token* is the bearer token to send; *certificate* is the server's, in PEM, if *url*
+    is https; *socket* is the Unix socket to connect to instead of a host.
     """
 
     url: str
@@ -43,99 +42,101 @@ class ServerEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class TokenValidity:
-    """From when to when what a server gave us is good: a token that is asked for anew before it ends."""
+    """The time span in which a token from a server is valid; it is renewed before it ends."""
 
     valid_from: datetime | None
     valid_until: datetime
 
 
 class EventHandler(Protocol):
-    """Who is told of events, from any thread; what is called must not wait and must not fail."""
+    """A receiver of events, called from any thread; its methods must not block or fail."""
 
     def on_event(self, source: str, body: bytes | None) -> object:
-        """*source* sent one event; None is one that was too large to be read."""
+        """Handle one event of *source*; None is an event that was too large to read."""
 
     def on_connect(self, source: str) -> None:
-        """*source* sends its events from now on."""
+        """Record that *source* is connected and sends its events."""
 
     def on_disconnect(self, source: str, reason: str) -> None:
-        """*source* cannot be reached, or no longer; said again each time that this was tried."""
+        """Record that *source* is unreachable; called again after each failed attempt."""
 
 
 class EventSource(Protocol):
-    """Listens to somebody who sends events, from a thread of its own, and tells its :class:`EventHandler`."""
+    """A subscriber to events, in a thread of its own, that calls its :class:`EventHandler`."""
 
     def start(self) -> None:
-        """Begin; never waits and never fails."""
+        """Start; never blocks and never fails."""
 
     def stop(self) -> None:
-        """End, within a few seconds."""
+        """Stop within a few seconds."""
 
     @property
     def name(self) -> str:
-        """Its name in the configuration."""
+        """The name in the configuration."""
 
     def test_connection(self) -> str:
-        """Reach it once, without taking an event from anybody; what that went as far as, in words.
+        """Connect once without consuming an event; return how far that went, in words.
 
         Raises:
-            EventsError: it cannot be reached, refused us, or does not speak as it should.
+            EventsError: the source is unreachable, rejected the login, or violates the protocol.
         """
 
 
 class Catalogue(Protocol):
-    """An answerer of "what is at this site?"."""
+    """A service that knows which replicas exist where."""
 
     @property
     def name(self) -> str:
-        """Its name in the configuration, unique among catalogues."""
+        """The name in the configuration, unique among catalogues."""
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """Say where each of *dids* is.
+        """Return the location of each of *dids*.
 
-        Every DID asked about is answered, Seen or Unseen; a DID the catalogue
-        does not know is Seen without replicas. What could not be learned is
-        Unseen, never left out and never empty. A site it cannot look at, in
-        whole or in part, is among ``blind`` of every reading that this
-        concerns; what it shows of other storage there still counts. An empty
-        set is a fair question: the answer still names the sites. A site that
-        it named before and names no longer counts as not looked at.
+        The survey has a reading, Seen or Unseen, for every DID of the query. A DID
+        that the catalogue does not know is Seen without replicas. If the location
+        could not be read, it is Unseen: never left out and never empty.
+
+        A site that the catalogue cannot query, in whole or in part, is among
+        ``unreachable_sites`` of every affected reading; replicas on other storage of
+        this site still count. An empty set is a valid query: the survey then names
+        the sites. A site that an earlier survey named and this one does not counts
+        as not queried.
 
         Raises:
-            CatalogueError: it could not answer at all; nothing may be
-                concluded, least of all that it holds nothing.
+            CatalogueError: no answer at all. Nothing may be concluded, least of all
+                that the catalogue is empty.
         """
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """All datasets whose DIDs match one of *patterns* (``*``, ``?``, ``[…]``; case counts).
+        """Return all datasets whose DIDs match one of *patterns* (``*``, ``?``, ``[…]``; case counts).
 
         Raises:
-            CatalogueError: it could not list them all; a part is not given.
+            CatalogueError: the list is incomplete; a part is never returned.
         """
 
     def close(self) -> None:
-        """Let go of connections and files."""
+        """Close connections and files."""
 
 
 class FileLister(Protocol):
-    """A catalogue that can say of which files a dataset consists."""
+    """A catalogue that can list the files of a dataset."""
 
     @property
     def name(self) -> str:
-        """The catalogue's."""
+        """The name of the catalogue."""
 
     def list_files(
         self, dids: AbstractSet[Did], storages: AbstractSet[str], max_files: int
     ) -> Mapping[Did, tuple[DatasetFile, ...] | CatalogueError]:
-        """List the files of each of *dids*, ordered by name; a file's DID stands for that file alone.
+        """List the files of each of *dids*, ordered by name; the DID of a file gives that file alone.
 
         Args:
-            dids: datasets, containers and files. One that the catalogue does not know is left out.
-            storages: storage elements whose addresses of each file are wanted; those of no other are given.
-            most: files of all *dids* together; what is beyond it is an error of its dataset.
+            dids: datasets, containers and files. A DID that the catalogue does not know is left out.
+            storages: the storage elements whose addresses of each file are returned; no others are.
+            max_files: files of all *dids* together; each dataset beyond it gets an error.
 
         Raises:
-            CatalogueError: the catalogue could not be asked at all.
+            CatalogueError: the catalogue could not be queried at all.
         """
 
     def close(self) -> None:
@@ -143,58 +144,58 @@ class FileLister(Protocol):
 
 
 class Auditor(Protocol):
-    """A catalogue that can be asked the expensive way, beside its polls and without disturbing them."""
+    """A catalogue that can verify one dataset by expensive queries, without delaying its polls."""
 
     @property
     def name(self) -> str:
-        """The catalogue's."""
+        """The name of the catalogue."""
 
     def verify(self, did: Did) -> Seen:
-        """Where *did* is, asked anew, file by file, past every cache and belief.
+        """Return the location of *did*, read again file by file, without any cache.
 
         Raises:
-            CatalogueError: it could not be learned, also for a part; nothing may be concluded.
+            CatalogueError: the answer is missing or incomplete; nothing may be concluded.
         """
 
     def close(self) -> None:
-        """Let go of connections and files, also under a call that waits for an answer."""
+        """Close connections and files, also during a call that waits for an answer."""
 
 
 class Probe(Protocol):
-    """Looks at the storage itself, where the operator said how."""
+    """A check of the storage itself, as the operator configured it."""
 
     def can_check(self, catalogue: str, site: Site) -> bool:
-        """Is this storage one that it can look at?"""
+        """Return whether the probe is configured for this storage."""
 
     def check_dataset(self, catalogue: str, did: Did, site: Site) -> bool | None:
-        """Is *did*, of which *catalogue* says so, there? None when it could not be told."""
+        """Return whether *did*, which *catalogue* lists at *site*, is there; None if that is unknown."""
 
 
 class Publisher(Protocol):
-    """A place where site ads go and can be read back."""
+    """A destination for site ads that can be read back."""
 
     @property
     def name(self) -> str:
         """``collector``, ``file``, ``http``, ``sites`` or ``merge``."""
 
     def published(self) -> Mapping[Site, PublishedAd]:
-        """What others see there now, by site.
+        """Return the ads that others can read there now, by site.
 
         Raises:
-            PublishError: it cannot be asked; this does not mean it is empty.
+            PublishError: the query failed; this does not mean that it has none.
         """
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
-        """Send *ads*, each replacing what stood there for its site.
+        """Send *ads*; each replaces the ad of its site.
 
-        Returning is no promise that they arrived: only ``published`` shows that.
+        Returning does not prove that they arrived: only ``published`` does.
 
         Raises:
             PublishError: some or all could not be sent.
         """
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
-        """Take the ads of *sites* away; those that have none are no error.
+        """Remove the ads of *sites*; a site without an ad is not an error.
 
         Raises:
             PublishError: some or all could not be withdrawn.
@@ -203,21 +204,22 @@ class Publisher(Protocol):
 
 @runtime_checkable
 class RejectionReporter(Protocol):
-    """A publisher that says which ads it saw and did not adopt."""
+    """A publisher that reports the ads it read and rejected."""
 
     @property
     def rejected(self) -> Mapping[str, str]:
-        """By name, the ads that the last ``published`` saw and did not adopt, with the reason."""
+        """Return the ads that the last ``published`` read and rejected, by name, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """What one turn of a ``Merger`` came to at one collector.
+    """The result of one run of a ``Merger`` at one collector.
 
-    ``slots`` are those it is there for: without a hook, at sites that we speak for. ``merged`` and
-    ``withdrawn`` were sent, which nobody acknowledges; of those of the last turn so many showed,
-    ``confirmed``. ``covered`` and ``missed`` are slot-seconds since its
-    last turn, with the site's attributes and without. ``error`` says why the turn ended early.
+    ``slot_count`` counts its slots: without a hook, at the daemon's sites.
+    ``merged_count`` and ``withdrawn_count`` were sent, which the collector does not
+    acknowledge; ``confirmed_count`` of the last run's were read back. ``covered_slot_seconds``
+    and ``uncovered_slot_seconds`` are slot-seconds since its last run, with and without the
+    site's attributes. ``error`` is the reason why the run ended early.
     """
 
     slot_count: int = 0
@@ -230,36 +232,36 @@ class MergeResult:
 
 
 class Merger(Protocol):
-    """Brings site ads into slots that have no hook; what it did does not last."""
+    """A writer of site ads into slots without a hook; a startd update removes what it wrote."""
 
     def run_once(
         self, ads: Mapping[Site, SiteAd], is_retired: Callable[[Site], bool]
     ) -> Mapping[str, MergeResult]:
-        """Look once at every collector, and make slots say what differs; by collector what came of it.
+        """Query every collector once and update the slots that differ; return the result by collector.
 
-        What was merged for sites that the operator *retires* is taken back. Empty after ``close``.
+        Attributes of sites for which *is_retired* is true are removed. Empty after ``close``.
         """
 
     def close(self) -> None:
-        """Let go of connections, also under a turn, which then ends."""
+        """Close connections, also during a run, which then ends."""
 
 
 class Queues(Protocol):
-    """The schedds of a pool, as far as we ask: which datasets their jobs name."""
+    """The schedds of a pool, as a source of demand: the datasets that their jobs name."""
 
     def read_demand(self) -> Mapping[str, ScheddDemand | Unseen]:
-        """By schedd, what its queue wants, or why it could not be asked.
+        """Return the demand of each schedd's queue, or the reason why it is unknown.
 
         Raises:
-            PoolError: the collector could not say which schedds there are.
+            PoolError: the collector could not list the schedds.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class SavedDesiredSites:
-    """What a job's ``DataLocalityDesiredSitesKept`` says: what we wrote, and what stood there before us.
+    """The content of a job's ``DataLocalityDesiredSitesKept``: the daemon's value and the original one.
 
-    While an edit is *pending*, what stands there is either ``was`` or ``value``.
+    While an edit is *pending*, ``DESIRED_Sites`` is either ``was`` or ``value``.
     """
 
     value: str | None
@@ -270,12 +272,12 @@ class SavedDesiredSites:
 
 @dataclass(frozen=True, slots=True)
 class JobGroup:
-    """Queued jobs of one schedd that are alike in all that their ``DESIRED_Sites`` depends on.
+    """Queued jobs of one schedd that are equal in all that their ``DESIRED_Sites`` depends on.
 
-    ``datasets`` is empty where the job's are no list of texts. ``mode``,
-    ``any_after`` (Unix s) and ``max_age`` (s) are None where it has none.
-    ``odd`` says that ``DESIRED_Sites`` is no text, or what we keep beside it
-    is none that we wrote. ``example`` is the id of one of them.
+    ``datasets`` is empty if the job's are not a list of strings. ``mode``,
+    ``any_after`` (Unix s) and ``max_age`` (s) are None if the job has none.
+    ``odd`` means that ``DESIRED_Sites`` is not a string, or that the saved values
+    beside it are not the daemon's. ``example`` is the id of one of the jobs.
     """
 
     datasets: tuple[str, ...]
@@ -294,10 +296,12 @@ class JobSites(Protocol):
     """``DESIRED_Sites`` of idle jobs in a pool's queues."""
 
     def read_job_groups(self) -> Mapping[str, Sequence[JobGroup] | Unseen]:
-        """By schedd, its idle jobs that ask for a list of sites, or have one of ours; or why that is unknown.
+        """Return, by schedd, its idle jobs that request a list of sites or have one of the daemon's.
+
+        A schedd that did not answer has the reason instead.
 
         Raises:
-            PoolError: the collector could not say which schedds there are.
+            PoolError: the collector could not list the schedds.
         """
 
     def set_desired_sites(
@@ -310,62 +314,62 @@ class JobSites(Protocol):
         should_keep_mark: bool,
         max_jobs: int,
     ) -> int:
-        """Have some of *jobs*, so many at most, say *value*; answers how many.
+        """Set ``DESIRED_Sites`` of at most *max_jobs* jobs of *group* to *value*; return the number of edits.
 
-        A job that changed since, by whomever, is left as it is. With *keep*
-        it is marked as ours, beside what it had, *own*; else the mark is taken off.
+        A job that changed since the query is left unchanged. If *should_keep_mark*, the
+        job keeps a mark with its *original_value*; otherwise the mark is removed.
 
         Raises:
-            PoolDenied: the schedd does not let us, or keeps what it has.
-            PoolError: it could not be asked.
+            PoolDenied: the schedd rejects the edit, or keeps the old value.
+            PoolError: the schedd could not be queried.
         """
 
     def close(self) -> None:
-        """Let go of connections, also under a call."""
+        """Close connections, also during a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotAdVersion:
-    """What one slot carries: the *site* it says it is at, and the generation of that site's ad, if any."""
+    """The site of one slot and the generation of the site ad it has, if any."""
 
     site: str | None
     generation: int | None
 
 
 class Slots(Protocol):
-    """The slots of a pool, as far as we ask: whether our attributes arrived."""
+    """The slots of a pool, queried for whether the attributes arrived."""
 
     def read_ad_versions(self) -> Sequence[SlotAdVersion]:
-        """One for every slot that is not cut off another for a job.
+        """Return one entry per slot, except dynamic slots.
 
         Raises:
-            PoolError: the collector could not say which slots there are.
+            PoolError: the collector could not list the slots.
         """
 
     def close(self) -> None:
-        """Let go of connections, also under a question."""
+        """Close connections, also during a query."""
 
 
 class MissReports(Protocol):
-    """What jobs did not find where they were sent."""
+    """Reports of jobs that did not find their data."""
 
     def read_reports(self) -> Mapping[str, Sequence[Sequence[str]] | Unseen]:
-        """By schedd, for each job the texts of its ChirpDataLocalityMisses; jobs may be told of again.
+        """Return, by schedd, the ChirpDataLocalityMisses of each job; a job may be returned again.
 
         Raises:
-            PoolError: the collector could not say which schedds there are.
+            PoolError: the collector could not list the schedds.
         """
 
     def close(self) -> None:
-        """Let go of connections, also under a question."""
+        """Close connections, also during a query."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedJobs:
-    """Jobs that left the queue of one schedd, the last first; not *whole* where there were more than fit.
+    """Jobs that left the queue of one schedd, the last first; not ``is_complete`` if there were too many.
 
-    Each has what its ad says, which is what its owner wrote: nothing in it is
-    sure. The keys are those of :func:`hydrator.diagnostics.outcomes.parse_ended_job`.
+    Each job has the attributes of its ad, which its owner wrote: do not trust them.
+    The keys are those of :func:`hydrator.diagnostics.outcomes.parse_ended_job`.
     """
 
     jobs: tuple[Mapping[str, Any], ...]
@@ -373,32 +377,35 @@ class EndedJobs:
 
 
 class JobHistory(Protocol):
-    """What became of jobs: the histories of a pool's schedds."""
+    """Ended jobs from the histories of a pool's schedds."""
 
     def read_ended_jobs(self, ended_after: datetime) -> Mapping[str, EndedJobs | Unseen]:
-        """By schedd, the jobs that ended after *since*, or why it could not be asked.
+        """Return, by schedd, the jobs that ended after *ended_after*, or the reason why they are unknown.
 
         Raises:
-            PoolError: the collector could not say which schedds there are.
+            PoolError: the collector could not list the schedds.
         """
 
     def read_newly_ended_jobs(self) -> Mapping[str, EndedJobs | Unseen]:
-        """By schedd, the jobs that left its queue since it was asked this before, or since we began.
+        """Return, by schedd, the jobs that left its queue since the last query, or since the start.
 
-        Each job is told of once; after a failure it is told of the next time.
+        Each job is returned once; after a failure it is returned by the next query.
 
         Raises:
-            PoolError: the collector could not say which schedds there are.
+            PoolError: the collector could not list the schedds.
         """
 
     def close(self) -> None:
-        """Let go of connections, also under a question."""
+        """Close connections, also during a query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A daemon on the same pool: since when it leads (Unix s, 0: it does not), and how many seconds
-    before us the collector last heard it. ``shared``: another daemon has told of this name, which is ours.
+    """A daemon on the same pool.
+
+    ``leads_since`` is in Unix s, 0 if it is not the leader. ``age_seconds`` is the time between its
+    last heartbeat and this daemon's at the collector. ``is_name_shared`` means that another daemon
+    sent a heartbeat under the name of this daemon.
     """
 
     name: str
@@ -408,11 +415,11 @@ class Peer:
 
 
 class Peers(Protocol):
-    """The daemons of one pool, as they know each other."""
+    """The daemons of one pool, as they see each other in the collector."""
 
     def heartbeat(self, name: str, leads_since: int) -> Sequence[Peer]:
-        """Tell that we live, and since when we lead; hear of all, ourselves among them.
+        """Send a heartbeat with *leads_since*; return all daemons, this one included.
 
         Raises:
-            PoolError: we could not tell it, or not hear ourselves: nothing may be concluded.
+            PoolError: the heartbeat was not sent or not read back: nothing may be concluded.
         """

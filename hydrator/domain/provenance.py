@@ -1,4 +1,4 @@
-"""Who said what, when and by which call: provenance, for ``hydrator datasets --why``."""
+"""Provenance: the source, time and call behind each fact, for ``hydrator datasets --why``."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -12,7 +12,7 @@ _TIME_FIELDS = ("expires_at", "ready_at")
 
 
 def provenance_to_row(provenance: Provenance) -> list[dict[str, Any]]:
-    """*told* for JSON: nothing when there is nothing, else one record of what is known."""
+    """Return *provenance* for JSON: an empty list, or one record of its fields with a value."""
     known = {key: value for key, value in asdict(provenance).items() if value}
     for key in _TIME_FIELDS:
         if key in known:
@@ -23,7 +23,7 @@ def provenance_to_row(provenance: Provenance) -> list[dict[str, Any]]:
 
 
 def provenance_from_row(row: Sequence[Mapping[str, Any]]) -> Provenance:
-    """What :func:`provenance_to_row` wrote; words it does not know, of a newer version, are passed over."""
+    """Parse the output of :func:`provenance_to_row`; skip fields that only a newer version has."""
     if not row:
         return NO_PROVENANCE
     known = {key: value for key, value in row[0].items() if key in Provenance.__dataclass_fields__}
@@ -36,11 +36,11 @@ def provenance_from_row(row: Sequence[Mapping[str, Any]]) -> Provenance:
 
 
 PUBLIC_FIELDS = ("reason", "rule", "account", "expires_at", "ready_at", "ready_error")
-"""What the daemon tells over HTTP of how a catalogue came to a state: all that `because` makes words of."""
+"""The fields that the daemon returns over HTTP: all that :func:`describe_provenance` uses."""
 
 
 def public_provenance(provenance: Provenance) -> dict[str, Any]:
-    """Return what is known of SERVED, for JSON."""
+    """Return the PUBLIC_FIELDS of *provenance* that have a value, for JSON."""
     return {
         key: value
         for row in provenance_to_row(provenance)
@@ -50,7 +50,7 @@ def public_provenance(provenance: Provenance) -> dict[str, Any]:
 
 
 def describe_provenance(provenance: Provenance, now: datetime) -> str:
-    """One line on how a catalogue came to a state, times relative to *now*."""
+    """Return one line on how a catalogue came to a state, with times relative to *now*."""
     clauses = [provenance.reason] if provenance.reason else []
     if provenance.rule:
         clauses.append(

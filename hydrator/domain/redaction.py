@@ -1,10 +1,9 @@
-"""Texts of others made fit to be shown: without secrets, on one line, in characters that only show.
+"""Redaction: make external texts safe to show: no secrets, one line, printable characters only.
 
-Whoever shows a secret to a server keeps it in :data:`SECRETS` first, and every
-error of ours takes the secrets out of its reason when it is made: what a server
-echoes is gone before anybody cuts it to a length, stores it or passes it on.
-The log is looked through once more, also for the usual dress of secrets that
-nobody keeps: a Bearer token, a JWT, ``password=``.
+Code that sends a secret to a server first adds it to :data:`SECRETS`. Every error of this project
+removes these secrets from its reason when it is made: an echoed secret is gone before the text is cut,
+stored or passed on. The log is searched once more, also for texts that look like secrets: a Bearer
+token, a JWT, ``password=``.
 """
 
 import base64
@@ -18,18 +17,18 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
-SECRET_PLACEHOLDER = "[secret]"
+SECRET_PLACEHOLDER = "[secret]"  # noqa: S105 - no secret
 MIN_SECRET_CHARS = 4
-"""Characters of the shortest secret that is looked for: shorter ones are parts of ordinary words."""
+"""Minimum characters of a secret that is searched for: shorter ones are parts of ordinary words."""
 MAX_REASON_CHARS: Final = 2000
-"""Characters of a reason: what is longer is cut."""
+"""Maximum characters of a reason; the rest is cut."""
 MAX_SCANNED_CHARS: Final = 100_000
-"""Characters of a text of somebody else that are looked at."""
+"""Maximum characters of an external text that are searched."""
 _LONG_FORM_CHARS = 12
-"""A form of a secret this long is hidden wherever it stands; a shorter one where it stands alone."""
+"""Minimum characters of a form that is hidden anywhere; a shorter form is hidden only as a separate word."""
 _MAX_SECRETS = 100
 _PREFIX_CHARS = 16
-"""So many first characters of a long form are looked for: servers cut what they echo."""
+"""Number of first characters of a long form that are searched for: servers cut their echoes."""
 _GAP = re.compile(r"(?:\s|\\[nrt])+")
 _LABELLED_SECRET = re.compile(
     r"(?i)\b((?:bearer|basic)\s+|(?:x-rucio-auth-token|x-rucio-password|authorization|password|passwd|pwd"
@@ -40,10 +39,10 @@ _JWT = re.compile(r"eyJ[A-Za-z0-9_-]{5,}(?:\.[A-Za-z0-9_-]*){0,2}")
 
 
 def escape_unprintable(text: str, keep: str = "") -> str:
-    r"""*text* with ``\xNN`` and the like for every character that does not show, except those to *keep*.
+    r"""Return *text* with ``\xNN`` and the like for every unprintable character, except those in *keep*.
 
-    Control characters steer terminals, those for the direction of writing reorder what is read, and half
-    of a surrogate pair can be written nowhere.
+    Control characters change terminals, characters for the direction of writing reorder a text, and half
+    of a surrogate pair cannot be encoded.
     """
     if text.isprintable():
         return text
@@ -51,7 +50,7 @@ def escape_unprintable(text: str, keep: str = "") -> str:
 
 
 def escape_unprintable_tree(value: Any, keep: str = "") -> Any:  # noqa: ANN401 - JSON
-    """*value*, of JSON, with every text in it, keys too, made :func:`printable`."""
+    """Return *value*, of JSON, with :func:`escape_unprintable` applied to every text, keys too."""
     if isinstance(value, str):
         return escape_unprintable(value, keep)
     if isinstance(value, list):
@@ -75,9 +74,9 @@ def _escape(letter: str) -> str:
 
 
 class Secrets:
-    """The secrets that this process shows to others, for whoever hides them; safe in several threads.
+    """The secrets that this process sends to others, so that texts can hide them; thread-safe.
 
-    The last ones that were kept are known: a token that was renewed long ago ended.
+    It stores the last secrets only: a token that was renewed long ago is no longer valid.
     """
 
     def __init__(self) -> None:
@@ -87,7 +86,7 @@ class Secrets:
         self._short_forms: re.Pattern[str] | None = None
 
     def keep(self, *secrets: str | None) -> None:
-        """Hide *secrets* from now on, in every form that a server may send them back in."""
+        """Hide *secrets* from now on, in every form in which a server may return them."""
         new = [secret.strip() for secret in secrets if secret]
         with self._lock:
             if all(secret in self._forms for secret in new):
@@ -112,13 +111,13 @@ class Secrets:
             )
 
     def forget(self) -> None:
-        """Know no secrets any more."""
+        """Remove all secrets."""
         with self._lock:
             self._forms.clear()
             self._long_forms, self._short_forms = {}, None
 
     def hide(self, text: str) -> str:
-        """*text* without the secrets, also where white space or a line's end stands inside them."""
+        """Return *text* without the secrets, also if white space or a line break splits them."""
         if self._short_forms:
             text = self._short_forms.sub(SECRET_PLACEHOLDER, text)
         long = self._long_forms
@@ -128,11 +127,11 @@ class Secrets:
 
 
 SECRETS = Secrets()
-"""Those of this process."""
+"""The secrets of this process."""
 
 
 def read_secret(text: str) -> str:
-    """The one secret in the *text* of a file, which is kept from now on; empty where there is none.
+    """Return the one secret in the *text* of a file, and add it to :data:`SECRETS`; empty if there is none.
 
     Raises:
         ValueError: it has several lines, or characters that no secret has.
@@ -145,7 +144,7 @@ def read_secret(text: str) -> str:
 
 
 def _encoded_forms(secret: str) -> frozenset[str]:
-    """The texts that *secret* may come back as, without white space."""
+    """Return the texts in which *secret* may come back, without white space."""
     if len(secret) < MIN_SECRET_CHARS:
         return frozenset()
     plain = {
@@ -173,7 +172,7 @@ def _encoded_forms(secret: str) -> frozenset[str]:
 
 
 def _base64_forms(octets: bytes) -> set[str]:
-    """Encode *octets* in base64 as they look at each of the three places in a group of bytes."""
+    """Encode *octets* in base64 for each of the three positions in a group of bytes."""
     found = set()
     for before in range(3):
         coded = base64.b64encode(bytes(before) + octets).decode()
@@ -183,7 +182,7 @@ def _base64_forms(octets: bytes) -> set[str]:
 
 
 def _remove_forms(text: str, squeezed: str, forms: Iterable[str]) -> str:
-    """*text* without what of *forms* begins in it; *squeezed* is the text without white space."""
+    """Return *text* without the *forms* that start in it; *squeezed* is the text without white space."""
     at, begins, places = 0, [0], [0]
     for gap in _GAP.finditer(text):
         at += gap.start() - places[-1]
@@ -198,17 +197,17 @@ def _remove_forms(text: str, squeezed: str, forms: Iterable[str]) -> str:
                 (_original_position(start, begins, places), _original_position(end - 1, begins, places) + 1)
             )
             start = squeezed.find(form[:_PREFIX_CHARS], end)
-    kept: list[str] = []
+    pieces: list[str] = []
     done = 0
     for start, end in sorted(hidden):
         if start >= done:
-            kept += [text[done:start], SECRET_PLACEHOLDER]
+            pieces += [text[done:start], SECRET_PLACEHOLDER]
         done = max(done, end)
-    return "".join([*kept, text[done:]])
+    return "".join([*pieces, text[done:]])
 
 
 def _common_length(text: str, start: int, form: str) -> int:
-    """Return how many characters of *form* stand in *text* from *start* on."""
+    """Return how many characters of *form* are in *text* at *start*."""
     low, high = min(_PREFIX_CHARS, len(form)), len(form)
     while low < high:
         half = (low + high + 1) // 2
@@ -222,9 +221,9 @@ def _original_position(squeezed_position: int, begins: list[int], positions: lis
 
 
 def sanitize(text: str, max_chars: int = MAX_REASON_CHARS) -> str:
-    """*text* of somebody else as one line of at most *most* characters that may be shown to anybody.
+    """Return the external *text* as one line of at most *max_chars* characters that is safe to show.
 
-    Secrets are taken out before it is cut: of one cut in two nobody would know the rest.
+    Secrets are removed before the text is cut: half a secret could not be recognized.
     """
     hidden = _JWT.sub(SECRET_PLACEHOLDER, SECRETS.hide(text[:MAX_SCANNED_CHARS]))
     if len(text) > MAX_SCANNED_CHARS:  # what was cut off there may have been the rest of a secret
@@ -234,11 +233,11 @@ def sanitize(text: str, max_chars: int = MAX_REASON_CHARS) -> str:
 
 
 class Redactor:
-    """Takes secrets out of finished lines.
+    """A function that removes secrets from finished lines.
 
     Args:
-        secrets: their texts, besides those in :data:`SECRETS`.
-        more: what else is done to a text, such as hiding private datasets.
+        secrets: their texts, in addition to those in :data:`SECRETS`.
+        redact_further: another change to each text, such as hiding private datasets.
     """
 
     def __init__(

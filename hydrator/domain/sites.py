@@ -1,8 +1,8 @@
-"""Sites as slots call them, and sites that read each other's storage.
+"""Site names of slots and catalogues, and sites that read each other's storage.
 
-Catalogues call sites as their administrators do; slots as their pool does. And
-jobs at one site can read what is at another: at no cost worth the name across
-the road, at some cost across a country. Both are the operator's to say.
+Catalogues use the names of their administrators, slots the names of their pool. Jobs at one
+site can read the storage of another: at almost no cost across the road, at some cost across
+a country. The operator configures both.
 """
 
 from array import array
@@ -19,12 +19,12 @@ from .ports import Auditor, Catalogue
 
 @dataclass(frozen=True, slots=True)
 class SiteMapping:
-    """What the operator says of sites.
+    """The operator's configuration of sites.
 
     Args:
-        aliases: by the name that catalogues use, the site as slots say it.
-        reads: by site, the sites whose storage its jobs can read, with the cost of it:
-            0 (as if it were here) to 1 (of no use).
+        aliases: the name of a site in slots, by its name in catalogues.
+        read_costs: by site, the sites whose storage its jobs can read, with the cost:
+            0 (as if local) to 1 (useless).
     """
 
     aliases: Mapping[Site, Site] = field(default_factory=dict)
@@ -34,12 +34,12 @@ class SiteMapping:
         return bool(self.aliases or self.read_costs)
 
     def map_sites(self, sites: AbstractSet[Site]) -> frozenset[Site]:
-        """*sites* as slots call them, and those that read the storage of one of them."""
+        """Return *sites* by their names in slots, plus the sites that read the storage of one of them."""
         known = frozenset(self.aliases.get(site, site) for site in sites)
         return known | {site for site, others in self.read_costs.items() if known & others.keys()}
 
     def shared_storage_groups(self, sites: AbstractSet[Site]) -> frozenset[frozenset[Site]]:
-        """Return those of *sites*, in a catalogue's names, whose storage jobs elsewhere read as their own."""
+        """Return groups of *sites* (a catalogue's names) whose storage the jobs of a site read at no cost."""
         found = set()
         for here in {self.aliases.get(site, site) for site in sites} | self.read_costs.keys():
             read = {here, *(site for site, cost in self.read_costs.get(here, {}).items() if cost == 0)}
@@ -47,14 +47,15 @@ class SiteMapping:
         return frozenset(found - {frozenset()})
 
     def map_reading(self, reading: Seen) -> Seen:
-        """The same reading, as it is from all sites.
+        """Return *reading* as jobs at each site see it.
 
-        Only what is whole on disk is read from afar. At no cost it is whole there too; at a cost it is
-        PARTIAL, with what the cost leaves as its fraction: no job that must have its data counts
-        on it. What a site has of its own stands before what it would have to fetch at a cost. Files that
-        lie here and at neighbours that are read at no cost are counted together; of what is not whole
-        then, a site has its own. A
-        site whose neighbour could not be looked at is blind as well, unless it has the data anyhow.
+        Only a dataset that is complete on disk is read from another site. At cost 0 it is complete there
+        too. At another cost it is PARTIAL with 1 - cost as its fraction: no job that requires its data
+        counts on it. A site's own replica has priority over one that it reads at a cost.
+
+        Files at a site and at neighbours of cost 0 are counted together; if the sum is incomplete, each
+        site has its own files only. A site with an unreachable neighbour is unreachable as well, unless
+        it has the data itself.
         """
         own = tuple(
             replace(each, site=self.aliases.get(each.site, each.site)) if self.aliases else each
@@ -80,7 +81,7 @@ class SiteMapping:
     def _merge_shared_files(
         self, replicas: Sequence[Replica], unreachable_sites: AbstractSet[Site]
     ) -> list[Replica]:
-        """Return what is whole where files at a site and at its neighbours are counted together."""
+        """Return the replicas that are complete with the files of the neighbours at cost 0."""
         if sum(replica.files is not None for replica in replicas) < 2:
             return []
         found = []
@@ -94,16 +95,16 @@ class SiteMapping:
 
 
 def _remote_replica(replica: Replica, site: Site, cost: float) -> Replica:
-    """*replica*, as jobs at *site* have it."""
+    """Return *replica* as jobs at *site* see it."""
     reason = f"whole at {replica.site}, which {site} reads" + (f" at a cost of {cost:g}" if cost else "")
-    told = replace(replica.provenance, reason=reason)
+    provenance = replace(replica.provenance, reason=reason)
     if cost == 0:
-        return replace(replica, site=site, provenance=told)
-    return replace(replica, site=site, state=ReplicaState.PARTIAL, fraction=1.0 - cost, provenance=told)
+        return replace(replica, site=site, provenance=provenance)
+    return replace(replica, site=site, state=ReplicaState.PARTIAL, fraction=1.0 - cost, provenance=provenance)
 
 
 class MappedCatalogue:
-    """Another catalogue, its sites called and connected as *places* say."""
+    """Another catalogue, with its sites renamed and connected by a :class:`SiteMapping`."""
 
     def __init__(self, inner: Catalogue, mapping: SiteMapping) -> None:
         self._inner = inner
@@ -131,7 +132,7 @@ class MappedCatalogue:
 
 
 class MappedAuditor:
-    """Another auditor, its sites as *places* say: it is to judge what the catalogue was taken to say."""
+    """Another auditor, with the same :class:`SiteMapping` as the catalogue whose answers it verifies."""
 
     def __init__(self, inner: Auditor, mapping: SiteMapping) -> None:
         self._inner = inner
@@ -153,9 +154,9 @@ P = TypeVar("P")
 
 
 def add_unions(replicas: Iterable[Replica]) -> tuple[Replica, ...]:
-    """Add to *replicas* of one dataset, at each site where its parts make more together, what they make.
+    """Add to *replicas* of one dataset, at each site where its parts are more together, their union.
 
-    What is added stands before the parts, which stay as they are: the best of all counts.
+    Unions come before the parts, which are unchanged: the best of all counts.
     """
     replicas = tuple(replicas)
     if sum(replica.files is not None for replica in replicas) < 2:
@@ -169,9 +170,9 @@ def add_unions(replicas: Iterable[Replica]) -> tuple[Replica, ...]:
 
 
 def union_at(site: Site, parts: Sequence[Replica]) -> Replica | None:
-    """Count *parts* together for jobs at *site*; None where one of them is whole, or as good alone.
+    """Count *parts* together for jobs at *site*; return None if one of them is complete, or as good alone.
 
-    It is whole only where each file of the dataset is on disk in one of them.
+    The union is complete only if each file of the dataset is on disk in one of the parts.
     """
     known = [(part, part.files) for part in parts if part.files is not None]
     if len(known) < 2 or any(part.state is ReplicaState.COMPLETE for part in parts):
@@ -197,7 +198,7 @@ def union_at(site: Site, parts: Sequence[Replica]) -> Replica | None:
 
 
 def number_files(places: Mapping[P, Collection[str]]) -> tuple[dict[str, int], dict[P, int]]:
-    """Number the files in *places*, which has their names by place; and by place, the mask of its files."""
+    """Return a number for each file in *places* (names by place), and the mask of files by place."""
     every = sorted(set[str]().union(*places.values()))  # the same numbers for the same files, every time
     numbers = {name: number for number, name in enumerate(every)}
     masks = {}
@@ -211,7 +212,7 @@ def number_files(places: Mapping[P, Collection[str]]) -> tuple[dict[str, int], d
 
 
 def _fraction(files: FilesOnDisk) -> float:
-    """Bytes there / bytes in all, files where bytes are unknown."""
+    """Return bytes there / bytes in all, or files if bytes are unknown."""
     sizes = array("d", files.sizes)
     if files.bytes_total > 0 and sizes and all(size > 0 for size in sizes):
         there = sum(size for number, size in enumerate(sizes) if files.mask >> number & 1)

@@ -1,4 +1,4 @@
-"""Words for people: durations, counts and lists, short enough for a line."""
+"""Texts for people: durations, counts and lists, short enough for a line."""
 
 import re
 import sys
@@ -10,7 +10,7 @@ from typing import Final
 from .untrusted import nearest_moment, nearest_span
 
 MAX_LISTED_ITEMS = 3
-"""How many items of a list are told; the rest is counted."""
+"""Maximum number of items that a list shows; the others are counted."""
 _MAX_CAUSES = 20
 _OBJECT = re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>(?:: )?")
 _CALL = re.compile(r"\b[A-Z]\w*\((?:[^()]|\([^()]*\))*\)(?:: )?")
@@ -19,7 +19,7 @@ _NOTATION = re.compile(r"[{\[]'|object at 0x|\b(?:None|NoneType|True|False)\b|Ca
 
 
 def format_duration(seconds: float) -> str:
-    """A duration for people: two units at most; what is longer than a hundred years says so many days."""
+    """Return *seconds* in two units at most, such as ``3 h 5 min``; years are given in days."""
     left = nearest_span(max(0, seconds))
     hours, rest = divmod(left.seconds, 3600)
     parts = [(left.days, "d"), (hours, "h"), (rest // 60, "min"), (rest % 60, "s")]
@@ -27,13 +27,13 @@ def format_duration(seconds: float) -> str:
 
 
 def format_time(unix_seconds: float, now: datetime) -> str:
-    """Return the time of *at*, Unix s, in UTC; with its date where that is not the date of *now*."""
+    """Return the time of *unix_seconds* in UTC; with the date if it is not the date of *now*."""
     moment = nearest_moment(unix_seconds)
     return f"{moment:%H:%M} UTC" if moment.date() == now.date() else f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
 def format_bytes(number: float) -> str:
-    """Return a number of bytes with three digits or more, and a unit."""
+    """Return a number of bytes with three significant digits and a unit."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if number < 1000:
             return f"{number:.3g} {unit}"
@@ -53,10 +53,10 @@ def comma_separated(items: Iterable[str]) -> str:
     return ", ".join(items)
 
 
-def shorten_list(items: Sequence[str], separator: str = ", ") -> str:
-    """The first few, and how many more."""
-    more = len(items) - MAX_LISTED_ITEMS
-    return separator.join(items[:MAX_LISTED_ITEMS]) + (f"{separator}and {more} more" if more > 0 else "")
+def shorten_list(items: Sequence[str], separator: str = ", ", *, limit: int = MAX_LISTED_ITEMS) -> str:
+    """Join the first *limit* of *items* and the number of the others: ``a, b, c, and 2 more``."""
+    more = [f"and {len(items) - limit} more"] if len(items) > limit else []
+    return separator.join([*items[:limit], *more])
 
 
 def deduplicate(items: Iterable[str]) -> list[str]:
@@ -68,9 +68,9 @@ def shorten(text: str, max_chars: int = 120) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return why *error* happened in words: no names, addresses or representations of Python's objects.
+    """Return the reason of *error* in words, without names, addresses or representations of Python objects.
 
-    The operating system's own words, such as ``Connection refused``, where they are in it or behind it.
+    The text of the operating system, such as ``Connection refused``, is preferred if the error has one.
     """
     words = [each.strerror for each in _causes(error) if isinstance(each, OSError) and each.strerror]
     text = words[-1] if words else f"{error}"
@@ -84,7 +84,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """*error* and what brought it about, one after another, as libraries wrap them."""
+    """Yield *error* and its causes, one after another, as libraries nest them."""
     seen: list[BaseException] = []
     waiting: list[object] = [error]
     while waiting and len(seen) < _MAX_CAUSES:
@@ -96,14 +96,14 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 DOCUMENTATION: Final = "file:///opt/classad-hydrator/share/doc/classad-hydrator"
-"""Where the pages are: those of the wheel, in the environment that the instructions install it into."""
+"""The pages of the wheel, in the environment that the installation page uses."""
 
 
 _PAGE = re.compile(r"\bdocs/[\w-]+\.md\b")
 
 
 def documentation() -> str:
-    """Return the base of links: DOCUMENTATION, or the copy of this very environment or checkout."""
+    """Return the base of links: the copy of this environment or checkout, else DOCUMENTATION."""
     copies = (Path(sys.prefix, "share", "doc", "classad-hydrator"), Path(__file__).parents[2] / "docs")
     if DOCUMENTATION.startswith("file:"):
         return next((one.as_uri() for one in copies if (one / "index.md").exists()), DOCUMENTATION)
@@ -116,10 +116,10 @@ def link_to_page(name: str, base: str = DOCUMENTATION) -> str:
 
 
 def link_to_bug_report() -> str:
-    """Return the link to how a bug is reported."""
+    """Return the link to the page on bug reports."""
     return link_to_page("report-a-bug.md", documentation())
 
 
 def docs_folder_note(*texts: str) -> str | None:
-    """Say where the folder is that *texts* call ``docs/``; None where they do not."""
+    """Return a note with the folder that *texts* call ``docs/``; None if they name no page."""
     return f"docs/ is {documentation()}" if any(map(_PAGE.search, texts)) else None

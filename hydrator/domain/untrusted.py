@@ -1,39 +1,42 @@
-"""Bounded numbers: turn what an ad, a file or an answer of somebody else says into an int, a time or a span.
+"""Bounded values: convert what an ad, a file or an answer contains to an int, a time or a span.
 
 An ad is whatever its writer wrote: a boolean, NaN, 10**15 seconds, a time past the year 9999. Python raises
-on some of these far from where they came in, so what comes from outside passes one of these functions first.
+on some of these far from where they came in, so every external value passes one of these functions first.
 """
 
 import base64
 import json
 import math
 from datetime import datetime, timedelta
+from ipaddress import ip_address
 from typing import Any, Final
 
 from .model import from_unix, to_unix
 
 MAX_AHEAD: Final = timedelta(days=1)
-"""The daemon believes no generation and no time that is this far ahead of its clock, or further.
+"""A generation or time that is this far ahead of the daemon's clock, or further, is not believed.
 
-The hook has the same bound (``MAX_AHEAD``), and its ``MAX_SKEW`` on top, because its clock is another one.
+The hook has the same bound (``MAX_AHEAD``) plus its ``MAX_SKEW``, because its clock is another one.
 """
 MAX_UNIX_SECONDS: Final = 253_402_300_799
 """Unix seconds of the end of the year 9999, the last time that Python can write."""
 MAX_SPAN_SECONDS: Final = 100 * 365 * 86_400
-"""Seconds of the longest span: longer than any fact is old, and far from what Python cannot add to a time."""
+"""Seconds of the longest span: longer than any age of a fact, and safe to add to a time."""
 MAX_CLASSAD_INTEGER: Final = (1 << 63) - 1
 """The largest integer of a ClassAd."""
+MAX_TOKEN_CHARS: Final = 100_000
+"""Characters of the longest JWT whose claims are read."""
 MAX_NAME_CHARS: Final = 500
-"""Characters of the longest name of a site or a daemon that is read back."""
+"""Maximum characters of the name of a site or daemon that is read back."""
 
 
 def valid_integer(value: object, maximum: int = MAX_CLASSAD_INTEGER) -> int | None:
-    """Return *value* if it is an integer from 0 to *most*; a boolean is not an integer here."""
+    """Return *value* if it is an integer from 0 to *maximum*; a boolean is not an integer here."""
     return value if type(value) is int and 0 <= value <= maximum else None
 
 
 def valid_number(value: object) -> float | int | None:
-    """Return *value* if it is a number within what ClassAds can count; not NaN, infinity or a boolean."""
+    """Return *value* if it is a number within the range of ClassAds; not NaN, infinity or a boolean."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if not isinstance(value, float) or math.isfinite(value) else None
@@ -51,22 +54,35 @@ def nearest_moment(seconds: float) -> datetime:
 
 
 def nearest_span(seconds: float) -> timedelta:
-    """Return *seconds* as a span, or the nearest one of at most ``LONGEST``."""
+    """Return *seconds* as a span of at most ``MAX_SPAN_SECONDS`` in each direction."""
     return timedelta(seconds=min(max(seconds, -MAX_SPAN_SECONDS), MAX_SPAN_SECONDS))
 
 
 def is_ahead(seconds: int, now: datetime) -> bool:
-    """Is a generation, or a time in Unix seconds, too far ahead of *now* to be believed?"""
+    """Return whether *seconds*, a generation or Unix time, is too far ahead of *now* to be believed."""
     return seconds >= to_unix(now) + int(MAX_AHEAD.total_seconds())
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches *host*, an address or a name."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def claims_of(token: str) -> dict[str, Any]:
-    """Return the claims of *token*, a JWT, unverified; none where it is not one."""
+    """Return the claims of *token*, a JWT (RFC 7519), unverified; empty if it is not a JWT."""
     parts = token.split(".")
-    if len(parts) != 3:
+    if len(parts) != 3 or len(token) > MAX_TOKEN_CHARS:
         return {}
     try:
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
     except (ValueError, RecursionError):
         return {}
     return claims if isinstance(claims, dict) else {}
+
+
+def expiry_of(token: str) -> datetime | None:
+    """Return the time at which *token*, a JWT, expires (claim ``exp``), unverified; None if it has none."""
+    return valid_time(claims_of(token).get("exp"))

@@ -8,12 +8,13 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from hydrator.config import Settings, is_loopback
+from hydrator.config import Settings
 from hydrator.domain.errors import BadDid, CatalogueUnreachable, ConfigError, HydratorError
 from hydrator.domain.model import Did, Survey, parse_did
 from hydrator.domain.ports import Catalogue
 from hydrator.domain.redaction import read_secret, sanitize
 from hydrator.domain.text import reason_of
+from hydrator.domain.untrusted import is_loopback
 
 from .pseudonyms import Privacy, is_opaque, summarize_dids, with_did
 

@@ -10,16 +10,15 @@ of these first.
 
 import os
 import stat
-import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from pathlib import Path
 
 from hydrator.domain.errors import BadDid, ConfigError
+from hydrator.domain.files import replace_file
 from hydrator.domain.model import MAX_DID_CHARS, Did, parse_did
 
 from .pseudonyms import MIN_KEY_BYTES, Pseudonymizer
@@ -197,7 +196,7 @@ class PseudonymStore:
     def _compact(self, file: Path) -> None:
         """Write only the DIDs that are still known; confirmed ones last, as the newest."""
         known = [did for did in (*self._exchanged_at, *self._confirmed_dids) if did in self._stored_dids]
-        _replace_file(file, "".join(f"{did}\n" for did in known))
+        replace_file(file, "".join(f"{did}\n" for did in known).encode())
         self._line_count = len(known)
 
     def _load(self, file: Path) -> None:
@@ -221,28 +220,6 @@ class PseudonymStore:
                 continue
         self._stored_dids.update(dids)
         self._add_exchanged([did for did in dids if self.pseudonymizer.privacy.is_private(did)])
-
-
-def _replace_file(file: Path, text: str) -> None:
-    """Replace *file* atomically by one that only the daemon's user may read."""
-    handle, name = tempfile.mkstemp(".new", f".{file.name}-", file.parent)  # mode 600
-    draft = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as opened:
-            opened.write(text.encode())
-            opened.flush()
-            os.fsync(handle)
-        draft.replace(file)
-    except OSError:
-        with suppress(OSError):
-            draft.unlink()
-        raise
-    with suppress(OSError):  # some file systems cannot; the file itself is on disk
-        folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def _append_lines(file: Path, lines: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hydrator.domain.model import Did, Reading, Unseen
+from hydrator.domain.text import shorten_list
 
 from .globs import CharacterClass, Glob, GlobToken, compile_glob, matches_any, tokenize
 
@@ -335,5 +336,4 @@ def find_leaks(text: str, dids: Iterable[Did]) -> list[tuple[Did, str]]:
 
 def summarize_dids(dids: Collection[Did]) -> str:
     """Return a few of *dids*, to be shown to their owner."""
-    some = ", ".join(sorted(dids)[:3])
-    return some + (f" and {len(dids) - 3} more" if len(dids) > 3 else "")
+    return shorten_list(sorted(dids))

@@ -22,6 +22,7 @@ from typing import Final, Self
 import structlog
 
 from hydrator.domain.errors import ConfigError, HydratorError
+from hydrator.domain.files import file_signature
 from hydrator.domain.model import Site
 
 _log = structlog.get_logger("hydrator")
@@ -188,7 +189,7 @@ class TokenAuthenticator:
 
     def _current_grants(self) -> tuple[Grant, ...]:
         try:
-            if self._grants is None or self._file_signature() != self._loaded_signature:
+            if self._grants is None or file_signature(self._file.stat()) != self._loaded_signature:
                 self._load_grants()
         except OSError as error:
             if self._grants is not None:
@@ -200,9 +201,6 @@ class TokenAuthenticator:
         if self._grants is None:
             raise AccessDenied(503, "the tokens cannot be read at present; the daemon's log says why")
         return self._grants
-
-    def _file_signature(self) -> tuple[int, ...]:
-        return _stat_signature(self._file.stat())
 
     def _load_grants(self) -> None:
         """Take over what the file says now; raises OSError where it must not be believed."""
@@ -228,11 +226,7 @@ def read_protected_file(file: Path) -> tuple[str, tuple[int, ...]]:
         text = opened.read(MAX_FILE_BYTES + 1)
     if len(text) > MAX_FILE_BYTES:
         raise OSError(0, f"it has over {MAX_FILE_BYTES} bytes")
-    return text.decode("utf-8", "replace"), _stat_signature(facts)
-
-
-def _stat_signature(status: os.stat_result) -> tuple[int, ...]:
-    return status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode
+    return text.decode("utf-8", "replace"), file_signature(facts)
 
 
 def _describe_os_error(file: Path, error: OSError) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 import structlog
 
 from hydrator.domain.errors import ConfigError
+from hydrator.domain.files import signature_of
 
 _PEM_END = "-----END CERTIFICATE-----"
 _log = structlog.get_logger("hydrator")
@@ -65,7 +66,7 @@ class TlsCertificate:
         return context, text[: text.index(_PEM_END) + len(_PEM_END)] + "\n"
 
     def _signature(self) -> tuple[tuple[int, ...] | None, ...]:
-        return tuple(_file_signature(file) for file in self._files)
+        return tuple(signature_of(file) for file in self._files)
 
     def _describe_error(self, error: Exception) -> str:
         pair = f"{self._files[0]} with tls_key {self._files[1]}"
@@ -84,11 +85,3 @@ def _build_context() -> ssl.SSLContext:
 def _reject_passphrase() -> str:
     """Asked for when the key has a passphrase, which a daemon cannot type."""
     raise ValueError("the key has a passphrase: give one without")
-
-
-def _file_signature(file: Path) -> tuple[int, ...] | None:
-    try:
-        facts = file.stat()
-    except OSError:
-        return None
-    return facts.st_ino, facts.st_mtime_ns, facts.st_size

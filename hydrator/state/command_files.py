@@ -6,11 +6,12 @@ commands. A command contains the state that the operator saw; one that no longer
 
 import json
 import os
-import tempfile
+import secrets
 from pathlib import Path
 from typing import Any, Final
 
 from hydrator.domain.errors import StateError
+from hydrator.domain.files import replace_file
 from hydrator.domain.model import Site, SiteAd, from_unix, parse_did
 from hydrator.reconcile.ads.site_ads import facts_of
 from hydrator.reconcile.overrides import Approve, Command, PendingCommands, Renumber, Resume, Return
@@ -46,11 +47,8 @@ class CommandQueue:
             StateError: no daemon made the folder yet, or this user may not write there.
         """
         try:
-            with tempfile.NamedTemporaryFile("w", dir=self._folder, suffix=".new", delete=False) as file:
-                json.dump(_encode_command(command), file)
-            path = Path(file.name)
-            path.chmod(0o644)
-            path.rename(self._folder / f"{self._next_number():06}-{path.stem}.json")
+            name = f"{self._next_number():06}-{secrets.token_hex(4)}.json"
+            replace_file(self._folder / name, json.dumps(_encode_command(command)).encode(), mode=0o644)
         except FileNotFoundError as error:
             raise StateError(
                 f"{self._folder} does not exist: no daemon has run with this state_dir yet"

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from hydrator.domain.classad import string_literal
 from hydrator.domain.model import Did
 
 from .submit_file import (
@@ -22,8 +23,8 @@ from .submit_file import (
     SubmitFileError,
     as_text,
     detect_datasets,
+    dids_literal,
     line_ending,
-    list_literal,
     read_description,
 )
 
@@ -401,7 +402,7 @@ def add_datasets_to_dag(
                 )
             # what VARS put before the description, the description overrides
             how = "PREPEND " if node.uncertainty else ""
-            lines.append(_vars_line(node.name, f"+{ATTRIBUTE}", list_literal(dids), how))
+            lines.append(_vars_line(node.name, f"+{ATTRIBUTE}", dids_literal(dids), how))
         else:
             notes.append(f"{origin}: no dataset is known for node {node.name}: it is left as it is")
         for line in (extra_lines or {}).get(node.name, ()):
@@ -418,8 +419,7 @@ def add_datasets_to_dag(
 
 
 def _vars_line(node: str, name: str, value: str, modifier: str = "") -> str:
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'VARS {node} {modifier}{name}="{escaped}"'
+    return f"VARS {node} {modifier}{name}={string_literal(value)}"
 
 
 def _replace_file_names(text: bytes, dag: Dag, copies: Mapping[int, str]) -> bytes:

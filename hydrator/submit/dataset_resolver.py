@@ -16,6 +16,7 @@ from hydrator.config import NamePattern, Settings
 from hydrator.domain.errors import BadDid, CatalogueError, ConfigError
 from hydrator.domain.model import Did, Seen, Survey, Unseen, parse_did
 from hydrator.domain.ports import Catalogue
+from hydrator.domain.text import shorten_list
 from hydrator.reconcile.reconciler import read_all
 from hydrator.submit.rapthor.parset import base_name, is_glob, matches_base_name
 
@@ -459,5 +460,4 @@ def _matches_ignoring_tar(name: str, search_glob: str) -> bool:
 
 
 def _join_dids(dids: Sequence[Did]) -> str:
-    more = f" or {len(dids) - _MAX_SHOWN} more" if len(dids) > _MAX_SHOWN else ""
-    return f"{', '.join(dids[:_MAX_SHOWN])}{more}"
+    return shorten_list(dids, limit=_MAX_SHOWN)

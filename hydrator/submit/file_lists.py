@@ -9,7 +9,7 @@ from hydrator.domain.errors import CatalogueError, TooManyFiles
 from hydrator.domain.model import DatasetFile, Did
 from hydrator.domain.ports import FileLister
 from hydrator.domain.redaction import sanitize
-from hydrator.domain.text import format_count
+from hydrator.domain.text import shorten_list
 
 from .dataset_paths import FilesByDid, has_file_rule
 
@@ -118,5 +118,4 @@ def address_mismatches(areas: Collection[StorageArea], contents: FilesByDid) -> 
 
 
 def _join_dids(dids: Sequence[Did]) -> str:
-    more = f" and {format_count(len(dids) - _MAX_SHOWN, 'more dataset')}" if len(dids) > _MAX_SHOWN else ""
-    return ", ".join(dids[:_MAX_SHOWN]) + more
+    return shorten_list(dids, limit=_MAX_SHOWN)

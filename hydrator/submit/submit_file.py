@@ -11,8 +11,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hydrator.domain.classad import list_literal, string_literal
 from hydrator.domain.errors import BadDid, HydratorError
 from hydrator.domain.model import Did, parse_did
+from hydrator.domain.text import shorten_list
 
 ATTRIBUTE = "RequiredDatasets"
 FileReader = Callable[[str], bytes | None]
@@ -118,7 +120,7 @@ def add_datasets(
     elif not dids:
         notes.append(f"{origin}: no dataset is known for it: it is left as it is")
     else:
-        line = f"+{ATTRIBUTE} = {list_literal(dids)}"
+        line = f"+{ATTRIBUTE} = {dids_literal(dids)}"
     if line and unsure:
         notes.append(f"{origin} may set {ATTRIBUTE} itself ({unsure}): where it does, its own list counts")
     end = line_ending(text)
@@ -186,8 +188,8 @@ def check_items(text: bytes, origin: str, read: FileReader, default_scope: str |
                     shown = ", ".join(f"{name} = {value}" for name, value in row.items() if name in literal)
                     problems[problem + (f" (item {shown})" if shown else "")] = None
     if problems:
-        some = list(problems)[:10] + [f"and {len(problems) - 10} more"] * (len(problems) > 10)
-        raise SubmitFileError(f"{origin}: {ATTRIBUTE}: {'; '.join(some)}: nothing was submitted")
+        listed = shorten_list(list(problems), "; ", limit=10)
+        raise SubmitFileError(f"{origin}: {ATTRIBUTE}: {listed}: nothing was submitted")
 
 
 def input_names(text: bytes, variables: Mapping[str, str] | None = None, *, origin: str = "") -> list[str]:
@@ -220,9 +222,9 @@ def _reject_item_names(value: str, macros: Mapping[str, str], items: set[str], k
         )
 
 
-def list_literal(dids: Sequence[Did]) -> str:
+def dids_literal(dids: Sequence[Did]) -> str:
     """*dids* as a ClassAd list: sorted, without doubles; their characters need no escape anywhere."""
-    return "{" + ", ".join(f'"{did}"' for did in sorted(set(dids))) + "}"
+    return list_literal(map(string_literal, sorted(set(dids))), ", ")
 
 
 def line_ending(text: bytes) -> bytes:

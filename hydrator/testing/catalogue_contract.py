@@ -1,4 +1,4 @@
-"""What every catalogue promises, as tests for pytest; docs/add-a-catalogue.md has how."""
+"""Catalogue contract: the promises of every catalogue as pytest tests; see docs/add-a-catalogue.md."""
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -30,9 +30,9 @@ COMPLETE_STATES = {ReplicaState.COMPLETE, ReplicaState.ON_TAPE}
 
 
 class CatalogueContract(ABC):
-    """Laws for all catalogues. ``scope`` is where an adapter wants the test's datasets.
+    """Tests for every catalogue. ``scope`` is the scope of the datasets in the tests.
 
-    ``cannot_happen`` has, by the name of a scenario, why it cannot come about in this catalogue.
+    ``cannot_happen`` has, by the name of a scenario, the reason why this catalogue cannot show it.
     """
 
     scope = "lofar"
@@ -40,18 +40,18 @@ class CatalogueContract(ABC):
 
     @abstractmethod
     def make_catalogue(self, *replicas: Replica) -> Catalogue:
-        """One that records exactly these (two at one site: at two storage elements)."""
+        """Build a catalogue with exactly these replicas (two at one site: at two storage elements)."""
 
     @abstractmethod
     def make_failing_catalogue(self) -> Catalogue:
-        """One that cannot answer right now."""
+        """Build a catalogue that cannot answer now."""
 
     def make_catalogue_with_unreachable_site(self, site: Site, *replicas: Replica) -> Catalogue | None:
-        """One that records exactly these and cannot look at *site*; None where it is all or nothing."""
+        """Build a catalogue with exactly these replicas that cannot query *site*; None if impossible."""
         return None
 
     def make_catalogue_for_scenario(self, scenario: Scenario) -> Catalogue | None:
-        """One in which *scenario* happened; None: as its list of replicas says, or it cannot happen."""
+        """Build a catalogue in which *scenario* happened; None if its replicas suffice, or if impossible."""
         return None
 
     @pytest.fixture(autouse=True)
@@ -83,7 +83,7 @@ class CatalogueContract(ABC):
         return Replica(self.did(name), site, state, fraction)
 
     def read_states(self, catalogue: Catalogue, *names: str) -> dict[Did, dict[Site, set[ReplicaState]]]:
-        """What it says of *names*; fails where it saw nothing."""
+        """Return the catalogue's states of *names*; fail if a reading is Unseen."""
         readings = catalogue.read({self.did(name) for name in names}).readings
         found: dict[Did, dict[Site, set[ReplicaState]]] = {}
         for did, reading in readings.items():
@@ -234,7 +234,7 @@ class CatalogueContract(ABC):
             assert scenario.replicas is not None, (
                 "say how it comes about, or in cannot_happen why it does not"
             )
-            catalogue = self.make_catalogue(*(self.replica_at("L1", *told) for told in scenario.replicas))
+            catalogue = self.make_catalogue(*(self.replica_at("L1", *row) for row in scenario.replicas))
         self._open_catalogues.append(catalogue)
         did = self.did("L1")
         survey = catalogue.read({did})

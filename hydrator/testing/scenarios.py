@@ -1,4 +1,4 @@
-"""Twenty things that happen to a dataset, and what its site's ad must show: the same for every catalogue."""
+"""Scenarios: twenty events of a dataset and the expected ad of its site, the same for every catalogue."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,10 +11,10 @@ ReplicaRow = tuple[Site, ReplicaState, float | None]
 
 @dataclass(frozen=True)
 class Scenario:
-    """What happened to the dataset ``L1``, which is whole at an element without a site.
+    """An event of the dataset ``L1``, which is also complete at a storage element without a site.
 
-    *shows* is what ``DatasetStates`` says, by site; *share* what ``DatasetFractions`` says at CAM.
-    *told* is the same as a plain list of replicas, where a list can tell it.
+    ``expected_states`` has its ``DatasetStates``, by site; ``expected_fraction`` its fraction at CAM.
+    ``replicas`` is the same as a plain list of replicas, if a list can express it.
     """
 
     name: str
@@ -72,4 +72,4 @@ RECORDS_STATES_ONLY = {
     for scenario in SCENARIOS
     if scenario.replicas is None
 }
-"""``cannot_happen`` of a catalogue that is just such a list."""
+"""``cannot_happen`` of a catalogue that is only such a list."""

@@ -73,7 +73,7 @@ class Parts:
     ) -> Reconciler:
         """Build the reconciler of these parts; see :class:`hydrator.reconcile.reconciler.Reconciler`."""
         if not self.catalogues:  # such a configuration is for hosts that only submit
-            raise ConfigError(['catalogue: there is none; add [[catalogue]] with type = "file" or "rucio"'])
+            raise ConfigError(['catalogue: none configured; add [[catalogue]] with type = "file" or "rucio"'])
         return Reconciler(
             catalogues=self.catalogues,
             queues=self.queues,

@@ -408,7 +408,7 @@ def test_a_host_that_knows_only_where_the_daemon_answers_gets_the_same_dry_run(i
     assert "could not be looked up" in new[1]
     run = installed.run("run", "--config", str(config), check=False)
     assert run.returncode == 2
-    assert "catalogue: there is none" in run.stderr
+    assert "catalogue: none configured" in run.stderr
     installed.pool.run("condor_rm", str(keeper), user="alice")
 
 

@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from hydrator.domain.classad import record_literal, string_literal
+
 from .values import is_plain
 
 ID_ATTRIBUTES = ("ClusterId", "ProcId")
@@ -241,18 +243,13 @@ class DesiredSitesEditor:
 
     def _string_literal(self, value: str | None) -> str:
         """A literal as queues keep it: they know no escapes but these, and letters stay as they are."""
-        if value is None:
-            return "undefined"
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
+        return "undefined" if value is None else string_literal(value)
 
     def _record_literal(self, **fields: str | None) -> str:
-        said = [
-            f"{SAVED_FIELDS[name]} = {self._string_literal(value)}"
-            for name, value in fields.items()
-            if value is not None
+        pairs = [
+            (SAVED_FIELDS[name], string_literal(value)) for name, value in fields.items() if value is not None
         ]
-        return f"[ {'; '.join(said)} ]" if said else "undefined"
+        return record_literal(pairs) if pairs else "undefined"
 
 
 def _is_unchanged(row: Ad) -> bool:

@@ -1,8 +1,5 @@
 """A token that Rucio did not make: in a file, printed by a command (OIDC agents do), or from a provider."""
 
-import base64
-import binascii
-import json
 import subprocess
 import time
 from collections.abc import Callable
@@ -14,6 +11,7 @@ from hydrator.domain.errors import CatalogueDenied
 from hydrator.domain.model import from_unix
 from hydrator.domain.ports import TokenValidity
 from hydrator.domain.redaction import SECRETS
+from hydrator.domain.untrusted import expiry_of
 
 from .settings import RucioSettings
 
@@ -42,7 +40,7 @@ class ExternalToken:
         now = from_unix(self._clock())
         if self._command_token is None or now >= self._command_token[1]:
             token = self._run_command(command)
-            ends = jwt_expiry(token)
+            ends = expiry_of(token)
             self.token_validity = TokenValidity(now, ends) if ends else None
             self._command_token = (
                 token,
@@ -127,15 +125,3 @@ class OidcToken:
         """Let go of connections, and forget the token."""
         self._credentials.close()
         self._last_token, self._is_refused = "", False
-
-
-def jwt_expiry(token: str) -> datetime | None:
-    """When a JWT ends (RFC 7519, ``exp``), unchecked: the server judges it; None for any other token."""
-    parts = token.split(".")
-    if len(parts) != 3:
-        return None
-    try:
-        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-        return from_unix(float(claims["exp"]))
-    except (ValueError, TypeError, KeyError, OverflowError, OSError, binascii.Error):
-        return None

@@ -6,12 +6,8 @@ from typing import Annotated
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
 from hydrator.domain.errors import ConfigError
-
-JsonOrLinesOption = Annotated[
-    bool, typer.Option("--json", help="Print JSON for programs instead of lines for people.")
-]
 
 
 def approve(
@@ -19,7 +15,7 @@ def approve(
         str | None, typer.Argument(help="Only this site; default: all sites with a held change.")
     ] = None,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
-    as_json: JsonOrLinesOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Approve the held changes that `hydrator status` shows now; the next cycle applies them."""
     from hydrator.config import load

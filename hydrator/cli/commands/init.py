@@ -17,7 +17,7 @@ from hydrator.cli.options import DEFAULT_CONFIG_PATH
 from hydrator.cli.output.new_files import write_new_file
 from hydrator.cli.output.progress import show_progress
 from hydrator.domain.errors import ConfigError, PoolError
-from hydrator.domain.text import format_count
+from hydrator.domain.text import format_count, shorten_list
 
 DEFAULT_STATE_DIR: Final = "/var/lib/classad-hydrator"
 
@@ -316,9 +316,8 @@ def _nest_tables(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _format_sites(sites: Any) -> str:  # noqa: ANN401 - a set of names
-    shown = sorted(sites)[:5]
-    more = f" and {len(sites) - 5} more" if len(sites) > 5 else ""
-    return f"{format_count(len(sites), 'site')}{': ' if shown else ''}{', '.join(shown)}{more}"
+    names = shorten_list(sorted(sites), limit=5)
+    return f"{format_count(len(sites), 'site')}{': ' if names else ''}{names}"
 
 
 def format_toml(data: Mapping[str, Any]) -> str:

@@ -11,14 +11,10 @@ from typing import Annotated
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
 from hydrator.domain.errors import ConfigError
 
 token = typer.Typer(help="Create, list and revoke tokens of the HTTP API.", no_args_is_help=True)
-
-JsonOrTableOption = Annotated[
-    bool, typer.Option("--json", help="Print JSON for programs instead of a table for people.")
-]
 
 
 @token.command()
@@ -55,7 +51,7 @@ def new(
 
 
 @token.command("list")
-def list_tokens(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOrTableOption = False) -> None:
+def list_tokens(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
     """Print the key, day and role of each token; no file has the tokens themselves."""
     import json
 
@@ -134,20 +130,16 @@ def _replace_file(file: Path, text: str) -> None:
     A new file is readable by the owner of the folder only, so that root can
     create tokens for a daemon that runs as another user.
     """
-    draft = file.with_name(f".{file.name}.{os.getpid()}.new")
+    from hydrator.domain.files import replace_file
+
     try:
-        exists = file.exists()
-        facts = (file if exists else file.parent).stat()
-        mode = facts.st_mode & 0o755 if exists else 0o600
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as opened:
-            if os.geteuid() == 0:
-                os.fchown(descriptor, facts.st_uid, facts.st_gid)
-            os.fchmod(descriptor, mode)
-            opened.write(text.encode("utf-8", "replace"))
-            opened.flush()
-            os.fsync(descriptor)
-        draft.replace(file)
+        is_known = file.exists()
+        status = (file if is_known else file.parent).stat()
+        replace_file(
+            file,
+            text.encode("utf-8", "replace"),
+            mode=status.st_mode & 0o755 if is_known else 0o600,
+            owner=(status.st_uid, status.st_gid) if os.geteuid() == 0 else None,
+        )
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise ConfigError([f"{file}: {error.strerror}; the old file is unchanged"]) from error

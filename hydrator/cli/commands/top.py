@@ -82,7 +82,7 @@ def _is_secure_url(url: str) -> bool:
     """Return whether a token is encrypted on the way to *url*, or stays on this host.
 
     The scheme ignores letter case: HTTP:// is http."""
-    from hydrator.config import is_loopback
+    from hydrator.domain.untrusted import is_loopback
 
     try:
         parts = urlsplit(url)

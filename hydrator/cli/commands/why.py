@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG_PATH, EXIT_NO_MATCH_NOW, ConfigOption
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, EXIT_NO_MATCH_NOW, ConfigOption, JsonOption
 from hydrator.cli.output.progress import show_progress
 from hydrator.diagnostics.why.explain import explain_before_submit
 from hydrator.diagnostics.why.explanation import JobExplanation
@@ -49,7 +49,7 @@ def why(
     schedd: Annotated[
         str | None, typer.Option(help="For a job: its schedd; default: all schedds are queried.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Explain why a job is idle at each site and what would help; or where jobs with these data could run.
 

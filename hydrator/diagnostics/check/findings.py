@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 from hydrator.domain.errors import CatalogueError, HydratorError, PoolDenied, PoolError
 from hydrator.domain.model import Site
 from hydrator.domain.ports import Catalogue, EventSource, Queues
+from hydrator.domain.text import shorten_list
 from hydrator.reconcile.audit.ledger import Audit
 from hydrator.reconcile.evaluate import ReconcilePolicy
 
@@ -125,6 +126,4 @@ def _error_remedy(error: HydratorError) -> str:
 
 
 def _name_list(names: Iterable[str]) -> str:
-    ordered = sorted(names)
-    more = f" and {len(ordered) - MAX_NAMES} more" if len(ordered) > MAX_NAMES else ""
-    return ", ".join(ordered[:MAX_NAMES]) + more
+    return shorten_list(sorted(names), limit=MAX_NAMES)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from hydrator.domain.classad import classad_string
+from hydrator.domain.classad import classad_string, list_literal, nested_ad_literal
 from hydrator.domain.model import (
     DatasetState,
     Demand,
@@ -300,7 +300,7 @@ def shift_ad_times(ad: SiteAd, shift: timedelta) -> SiteAd:
     if not ages:
         return replace(ad, as_of=ad.as_of - shift)
     seconds = round(shift.total_seconds())
-    lines["DatasetAsOf"] = _nested_ad((Did(did), str(int(at) - seconds)) for did, at in ages)
+    lines["DatasetAsOf"] = nested_ad_literal((Did(did), str(int(at) - seconds)) for did, at in ages)
     return replace(ad, as_of=ad.as_of - shift, generation=ad.generation + 1, content=tuple(lines.items()))
 
 
@@ -333,24 +333,17 @@ def _content(
     trust: float,
 ) -> tuple[tuple[str, str], ...]:
     available = [did for did, fact in states.items() if fact.state is DatasetState.AVAILABLE]
-    listed = (
-        [("AvailableDatasets", "{" + ",".join(f'"{did}"' for did in available) + "}")] if has_list else []
-    )
+    listed = [("AvailableDatasets", list_literal(f'"{did}"' for did in available))] if has_list else []
     return (
         ("DataLocalitySite", classad_string(site)),
         *listed,
-        ("DatasetStates", _nested_ad((did, f'"{fact.state}"') for did, fact in states.items())),
-        ("DatasetFractions", _nested_ad(_fractions(states))),
-        ("DatasetAsOf", _nested_ad(_ages(states, as_of))),
+        ("DatasetStates", nested_ad_literal((did, f'"{fact.state}"') for did, fact in states.items())),
+        ("DatasetFractions", nested_ad_literal(_fractions(states))),
+        ("DatasetAsOf", nested_ad_literal(_ages(states, as_of))),
         ("DataLocalityTruncated", "true" if is_truncated else "false"),
         ("DataLocalityTrust", f"{trust:.3f}"),
         ("DataLocalityVersion", str(CONTRACT_VERSION)),
     )
-
-
-def _nested_ad(entries: Iterable[tuple[Did, str]]) -> str:
-    """Return a nested ad; its keys are in single quotes, which any character of a DID may be in."""
-    return "[" + ";".join(f"'{did}'={literal}" for did, literal in entries) + "]"
 
 
 def _fractions(states: Mapping[Did, Fact]) -> Iterable[tuple[Did, str]]:

@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hydrator.domain.classad import escape_macros
+from hydrator.domain.classad import escape_macros, list_literal, string_literal
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.misses import PATHS_ATTRIBUTE
 from hydrator.domain.model import DatasetState as State
@@ -125,16 +125,11 @@ class RapthorRun:
 
 def dataset_list(dids: Sequence[Did]) -> str:
     """A ClassAd list of *dids*, sorted, without doubles: equal runs get equal text, so one autocluster."""
-    return _string_list_literal(dids)
+    return _sorted_list_literal(dids)
 
 
-def _string_list_literal(texts: Sequence[str]) -> str:
-    return "{" + ",".join(string_literal(text) for text in sorted(set(texts))) + "}"
-
-
-def string_literal(text: str) -> str:
-    """A ClassAd string."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _sorted_list_literal(texts: Sequence[str]) -> str:
+    return list_literal(map(string_literal, sorted(set(texts))))
 
 
 def run_name(text: str) -> str:
@@ -241,7 +236,7 @@ def submit_description(
         "# what it reads; the schedd's transform makes requirements and rank of it",
         *(f"+{name} = {literal}" for name, literal in run.attributes.items()),
         *(f"+{name} = {value}" for name, value in (gpu.attributes if gpu else {}).items()),
-        *([] if path_sites is None else [f"+{PATHS_ATTRIBUTE} = {_string_list_literal(path_sites)}"]),
+        *([] if path_sites is None else [f"+{PATHS_ATTRIBUTE} = {_sorted_list_literal(path_sites)}"]),
         *([f"rank = {rank}"] if rank else []),
         "",
         "# where the data is not what the catalogue says, the wrapper ends the job and it tries elsewhere",

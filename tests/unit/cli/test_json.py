@@ -58,6 +58,7 @@ from hydrator.reconcile.overrides import Rollback
 from hydrator.reconcile.result import summary
 from hydrator.reconcile.snapshot.breaker import HeldLoss
 from hydrator.reconcile.snapshot.breaker import HoldCause as Why
+from hydrator.reconcile.snapshot.provenance_rows import provenance_rows
 from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord
 from hydrator.submit.rapthor.job import SiteOutlook
 from testbed.shaped import COMMANDS, conforms, problems

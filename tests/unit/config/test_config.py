@@ -248,7 +248,9 @@ def test_a_wrong_value_is_shown_with_its_key(problems, text, key, shown):
     ids=["an empty file", "an empty list", "no list"],
 )
 def test_without_a_catalogue_there_is_nothing_to_do(problems, text):
-    assert problems(text) == ['catalogue: there is none; add [[catalogue]] with type = "file" or "rucio"']
+    assert problems(text) == [
+        'catalogue: none configured; add [[catalogue]] with type = "file" or "rucio"'
+    ]
 
 
 def test_a_catalogue_written_as_one_table_is_told_how_to_write_a_list(problems):
@@ -271,12 +273,12 @@ def test_a_catalogue_of_an_unknown_type_is_told_the_types(problems):
 
 
 def test_two_catalogues_of_one_name_are_refused(problems):
-    assert problems(FILE + FILE) == ["catalogue: the name 'file' stands 2 times; give each its own name"]
+    assert problems(FILE + FILE) == ["catalogue: the name 'file' is used 2 times; give each a unique name"]
 
 
 def test_a_name_given_to_one_and_defaulted_by_another_is_refused(problems):
     assert problems(FILE + RUCIO + LOGIN + 'name = "file"\n') == [
-        "catalogue: the name 'file' stands 2 times; give each its own name"
+        "catalogue: the name 'file' is used 2 times; give each a unique name"
     ]
 
 
@@ -440,7 +442,7 @@ def test_the_example_names_every_option_there_is():
 def test_tokens_are_not_served_in_clear_to_other_machines(problems, loaded, host):
     http = f'[publish.http]\ntokens_file = "tokens"\nhost = "{host}"\n'
     [problem] = problems(http + FILE)
-    assert problem.startswith(f"publish.http: tokens would travel in clear to {host}")
+    assert problem.startswith(f"publish.http: tokens would be sent unencrypted to {host}")
     assert loaded(http + "behind_proxy = true\n" + FILE).publish.http.host == host
 
 
@@ -456,8 +458,8 @@ def test_tokens_over_loopback_are_fine(loaded, tmp_path, host):
 @pytest.mark.parametrize("key", ["password", "token", "secret", "Password"])
 def test_a_secret_in_the_text_is_refused_without_showing_it(problems, key):
     (problem,) = problems(RUCIO + LOGIN + f'{key} = "canary"\n')
-    assert problem.startswith(f"catalogue[0].{key}: a secret never stands here")
-    assert problem.endswith(f"name that as {key}_file")
+    assert problem.startswith(f"catalogue[0].{key}: secrets are not allowed here")
+    assert problem.endswith(f"and set {key}_file to that file")
     assert "canary" not in problem
 
 
@@ -505,12 +507,12 @@ BROKER = '[[events.stomp]]\nname = "rucio"\nhost = "broker.example.org"\ndestina
     ("more", "told"),
     [
         ('username = "u"\n', "username and password_file belong together"),
-        ('username = "u"\npassword_file = "p"\ntls = false\n', "our password would travel in clear"),
+        ('username = "u"\npassword_file = "p"\ntls = false\n', "the password would be sent unencrypted"),
         ('client_cert = "c"\ntls = false\n', "client_cert needs tls = true"),
-        ('password = "geheim"\n', "a secret never stands here"),
+        ('password = "geheim"\n', "secrets are not allowed here"),
         ("port = 0\n", "port"),
         ('virtual_host = "a\\nb"\n', "virtual_host must be of printable characters"),
-        (BROKER, "each of events.stomp needs a name of its own"),
+        (BROKER, "each of events.stomp needs a unique name"),
     ],
 )
 def test_a_broker_that_cannot_be_meant_is_told_by_its_key(tmp_path, more, told):

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from hydrator import startd_cron
 from hydrator.diagnostics.why.pool_facts import fact_expressions
-from hydrator.domain.classad import classad_string, letters, spellings
+from hydrator.domain.classad import (
+    classad_string,
+    letters,
+    list_literal,
+    nested_ad_literal,
+    record_literal,
+    spellings,
+    string_literal,
+)
 from hydrator.domain.model import Did
 from hydrator.submit.expressions import here_expression, rank_expression, spelling_expression
 
@@ -104,3 +112,23 @@ def test_a_long_text_has_the_names_alone():
     assert text == ",".join(sorted(held))
     assert startd_cron.spellings({"DatasetStates": dict.fromkeys(held, "AVAILABLE")}) == text
     assert classad_string(text) == f'"{text}"'
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0\n\r")))
+def test_classad2_reads_a_string_literal_back_as_it_was(text):
+    assert ExprTree(string_literal(text)).eval() == text
+
+
+def test_classad2_reads_lists_and_nested_ads_of_literals_back():
+    entries = [("lofar:L1", string_literal("a\\b")), ("ska:x/y", string_literal('say "a"'))]
+    assert list(ExprTree(list_literal(literal for _, literal in entries)).eval()) == ["a\\b", 'say "a"']
+    assert dict(ExprTree(nested_ad_literal(entries)).eval()) == {"lofar:L1": "a\\b", "ska:x/y": 'say "a"'}
+    assert dict(ExprTree(record_literal([("A", "1"), ("B", "undefined")])).eval())["A"] == 1
+
+
+def test_literals_have_the_bytes_that_queues_and_ads_hold():
+    pairs = [("A", string_literal('"')), ("B", "2")]
+    assert record_literal(pairs) == '[ A = "\\""; B = 2 ]'
+    assert nested_ad_literal(pairs) == "['A'=\"\\\"\";'B'=2]"
+    assert list_literal(["1", "2"], ", ") == "{1, 2}"
+    assert classad_string("a\tb") == '"a b"'

@@ -73,7 +73,7 @@ def test_time_to_read_a_queue_grows_no_faster_than_its_texts(piece):
         def __init__(self, text):
             self.text = text
 
-        def wanted(self):
+        def read_demand(self):
             return {"schedd": ScheddDemand(NOON, (QueuedJobs((self.text,), 1),))}
 
     def read(size):

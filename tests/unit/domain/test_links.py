@@ -87,7 +87,7 @@ def test_every_please_report_it_of_the_code_has_a_link_or_an_addressee():
         for path in (ROOT / folder).rglob("*.py"):
             text = path.read_text("utf-8")
             for found in re.finditer("please report it", text):
-                assert re.search(r"report_page\(\)|pool's operator", text[found.end() :][:80]), path
+                assert re.search(r"link_to_bug_report\(\)|pool's operator", text[found.end() :][:80]), path
 
 
 def test_what_names_a_page_is_followed_by_where_the_pages_are():

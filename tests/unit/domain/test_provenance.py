@@ -8,9 +8,9 @@ from hydrator.domain.model import NO_PROVENANCE, Provenance, Replica, ReplicaSta
 from hydrator.domain.provenance import (
     describe_provenance,
     provenance_from_row,
-    provenance_rows,
     provenance_to_row,
 )
+from hydrator.reconcile.snapshot.provenance_rows import provenance_rows
 from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store

@@ -1,5 +1,6 @@
 """Numbers of job and slot ads: whatever their owners write, it is theirs alone and ends no turn of ours."""
 
+import base64
 import json
 import math
 from datetime import datetime, timedelta
@@ -225,3 +226,41 @@ def test_what_one_job_reports_is_bounded():
 @pytest.mark.parametrize("value", ODD)
 def test_the_childs_numbers_are_numbers(value):
     assert is_number(value) == (numbers.valid_number(value) is not None)
+
+
+def jwt(**claims) -> str:
+    part = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    return f"e30.{part}.c2ln"
+
+
+@pytest.mark.parametrize(
+    ("token", "ends"),
+    [
+        (jwt(exp=NOON.timestamp()), NOON),
+        (jwt(sub="x"), None),
+        (jwt(exp="soon"), None),
+        (jwt(exp=1e300), None),
+        (jwt(exp=True), None),
+        (jwt(exp=NOON.timestamp(), sub="x" * numbers.MAX_TOKEN_CHARS), None),
+        ("a.b.c", None),
+        ("a.!!.c", None),
+        ("opaque", None),
+    ],
+)
+def test_expiry_of_a_jwt_is_its_claim_exp(token, ends):
+    assert numbers.expiry_of(token) == ends
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("10.0.0.1", False),
+        ("example.org", False),
+        ("", False),
+    ],
+)
+def test_loopback_is_an_address_or_a_name_of_this_machine(host, expected):
+    assert numbers.is_loopback(host) is expected

@@ -1,4 +1,4 @@
-"""Where a private Debian tree comes from: the machine's own apt sources, in both of their formats."""
+"""Sources of a private Debian tree: the machine's apt sources, in both formats."""
 
 from pathlib import Path
 

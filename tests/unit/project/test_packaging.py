@@ -1,4 +1,4 @@
-"""What is shipped: wheel and sdist hold what they should, and nothing of the machine that made them."""
+"""Packages: wheel and sdist hold all required files, and none of the machine that built them."""
 
 import configparser
 import json
@@ -118,7 +118,7 @@ def test_the_wheel_offers_one_command(wheel):
     entries = configparser.ConfigParser()
     with zipfile.ZipFile(wheel) as archive:
         entries.read_string(archive.read(f"{NAME}.dist-info/entry_points.txt").decode())
-    assert dict(entries["console_scripts"]) == {"hydrator": "hydrator.cli.app:main"}
+    assert dict(entries["console_scripts"]) == {"hydrator": "hydrator.cli:main"}
 
 
 def test_the_sdist_holds_what_the_wheel_is_built_from_and_its_tests(sdist):
@@ -158,7 +158,7 @@ def installed(wheel, tmp_path_factory) -> Path:
         "--no-index",
     ]
     subprocess.run([*pip, "--disable-pip-version-check", str(wheel)], check=True, capture_output=True)
-    ours = Path(pytest.__file__).parents[2]
+    ours = Path(pytest.__file__).parents[1]
     (site / "dependencies.pth").write_text(f"{ours}\n")
     return python
 
@@ -211,11 +211,11 @@ from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 class TestTheirs(CatalogueContract):
     cannot_happen = RECORDS_STATES_ONLY
 
-    def holding(self, *replicas):
+    def make_catalogue(self, *replicas):
         return MemoryCatalogue("theirs", replicas)
 
-    def broken(self):
-        return MemoryCatalogue("theirs", broken=%s)
+    def make_failing_catalogue(self):
+        return MemoryCatalogue("theirs", is_broken=%s)
 """
 
 
@@ -351,7 +351,7 @@ def tracked() -> list[Path]:
 
 
 def naming(files: list[Path], texts: set[str]) -> list[str]:
-    """Which of *files* contain which of *texts*."""
+    """Return the *files* that contain each of *texts*."""
     return [
         f"{path}: {text}" for path in files for text in sorted(texts) if text.encode() in path.read_bytes()
     ]

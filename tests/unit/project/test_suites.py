@@ -1,4 +1,4 @@
-"""Which tests `make test` and CI run, and in what order: nothing is lost, and nothing runs twice."""
+"""Suites of `make test` and CI: no test is lost, and none runs twice."""
 
 import re
 from pathlib import Path

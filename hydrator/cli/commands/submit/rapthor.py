@@ -796,9 +796,9 @@ def _verdict(site: "SiteOutlook") -> str:
 
 
 def _missing_text(site: "SiteOutlook") -> str:
-    listed = [f"{did} {state}" for did, state in list(site.missing_states.items())[:_MAX_LISTED]]
-    more = len(site.missing_states) - len(listed)
-    return ", ".join([*listed, *([f"{more} more"] if more else [])])
+    from hydrator.domain.text import shorten_list
+
+    return shorten_list([f"{did} {state}" for did, state in site.missing_states.items()], limit=_MAX_LISTED)
 
 
 def _outlook_rows(sites: "Sequence[SiteOutlook]") -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import pytest
 
 from adapters.http.oauth import ClientSettings
 from adapters.rucio.catalogue import RucioSettings
-from adapters.rucio.session.auth import ExternalToken, OidcToken, jwt_expiry
+from adapters.rucio.session.auth import ExternalToken, OidcToken
 from hydrator.domain.errors import CatalogueDenied
 from testbed.dmapi_standin import CLIENT, SECRET, DmapiStandIn
 from tests.factories import MINUTE, NOON
@@ -102,22 +102,6 @@ def test_a_command_that_does_not_exist_is_denied(tmp_path):
     )
     with pytest.raises(CatalogueDenied, match="cannot be run"):
         ExternalToken(settings).token()
-
-
-@pytest.mark.parametrize(
-    ("token", "ends"),
-    [
-        (jwt(exp=NOON.timestamp()), NOON),
-        (jwt(sub="x"), None),
-        (jwt(exp="soon"), None),
-        (jwt(exp=1e300), None),
-        ("a.b.c", None),
-        ("a.!!.c", None),
-        ("opaque", None),
-    ],
-)
-def test_a_jwt_says_when_it_ends(token, ends):
-    assert jwt_expiry(token) == ends
 
 
 def test_a_providers_token_is_another_after_it_was_refused_or_its_end_came_near(tmp_path):

@@ -1,0 +1,77 @@
+"""Files: replace one in a single step, and notice that one has changed."""
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+TEMPORARY_PREFIX: Final = ".hydrator-"
+TEMPORARY_SUFFIX: Final = ".tmp"
+
+
+def replace_file(
+    path: Path,
+    content: bytes,
+    *,
+    mode: int = 0o600,
+    owner: tuple[int, int] | None = None,
+    modified_ns: int | None = None,
+    should_flush_folder: bool = True,
+) -> None:
+    """Write *content* to *path* in one step: a reader sees the old file or the new one, also after a crash.
+
+    The new file is written beside the old one, flushed to disk and renamed. After a failure the old
+    file is unchanged and no temporary file is left; only a killed process can leave ``.hydrator-*.tmp``.
+
+    Args:
+        path: the file to create or replace; a symbolic link is replaced, not followed.
+        content: all bytes of the file.
+        mode: its permissions, whatever the umask.
+        owner: user and group id; None leaves those of this process.
+        modified_ns: its modification time in Unix ns; None leaves the time of the write.
+        should_flush_folder: False for one of several files; then call :func:`flush_folder` after the last.
+
+    Raises:
+        OSError: the file cannot be written or renamed.
+    """
+    descriptor, name = tempfile.mkstemp(TEMPORARY_SUFFIX, TEMPORARY_PREFIX, path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            if owner is not None:
+                os.fchown(descriptor, *owner)
+            os.fchmod(descriptor, mode)
+            file.write(content)
+            file.flush()
+            if modified_ns is not None:
+                os.utime(descriptor, ns=(modified_ns, modified_ns))
+            os.fsync(descriptor)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    if should_flush_folder:
+        flush_folder(path.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Flush the names in *folder* to disk; some file systems cannot, which is not an error."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def file_signature(status: os.stat_result) -> tuple[int, ...]:
+    """Return the device, inode, size, mtime and ctime (ns) of a file: they differ once it has changed."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def signature_of(path: Path) -> tuple[int, ...] | None:
+    """Return the :func:`file_signature` of *path*; None if it cannot be read."""
+    try:
+        return file_signature(path.stat())
+    except OSError:
+        return None

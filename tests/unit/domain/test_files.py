@@ -1,0 +1,65 @@
+"""Files are replaced in one step, and a changed file has another signature."""
+
+import os
+import stat
+
+import pytest
+
+from hydrator.domain.files import file_signature, replace_file, signature_of
+
+
+def test_replace_file_creates_a_file_with_its_mode_whatever_the_umask(tmp_path):
+    before = os.umask(0o077)
+    try:
+        replace_file(tmp_path / "new", b"a", mode=0o644)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "new").read_bytes() == b"a"
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o644
+
+
+def test_replace_file_leaves_a_reader_of_the_old_file_with_the_old_content(tmp_path):
+    path = tmp_path / "file"
+    replace_file(path, b"old")
+    with path.open("rb") as reader:
+        replace_file(path, b"new", modified_ns=5_000_000_000)
+        assert reader.read() == b"old"
+    assert path.read_bytes() == b"new"
+    assert path.stat().st_mtime_ns == 5_000_000_000
+
+
+def test_replace_file_replaces_a_symbolic_link_and_not_its_target(tmp_path):
+    (tmp_path / "target").write_bytes(b"target")
+    (tmp_path / "link").symlink_to("target")
+    replace_file(tmp_path / "link", b"new")
+    assert (tmp_path / "target").read_bytes() == b"target"
+    assert not (tmp_path / "link").is_symlink()
+
+
+def test_replace_file_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "full").touch()
+    with pytest.raises(OSError, match="directory"):
+        replace_file(tmp_path / "folder", b"new")
+    assert [each.name for each in tmp_path.iterdir()] == ["folder"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: path.write_bytes(b"longer"),
+        lambda path: path.chmod(0o640),
+        lambda path: replace_file(path, b"one"),
+        lambda path: os.utime(path, ns=(1, 1)),
+    ],
+    ids=["content", "mode", "replaced", "time"],
+)
+def test_signature_of_a_changed_file_differs(tmp_path, change):
+    path = tmp_path / "file"
+    path.write_bytes(b"one")
+    first = signature_of(path)
+    assert first == file_signature(path.stat())
+    change(path)
+    assert signature_of(path) != first
+    path.unlink()
+    assert signature_of(path) is None

@@ -1,0 +1,138 @@
+"""Plain English: the rules of HOUSE_STYLE.md that a program can check.
+
+``not_yet_plain.txt`` lists the modules that break a rule still. It may only get
+shorter: a module that keeps the rules must leave it, and none may be added.
+"""
+
+import ast
+import re
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+NOT_YET = Path(__file__).with_name("not_yet_plain.txt")
+MOST_NOT_YET = 193
+FOLDERS = ("hydrator", "adapters", "toil_batch_system_classad_hydrator")
+MODULES = sorted(str(path.relative_to(ROOT)) for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+CLAUSE = re.compile(r"(What|Whose|Who|Whether|Where|How|Why|That|Those|When|Which)\b")
+BANNED = re.compile(
+    r"\b(told|tells?|anew|somebody|nobody|stands|stood|lies|lying|heard|hears|ears|besides"
+    r"|(?:is|are) no(?= [a-z])(?! (?:longer|more|less|later|larger|older|matter|other))"
+    r"|of its own accord|but for|in peace|for ever)\b"
+)
+"""Words of the old private language, and "is no X" for "is not an X"."""
+PARTICIPLE = re.compile(
+    r"_*(?:told|said|kept|held|found|left|taken|shown|seen|heard|made|gone|known|given|[a-z]+ed)"
+)
+BANNED_LOCALS = {"told", "said", "kept", "heard", "judged"}
+PARTICIPLES_ALLOWED = {"embed", "exceed", "feed", "need", "proceed", "published", "rejected", "seed", "speed"}
+"""Verbs on -ed, and members of the ports: ``Publisher.published``, ``RejectionReporter.rejected``."""
+
+
+def _docstrings(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            text = ast.get_docstring(node)
+            if text:
+                yield node.name, text
+
+
+def _prose(path: Path, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the texts of *path* with blanks, that is docstrings and messages, and its comments."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.lineno, node.value
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string
+
+
+def _problems(module: str) -> list[str]:
+    path = ROOT / module
+    tree = ast.parse(path.read_text("utf-8"))
+    problems = [
+        f"{module}: {name}: docstring opens with {word[0]!r}"
+        for name, text in _docstrings(tree)
+        if (word := CLAUSE.match(text))
+    ]
+    problems += [
+        f"{module}: {node.name}: a participle is not a verb"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and PARTICIPLE.fullmatch(node.name)
+        and node.name.lstrip("_") not in PARTICIPLES_ALLOWED
+    ]
+    problems += [
+        f"{module}:{node.lineno}: the local {node.id} is a participle: use a noun"
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in BANNED_LOCALS
+    ]
+    problems += [
+        f"{module}:{line}: {word[0]!r} is on the list of words to avoid"
+        for line, text in _prose(path, tree)
+        for word in BANNED.finditer(text)
+    ]
+    return problems
+
+
+def plain_modules_still_listed() -> list[str]:
+    """Return the listed modules without a problem: remove them from ``not_yet_plain.txt``."""
+    return [module for module in _not_yet() if not (ROOT / module).exists() or not _problems(module)]
+
+
+def _not_yet() -> list[str]:
+    return [line for line in NOT_YET.read_text("utf-8").splitlines() if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_module_keeps_the_rules_or_is_listed_as_not_yet_plain(module):
+    problems = _problems(module)
+    if module in _not_yet():
+        assert problems, f"{module} is plain now: remove it from {NOT_YET.name}"
+    else:
+        assert problems == []
+
+
+def test_list_of_modules_that_are_not_yet_plain_only_gets_shorter():
+    names = _not_yet()
+    assert names == sorted(set(names))
+    assert set(names) <= set(MODULES), "remove the modules that do not exist any more"
+    assert len(names) <= MOST_NOT_YET, "write the new module in plain English"
+
+
+def test_each_class_name_is_used_for_one_class():
+    places = defaultdict(set)
+    for module in MODULES:
+        for node in ast.parse((ROOT / module).read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                places[node.name].add(module)
+    twice = {name: sorted(modules) for name, modules in places.items() if len(modules) > 1}
+    assert {name: modules for name, modules in twice.items() if not all(map(_is_copy, modules))} == {}
+
+
+def _is_copy(module: str) -> bool:
+    """Return whether *module* is a single file for other Pythons, which has copies of its own."""
+    return module in {"hydrator/startd_cron.py", "hydrator/submit/job_wrapper.py"} or module.startswith(
+        "toil_"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("it is no longer there", []),
+        ("the port is no number", ["is no"]),
+        ("there are no jobs", ["are no"]),
+        ("nobody told the hook", ["nobody", "told"]),
+        ("the schedd rejects the edit", []),
+    ],
+)
+def test_banned_words_are_found_and_others_are_not(text, words):
+    assert [word[0] for word in BANNED.finditer(text)] == words
