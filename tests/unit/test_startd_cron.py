@@ -1335,7 +1335,7 @@ def test_the_exception_of_python_3_6_is_no_answer_and_not_a_bug():
         def timeout_seconds(self) -> float:
             raise CertificateError("hostname 'a' doesn't match 'b'")
 
-        @timeout.setter
+        @timeout_seconds.setter
         def timeout_seconds(self, _: float) -> None:
             pass
 
@@ -1385,7 +1385,7 @@ def kept_by(run: Run, server: Server) -> hook.HookSettings:
     return settings("--url", server.url, "--jitter", "0", "--cache-dir", str(run.cache))
 
 
-@pytest.mark.parametrize("odd", [{"timeout": "soon"}, {"proxy": object()}, {"token": 7}])
+@pytest.mark.parametrize("odd", [{"timeout_seconds": "soon"}, {"proxy": object()}, {"token": 7}])
 def test_a_bug_while_asking_prints_the_copy(run, server, odd):
     found = kept_by(run, server)
     for name, value in odd.items():

@@ -19,7 +19,7 @@ from adapters.condor.bindings.process import build_environment, summarize_stderr
 from hydrator.domain.errors import PoolDenied, PoolError
 from testbed.patience import PATIENCE
 
-STANDIN = Path(__file__).with_name("condor_standin.py")
+STANDIN = Path(__file__).parents[2] / "condor_standin.py"
 
 
 class Bench:
