@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from adapters.condor import CondorClient
+from adapters.condor.collector import PoolSlots
 from adapters.condor.peers import CollectorPeers
 from adapters.condor.schedds import ScheddMisses, ScheddQueues
-from adapters.condor.slots import PoolSlots
 from adapters.http_publisher import ServedAds
 from adapters.stomp.source import StompSettings, StompSource, build_tls_context
 from hydrator.domain.bugs import BugReporter

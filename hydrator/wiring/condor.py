@@ -6,8 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from adapters.condor import CondorClient, CondorSettings
-from adapters.condor.desired_sites import ScheddJobSites
-from adapters.condor.schedds import ScheddHistory
+from adapters.condor.schedds import ScheddHistory, ScheddJobSites
 from adapters.condor.slot_merge import SlotMerger
 from hydrator.config import Settings
 from hydrator.domain.errors import PoolError

@@ -283,7 +283,7 @@ def test_a_schedd_that_denies_us_keeps_its_demand_and_is_named(beside, troubled)
         wait_for(lambda: (goes_on(daemon), daemon.unasked)[1], 30, "the schedd to deny us")
         afresh = beside()  # a session from before is dropped without a word
         afresh.cycle.refresh_demand()
-        assert "knows us as hydrator@pool.test (by IDTOKENS) and denies" in afresh.reasons
+        assert "authenticated the client as hydrator@pool.test (by IDTOKENS) and denies" in afresh.reasons
     finally:
         troubled.reconfig(schedd="")
     daemon.settle()

@@ -319,7 +319,7 @@ def test_a_token_of_another_pool_is_refused_in_one_sentence(connect: Connect, tm
     token.chmod(0o600)
     with pytest.raises(PoolDenied) as caught:
         connect(token_directory=directory).site_ads()
-    assert "none of our credentials" in caught.value.reason
+    assert "none of the credentials" in caught.value.reason
     assert "condor_token_create" in caught.value.reason
     assert "\n" not in str(caught.value)
     assert signature not in str(caught.value)
