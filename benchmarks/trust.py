@@ -1,6 +1,6 @@
-"""How long the audit takes to find a site where 1 % of the "complete" datasets are not: a simulation.
+"""Time until the audit finds a site where 1 % of the "complete" datasets are not complete: a simulation.
 
-The real rota and the real audit, with seconds as an argument; no clock, no server.
+The real queue and the real audit, with seconds as an argument; no clock, no server.
 """
 
 import random
@@ -34,9 +34,9 @@ BOUND = timedelta(hours=6)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Some sites with so many datasets each, every dataset at so many of them; the first site lies.
+    """A number of sites and datasets, and of copies of each dataset; the first site is the faulty one.
 
-    ``jobs_per_hour`` start at the lying site, each on one of its datasets, and report what they miss.
+    ``jobs_per_hour`` start at the faulty site, each on one of its datasets, and report missing data.
     """
 
     sites: int
@@ -48,7 +48,7 @@ class Case:
 
 
 class _Says(dict[Did, DatasetRecord]):
-    """What the catalogue claims, read at the poll that is going on: everything is complete everywhere."""
+    """The catalogue's claims at the current poll: everything is complete everywhere."""
 
     def __init__(self, held: Mapping[AuditQuery, frozenset[Site]]) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class _Says(dict[Did, DatasetRecord]):
 
 
 def claims_of(case: Case) -> dict[AuditQuery, frozenset[Site]]:
-    """Every dataset with its sites; each site has ``per_site`` of them."""
+    """Return every dataset with its sites; each site has ``per_site`` of them."""
     names = [Site(f"S{n:02}") for n in range(case.sites)]
     count = case.sites * case.per_site // case.copies
     return {
@@ -73,7 +73,7 @@ def claims_of(case: Case) -> dict[AuditQuery, frozenset[Site]]:
 
 
 def seconds_until_found(case: Case, seed: int, most: int = 4 * 3600) -> int:
-    """When the lying site's ad first shows less than full trust, in seconds; *most* when not by then."""
+    """Return the seconds until the faulty site's ad first shows less than full trust; at most *most*."""
     chance = random.Random(seed)
     held = claims_of(case)
     at_site = [question for question, sites in held.items() if LYING in sites]
@@ -88,7 +88,7 @@ def seconds_until_found(case: Case, seed: int, most: int = 4 * 3600) -> int:
             if chosen in false:
                 rota.prioritize(chosen)
         for _ in range(case.calls_per_second):
-            found += _asked(rota, held, false, now)
+            found += _audit_next(rota, held, false, now)
         if second % POLL_SECONDS == 0:
             says.at = now + timedelta(microseconds=1)
             audit, _ = expire_and_confirm(
@@ -106,7 +106,7 @@ def seconds_until_found(case: Case, seed: int, most: int = 4 * 3600) -> int:
 _TERMS = {"window": AUDIT_WINDOW, "bound": BOUND}
 
 
-def _asked(
+def _audit_next(
     rota: AuditQueue[AuditQuery],
     held: Mapping[AuditQuery, frozenset[Site]],
     false: set[AuditQuery],
@@ -132,7 +132,7 @@ def percentile(values: list[int], share: float) -> float:
 
 
 def run(*, quick: bool) -> Result:
-    """p50 and p95 of the seconds until the lie is found, by number of sites and of datasets."""
+    """Measure p50 and p95 of the seconds until detection, by number of sites and of datasets."""
     cases = [Case(sites, 500) for sites in ((1, 5) if quick else (1, 2, 3, 5, 10, 20))]
     if not quick:
         cases += [Case(1, 2000), Case(1, 10_000), Case(5, 2000)]
