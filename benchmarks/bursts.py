@@ -54,8 +54,12 @@ def site(name: str) -> SiteSpec:
     """Build a site whose slots advertise, like a hook, its own dataset."""
     names = "GLIDEIN_Site DatasetStates DataLocalityAsOf"
     states = f"['{DATASETS[name]}' = \"AVAILABLE\"]"
-    told = {"STARTD_ATTRS": names, "DatasetStates": states, "DataLocalityAsOf": str(int(time.time()) + FAR)}
-    return SiteSpec(name, cpus=CORES, memory=128 * CORES, extra=told)
+    attributes = {
+        "STARTD_ATTRS": names,
+        "DatasetStates": states,
+        "DataLocalityAsOf": str(int(time.time()) + FAR),
+    }
+    return SiteSpec(name, cpus=CORES, memory=128 * CORES, extra=attributes)
 
 
 def start(stack: ExitStack, release: str, arm: Arm) -> Pool:

@@ -127,8 +127,8 @@ class Listed:
         self.here[key] = not self.here[key]
         change = Change(self.here[key], self._list())
         scope, _, name = key[1].partition(":")
-        told = {"event_type": "rule_ok", "payload": {"scope": scope, "name": name}}
-        self._broker.send(json.dumps(told).encode())
+        event = {"event_type": "rule_ok", "payload": {"scope": scope, "name": name}}
+        self._broker.send(json.dumps(event).encode())
         return {key: change}
 
     def record_seen(self, where: str, key: Key, when: float) -> None:

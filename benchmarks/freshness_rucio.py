@@ -142,7 +142,7 @@ class Completions:
         return "replicate", {"did": did, "rse": self._disks[site], "notify": "Y"}
 
 
-class Told:
+class EventTimes:
     """A second listener of the broker: times of Rucio's event for each completed dataset."""
 
     def __init__(self, holdings: RucioHoldings) -> None:
@@ -165,8 +165,8 @@ class Told:
 
 
 @contextmanager
-def listen_to_broker(folder: Path, broker: RabbitMq, told: Told) -> Iterator[str]:
-    """Let *told* listen to *broker*; return the configuration with which the daemon does so too."""
+def listen_to_broker(folder: Path, broker: RabbitMq, event_times: EventTimes) -> Iterator[str]:
+    """Let *event_times* listen to *broker*; return the configuration with which the daemon does so too."""
     password = folder / "broker-password"
     password.touch(mode=0o600)
     password.write_text(broker.password, "utf-8")
@@ -178,10 +178,10 @@ def listen_to_broker(folder: Path, broker: RabbitMq, told: Told) -> Iterator[str
         "bench", "127.0.0.1", broker.port, TOPIC, virtual_host="/", username=USER, password_file=password,
         tls=False,
     )  # fmt: skip
-    source = StompSource(settings, told)
+    source = StompSource(settings, event_times)
     source.start()
     try:
-        if not told.ready.wait(60):
+        if not event_times.ready.wait(60):
             raise AssertionError("RabbitMQ did not let us in within 60 s")
         yield "[[events.stomp]]\ntls = false\n" + "".join(
             f"{key} = {json.dumps(value)}\n" for key, value in same.items()
@@ -192,12 +192,12 @@ def listen_to_broker(folder: Path, broker: RabbitMq, told: Told) -> Iterator[str
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The samples of one series; ``told`` is None without events."""
+    """The samples of one series; ``event_times`` is None without events."""
 
     plan: Plan
     samples: Samples
     completions: Completions
-    told: Told | None
+    event_times: EventTimes | None
     version: str
 
 
@@ -210,13 +210,13 @@ def series(plan: Plan, rest: float, release: str | None = None) -> Series:
         broker = stack.enter_context(RabbitMq.start()) if plan.events else None
         pool = stack.enter_context(Pool.start(release, site_specs(plan)))
         holdings = RucioHoldings(server, pool.home, names, scope=SCOPE, files=FILES)
-        told = Told(holdings) if broker else None
+        event_times = EventTimes(holdings) if broker else None
         settings = ""
-        if broker and told:
-            settings = stack.enter_context(listen_to_broker(pool.home, broker, told))
+        if broker and event_times:
+            settings = stack.enter_context(listen_to_broker(pool.home, broker, event_times))
         completions = stack.enter_context(Completions(plan, server, holdings, broker, rest))
         samples = watch_changes(plan, pool, holdings, completions, settings)
-        return Series(plan, samples, completions, told, pool.version)
+        return Series(plan, samples, completions, event_times, pool.version)
 
 
 def plans(*, quick: bool) -> list[Plan]:
@@ -228,14 +228,14 @@ def plans(*, quick: bool) -> list[Plan]:
 
 def figures(measured: Series) -> list[Figure]:
     """Return p50 and p99 from the rule's completion and, with events, from Rucio's event of it."""
-    plan, samples, told = measured.plan, measured.samples, measured.told
+    plan, samples, event_times = measured.plan, measured.samples, measured.event_times
     whole = plan.poll == 30
     goals = GOALS if whole and not plan.events else {"p99": GOALS["p99"]} if whole else {}
     found = []
     for where, seconds in (("slot ad", samples.slot), ("site ad", samples.site)):
         found += _spread(f"{plan.title}, rule to {where}", seconds, goals if where == "slot ad" else {})
-    if told:
-        first, came = measured.completions.first, told.came
+    if event_times:
+        first, came = measured.completions.first, event_times.came
         rucio = [came[key] - when for key, when in measured.completions.done.items() if key in came]
         found += _spread(f"{plan.title}, of it rule to event (Rucio's hermes)", rucio, {})
         # leave out changes that a regular poll showed before their event
@@ -270,8 +270,8 @@ def run(quick: bool = False) -> Result:
     raw: dict[str, object] = {}
     for each in measured:
         raw[each.plan.title] = each.samples.raw()
-        if each.told:
-            done, came = each.completions.done, each.told.came
+        if each.event_times:
+            done, came = each.completions.done, each.event_times.came
             raw[f"{each.plan.title}, told"] = round_samples([came[k] - done[k] for k in done if k in came], 2)
     found = [figure for each in measured for figure in figures(each)]
     how = " ".join(HOW.split()).format(poll=todo[0].poll, sites=todo[0].sites, rest=rest)

@@ -27,7 +27,7 @@ from .record import Figure, Result
 
 GOAL_SECONDS = 15 * 60
 POLL_SECONDS = 30
-LYING = Site("S00")
+FAULTY = Site("S00")
 CATALOGUE = "catalogue"
 BOUND = timedelta(hours=6)
 
@@ -76,7 +76,7 @@ def seconds_until_found(case: Case, seed: int, most: int = 4 * 3600) -> int:
     """Return the seconds until the faulty site's ad first shows less than full trust; at most *most*."""
     chance = random.Random(seed)
     held = claims_of(case)
-    at_site = [question for question, sites in held.items() if LYING in sites]
+    at_site = [question for question, sites in held.items() if FAULTY in sites]
     false = set(chance.sample(at_site, max(1, round(case.share * len(at_site)))))
     rota: AuditQueue[AuditQuery] = AuditQueue(seed)
     rota.update(held)
@@ -98,12 +98,12 @@ def seconds_until_found(case: Case, seed: int, most: int = 4 * 3600) -> int:
                 **_TERMS,
             )
             found = []
-            if audit.trust.get(LYING, 1.0) < 1.0:
+            if audit.trust.get(FAULTY, 1.0) < 1.0:
                 return second
     return most
 
 
-_TERMS = {"window": AUDIT_WINDOW, "bound": BOUND}
+_TERMS = {"window": AUDIT_WINDOW, "max_age": BOUND}
 
 
 def _audit_next(
@@ -119,7 +119,7 @@ def _audit_next(
             Claim(turn.item.catalogue, turn.item.did, site),
             VerificationMethod.FILES,
             now,
-            is_true=not (site == LYING and turn.item in false),
+            is_true=not (site == FAULTY and turn.item in false),
             is_recheck=turn.is_recheck,
         )
         for site in held[turn.item]
@@ -164,10 +164,10 @@ def _name(case: Case) -> str:
 
 
 _HOW = """
-Of several sites one claims 1 % more than it has, chosen anew by each seed. One dataset is verified a second
+Of several sites one claims 1 % more than it has, chosen again by each seed. One dataset is verified a second
 (or as many as the figure says), at all its sites at once, and a poll every 30 s takes what was found.
 Nothing is waited for: the seconds are counted, not passed, and every call answers at once. The time ends
 when the site's ad shows less than full trust. Sites share the calls equally whatever their size, so the
 figures depend on the number of sites, hardly on that of datasets: of n sites each gets 900/n calls in 15
-minutes, and the chance to find the one that lies is 1-0.99^(900/n). That is 95 % at three sites.
+minutes, and the chance to find the faulty one is 1-0.99^(900/n). That is 95 % at three sites.
 """

@@ -52,6 +52,7 @@ class CollectorCalls:
 
     def __init__(self, bindings: Bindings) -> None:
         self._bindings = bindings
+        self._builder = _AdBuilder(bindings)
         self._heartbeats: dict[str, deque[int]] = {}
 
     # ads of sites
@@ -62,7 +63,7 @@ class CollectorCalls:
 
     def advertise(self, ads: Sequence[tuple[str, str]], lifetime: int) -> int | None:
         """Send the ads; return when the collector received the last one, by its clock, or None."""
-        site_ads = [self._build_site_ad(name, text, lifetime) for name, text in ads]
+        site_ads = [self._builder.build_site_ad(name, text, lifetime) for name, text in ads]
         self._send(site_ads, "UPDATE_AD_GENERIC")
         sent = {ad["Name"]: (ad.get("DataLocalityGeneration"), ad.get("DataLocalityAsOf")) for ad in site_ads}
 
@@ -75,7 +76,7 @@ class CollectorCalls:
 
     def invalidate(self, names: Sequence[str]) -> None:
         """Remove the site ads of these names."""
-        self._send([self._build_invalidation(name) for name in names], "INVALIDATE_ADS_GENERIC")
+        self._send([self._builder.build_invalidation(name) for name in names], "INVALIDATE_ADS_GENERIC")
         self._wait_until_visible(lambda ads: not {ad["Name"] for ad in ads} & set(names), self.site_ads)
 
     # ads of daemons
@@ -91,7 +92,7 @@ class CollectorCalls:
         beat = time.time_ns()
         own.append(beat)
         self._send(
-            [self._build_daemon_ad(name, leads_since, beat, lifetime)],
+            [self._builder.build_daemon_ad(name, leads_since, beat, lifetime)],
             "UPDATE_AD_GENERIC",
             one_is_enough=True,
         )
@@ -144,9 +145,9 @@ class CollectorCalls:
         )
         update_times = {(ad.get("Name"), ad.get("MyAddress")): ad.get("LastHeardFrom") for ad in updates}
         updated_names = {name for name, _ in update_times}
-        contents = {site: self._build_merge_attributes(site, text) for site, text in texts.items()}
+        contents = {site: self._builder.build_merge_attributes(site, text) for site, text in texts.items()}
         ads = [
-            self._build_merge_ad(name, address, contents[site])
+            self._builder.build_merge_ad(name, address, contents[site])
             for name, address, site, last_heard_from in slots
             if name not in updated_names or update_times.get((name, address)) == last_heard_from
         ]
@@ -209,9 +210,14 @@ class CollectorCalls:
             time.sleep(pause)
             pause = min(2 * pause, 0.5)
 
-    # ads to send
 
-    def _build_site_ad(self, name: str, text: str, lifetime: int) -> Any:
+class _AdBuilder:
+    """A builder of the ads that go to collectors."""
+
+    def __init__(self, bindings: Bindings) -> None:
+        self._bindings = bindings
+
+    def build_site_ad(self, name: str, text: str, lifetime: int) -> Any:
         ad = self._bindings.classad.ClassAd()
         for line in text.splitlines():
             attribute, _, literal = line.partition(" = ")
@@ -221,7 +227,7 @@ class CollectorCalls:
         ad["ClassAdLifetime"] = lifetime
         return ad
 
-    def _build_daemon_ad(self, name: str, leads_since: int, beat: int, lifetime: int) -> Any:
+    def build_daemon_ad(self, name: str, leads_since: int, beat: int, lifetime: int) -> Any:
         ad = self._bindings.classad.ClassAd()
         ad["MyType"] = DAEMON_AD_TYPE
         ad["Name"] = name
@@ -230,7 +236,7 @@ class CollectorCalls:
         ad["ClassAdLifetime"] = lifetime
         return ad
 
-    def _build_merge_ad(self, name: str, address: str, attributes: Mapping[str, Any]) -> Any:
+    def build_merge_ad(self, name: str, address: str, attributes: Mapping[str, Any]) -> Any:
         ad = self._bindings.classad.ClassAd()
         for attribute, value in attributes.items():
             ad[attribute] = value
@@ -238,7 +244,7 @@ class CollectorCalls:
         ad["MyAddress"] = address
         return ad
 
-    def _build_merge_attributes(self, site: str, text: str | None) -> dict[str, Any]:
+    def build_merge_attributes(self, site: str, text: str | None) -> dict[str, Any]:
         """Return the attributes for slots of *site*; in parentheses a collector stores long ones once."""
         if text is None:
             return dict.fromkeys(MERGE_ATTRIBUTES, self._bindings.classad.Value.Undefined)
@@ -249,7 +255,7 @@ class CollectorCalls:
             attributes[name] = self._bindings.parse_expression(shared, f"{name} of site {site}")
         return attributes
 
-    def _build_invalidation(self, name: str) -> Any:
+    def build_invalidation(self, name: str) -> Any:
         """Build the query for INVALIDATE_ADS_GENERIC; TargetType is the ads' own type, not "Generic"."""
         ad = self._bindings.classad.ClassAd()
         ad["MyType"] = "Query"

@@ -70,26 +70,26 @@ class DesiredSitesEditor:
             return 0
         previous = row["desired"]
         token = f"{os.getpid()}-{time.time_ns()}"
-        mark = self._record_literal(value=value, own=original_value, was=previous, pending=token)
+        mark = _record_literal(value=value, own=original_value, was=previous, pending=token)
         self._edit(ids, SAVED_ATTRIBUTE, mark, constraint)
-        has_token = f"{SAVED_ATTRIBUTE}.Pending =?= {self._string_literal(token)}"
+        has_token = f"{SAVED_ATTRIBUTE}.Pending =?= {_string_literal(token)}"
         if not self._query_ids(has_token, 1):
             raise EditRejected("it rejected the edit of jobs and gave no reason")
         if value != previous:
             self._replace_value(has_token, row, value)
-        edited = f"{has_token} && {DESIRED_SITES} =?= {self._string_literal(value)}"
+        edited = f"{has_token} && {DESIRED_SITES} =?= {_string_literal(value)}"
         count = len(self._query_ids(edited, max_jobs))
-        saved = self._record_literal(value=value, own=original_value) if keep else "undefined"
+        saved = _record_literal(value=value, own=original_value) if keep else "undefined"
         self._edit_matching(edited, SAVED_ATTRIBUTE, saved)
         return count
 
     def _replace_value(self, has_token: str, row: Ad, value: str | None) -> None:
         """Set the value of marked jobs that still have the one in *row*; undo the marks if that fails."""
-        unchanged = f"{has_token} && {DESIRED_SITES} =?= {self._string_literal(row['desired'])}"
+        unchanged = f"{has_token} && {DESIRED_SITES} =?= {_string_literal(row['desired'])}"
         unchanged_idle = f"{unchanged} && {IDLE_CONSTRAINT}"
-        self._edit_matching(unchanged_idle, DESIRED_SITES, self._string_literal(value))
+        self._edit_matching(unchanged_idle, DESIRED_SITES, _string_literal(value))
         if ids := self._query_ids(unchanged_idle, 1):
-            self._edit_matching(unchanged, SAVED_ATTRIBUTE, self._record_literal(**row["kept"] or {}))
+            self._edit_matching(unchanged, SAVED_ATTRIBUTE, _record_literal(**row["kept"] or {}))
             raise EditRejected(f"it keeps {DESIRED_SITES} as it was submitted (of job {ids[0]})")
 
     def restore(self, constraint: str, should_opt_out: bool) -> int:
@@ -124,8 +124,8 @@ class DesiredSitesEditor:
         own = row["kept"]["own"]
         if own == row["desired"]:
             return
-        self._edit_all(ids, DESIRED_SITES, self._string_literal(own))
-        previous = self._string_literal(row["desired"])
+        self._edit_all(ids, DESIRED_SITES, _string_literal(own))
+        previous = _string_literal(row["desired"])
         unchanged = f"{constraint} && {SAVED_ATTRIBUTE} isnt undefined && {DESIRED_SITES} =?= {previous}"
         if unedited := set(self._query_ids(unchanged, None)) & set(ids):
             raise EditRejected(f"it keeps {DESIRED_SITES} as it is (of job {min(unedited)})")
@@ -182,19 +182,19 @@ class DesiredSitesEditor:
         parts = [
             IDLE_CONSTRAINT,
             f"({OPT_IN_ATTRIBUTE} =?= true) == {'true' if row['asks'] else 'false'}",
-            f"{DESIRED_SITES} =?= {self._string_literal(row['desired'])}",
+            f"{DESIRED_SITES} =?= {_string_literal(row['desired'])}",
             *(
-                f"{SAVED_ATTRIBUTE}.{field} =?= {self._string_literal(kept.get(name))}"
+                f"{SAVED_ATTRIBUTE}.{field} =?= {_string_literal(kept.get(name))}"
                 for name, field in SAVED_FIELDS.items()
             ),
             _integer_constraint("DataLocalityAnyAfter", row["any_after"]),
             _integer_constraint("DataLocalityMaxAge", row["max_age"]),
             "isString(DataLocality) == false"
             if row["mode"] is None
-            else f"DataLocality =?= {self._string_literal(row['mode'])}",
+            else f"DataLocality =?= {_string_literal(row['mode'])}",
         ]
         if row["datasets"]:
-            parts.append(f'join(",", RequiredDatasets) =?= {self._string_literal(",".join(row["datasets"]))}')
+            parts.append(f'join(",", RequiredDatasets) =?= {_string_literal(",".join(row["datasets"]))}')
         else:  # garbage: no expression says what two of these have in common
             cluster, _, proc = row["example"].partition(".")
             parts.append(f"ClusterId == {int(cluster)} && ProcId == {int(proc)}")
@@ -229,20 +229,22 @@ class DesiredSitesEditor:
         with suppress(self._error_type):
             self._queue.edit(constraint, attribute, literal)
 
-    def _string_literal(self, value: str | None) -> str:
-        """Return a literal as queues store it: with these two escapes only, and letters unchanged."""
-        if value is None:
-            return "undefined"
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
 
-    def _record_literal(self, **fields: str | None) -> str:
-        parts = [
-            f"{SAVED_FIELDS[name]} = {self._string_literal(value)}"
-            for name, value in fields.items()
-            if value is not None
-        ]
-        return f"[ {'; '.join(parts)} ]" if parts else "undefined"
+def _string_literal(value: str | None) -> str:
+    """Return a literal as queues store it: with these two escapes only, and letters unchanged."""
+    if value is None:
+        return "undefined"
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _record_literal(**fields: str | None) -> str:
+    parts = [
+        f"{SAVED_FIELDS[name]} = {_string_literal(value)}"
+        for name, value in fields.items()
+        if value is not None
+    ]
+    return f"[ {'; '.join(parts)} ]" if parts else "undefined"
 
 
 def _is_unchanged(row: Ad) -> bool:
