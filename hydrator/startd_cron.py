@@ -31,9 +31,9 @@ The output, always whole or not at all::
 Exit status 0: printed the source's current answer. 1: the source failed. Either its last answer was printed
 from the local copy, with its old ``DataLocalityAsOf``, so expressions see the age; or only the trouble was
 printed, and the startd keeps its other attributes with their age. 2: wrong usage or configuration; only
-that is printed. Every status but 0 comes with one line on stderr, which no log of the startd has, and with the
-text in ``DataLocalityTrouble``. The startd publishes the output whatever the status. Under GlideinWMS (its
-``glidein_config`` is the first argument) the status is always 0: another one there ends the glidein at its
+that is printed. Every status but 0 comes with one line on stderr, which the startd does not log, and the
+same text in ``DataLocalityTrouble``. The startd publishes the output whatever the status. Under GlideinWMS
+(its ``glidein_config`` is the first argument) the status is always 0: another one there ends the glidein at its
 start, and later marks all of it as failing.
 
 The clock of a source may be up to MAX_SKEW_SECONDS ahead of this node's. Its AsOf is then cut to this node's
