@@ -33,8 +33,8 @@ from the local copy, with its old ``DataLocalityAsOf``, so expressions see the a
 printed, and the startd keeps its other attributes with their age. 2: wrong usage or configuration; only
 that is printed. Every status but 0 comes with one line on stderr, which the startd does not log, and the
 same text in ``DataLocalityTrouble``. The startd publishes the output whatever the status. Under GlideinWMS
-(its ``glidein_config`` is the first argument) the status is always 0: another one there ends the glidein at its
-start, and later marks all of it as failing.
+(its ``glidein_config`` is the first argument) the status is always 0: another one there ends the glidein at
+its start, and later marks all of it as failing.
 
 The clock of a source may be up to MAX_SKEW_SECONDS ahead of this node's. Its AsOf is then cut to this node's
 time, so no fact looks younger than it is. An answer further ahead is rejected: its facts would never age.

@@ -299,7 +299,9 @@ def test_a_collector_that_is_down_gets_every_ad_when_it_is_back_and_empty(beside
         assert daemon.cycle.demand_error
     finally:
         troubled.start_daemon("collector")
-    wait_for(lambda: daemon.run().is_complete and daemon.in_collector().keys() == before.keys(), 60, "the ads")
+    wait_for(
+        lambda: daemon.run().is_complete and daemon.in_collector().keys() == before.keys(), 60, "the ads"
+    )
     assert all(daemon.in_collector()[site] >= number for site, number in before.items())
     troubled.wait_ready()
     daemon.settle()
