@@ -1,6 +1,6 @@
-"""Runs commands in turn and prints the CPU seconds of each run as JSON; standard library only.
+"""Command runner: run commands in turn and print the CPU seconds of each run as JSON; standard library only.
 
-It is run where the commands are, perhaps inside a pool's tree. Standard input has
+It runs on the host of the commands, perhaps inside a pool's tree. Standard input has
 ``{"rounds": n, "commands": {name: [word, …]}}``; ``{fresh}`` in a word is a new empty folder each time.
 """
 
@@ -14,21 +14,21 @@ import time
 
 
 def one(words: "list[str]") -> "tuple[float, float, int, int]":
-    """CPU seconds (user and system, with the children it waited for), seconds, bytes printed, status."""
+    """Run a command; return CPU seconds (user, system and children), seconds, bytes printed, status."""
     fresh = tempfile.mkdtemp()
     try:
-        begun = time.monotonic()
+        started_at = time.monotonic()
         running = subprocess.Popen(
             [word.replace("{fresh}", fresh) for word in words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
         )
         assert running.stdout is not None
-        said = running.stdout.read()
+        output = running.stdout.read()
         _, status, used = os.wait4(running.pid, 0)
         running.returncode = os.waitstatus_to_exitcode(status)
         running.stdout.close()
-        return used.ru_utime + used.ru_stime, time.monotonic() - begun, len(said), running.returncode
+        return used.ru_utime + used.ru_stime, time.monotonic() - started_at, len(output), running.returncode
     finally:
         shutil.rmtree(fresh)
 

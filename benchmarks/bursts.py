@@ -1,4 +1,4 @@
-"""Where a burst of jobs that only prefer their data runs, by how the negotiator packs slots."""
+"""Bursts of jobs that only prefer their data: the sites where they run, by the negotiator's slot packing."""
 
 import os
 import statistics
@@ -13,18 +13,18 @@ from hydrator.submit.pool_config import PoolPolicy, negotiator_config, schedd_co
 from testbed.debian import SUITES
 from testbed.pool import Pool, SiteSpec
 
-from .record import Figure, Result, rounded
+from .record import Figure, Result, round_samples
 
 DATASETS = {"UK": "ska:a", "AU": "ska:b", "NL": "ska:c"}
-"""By site, the only dataset that is there."""
+"""The only dataset of each site."""
 EACH = 10
 """Jobs for each dataset."""
 CORES = 10
-"""Of each site: enough for all jobs whose data it has."""
+"""CPUs of each site: enough for all jobs whose data it has."""
 FAR = 10**9
 """Seconds into the future: facts of this age are fresh as long as the benchmark runs."""
 LEFTOVERS = "SCHEDD.CLAIM_PARTITIONABLE_LEFTOVERS = False\n"
-"""It is the schedd that asks for what is left of a slot; the startds do not need it."""
+"""The schedd requests the rest of a slot; the startds do not need this setting."""
 DEPTH = "NEGOTIATOR_DEPTH_FIRST = True\n"
 
 
@@ -40,7 +40,7 @@ class Arm:
 
 
 def arms() -> list[Arm]:
-    """The ways of packing that are compared; the first one is what the others are measured against."""
+    """Return the ways of packing; the first one is the baseline."""
     return [
         Arm("as HTCondor comes"),
         Arm("NEGOTIATOR_DEPTH_FIRST", DEPTH),
@@ -51,11 +51,15 @@ def arms() -> list[Arm]:
 
 
 def site(name: str) -> SiteSpec:
-    """A site whose slots say, as a hook would, that its own dataset is there."""
+    """Build a site whose slots advertise, like a hook, its own dataset."""
     names = "GLIDEIN_Site DatasetStates DataLocalityAsOf"
     states = f"['{DATASETS[name]}' = \"AVAILABLE\"]"
-    told = {"STARTD_ATTRS": names, "DatasetStates": states, "DataLocalityAsOf": str(int(time.time()) + FAR)}
-    return SiteSpec(name, cpus=CORES, memory=128 * CORES, extra=told)
+    attributes = {
+        "STARTD_ATTRS": names,
+        "DatasetStates": states,
+        "DataLocalityAsOf": str(int(time.time()) + FAR),
+    }
+    return SiteSpec(name, cpus=CORES, memory=128 * CORES, extra=attributes)
 
 
 def start(stack: ExitStack, release: str, arm: Arm) -> Pool:
@@ -95,7 +99,7 @@ def burst(pool: Pool, arm: Arm) -> tuple[int, float]:
 
 
 def releases() -> list[str]:
-    """The releases that tests name, else all that a testbed has."""
+    """Return the releases that tests name, else all of the testbed."""
     return (os.environ.get("HYDRATOR_TEST_HTCONDOR") or ",".join(SUITES)).split(",")
 
 
@@ -122,12 +126,12 @@ def run(quick: bool = False) -> Result:
 
 
 def samples(arm: Arm) -> Mapping[str, object]:
-    """Return what each round came to."""
-    return {"beside": arm.beside, "seconds": rounded(arm.seconds, 1)}
+    """Return the samples of each round."""
+    return {"beside": arm.beside, "seconds": round_samples(arm.seconds, 1)}
 
 
 def figures(compared: list[Arm], version: str) -> list[Figure]:
-    """For each arm the jobs beside their data, with the time as a ratio to the first arm, round by round."""
+    """Return for each arm the jobs beside their data, and the ratios of time to the first arm."""
     jobs = EACH * len(DATASETS)
     found = []
     for arm in compared:

@@ -1,4 +1,4 @@
-"""What a cycle's thinking costs: 100,000 replicas at 20 sites, all of them wanted; full, and 100 changes."""
+"""Cost of evaluating a cycle: 100,000 replicas at 20 sites, all demanded; full, and after 100 changes."""
 
 import json
 import statistics
@@ -29,11 +29,11 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
 
 from .material import NOW, SITES, dids, survey, wants
-from .measure import peak_mib, timed
-from .record import Figure, Result, rounded
+from .measure import measure_cpu, peak_mib
+from .record import Figure, Result, round_samples
 
 COPIES = 2
-"""At how many of the sites each dataset is."""
+"""Number of sites of each dataset."""
 
 CHANGES = 100
 POLL = timedelta(seconds=30)
@@ -44,7 +44,7 @@ CASES = {"default budget": Budget(), "no budget": Budget(line_bytes=10**9, ad_by
 
 
 def replicas(names: Sequence[Did], changed: int = 0) -> list[tuple[Did, list[Replica]]]:
-    """Each dataset at two sites; of the first *changed* ones one copy is only on its way."""
+    """Build replicas of each dataset at two sites; one copy of the first *changed* ones is incoming."""
     found = []
     for place, did in enumerate(names):
         sites = [SITES[(place + 7 * copy) % len(SITES)] for copy in range(COPIES)]
@@ -56,7 +56,7 @@ def replicas(names: Sequence[Did], changed: int = 0) -> list[tuple[Did, list[Rep
 def cycle(
     state: ReconcileState, answer: Survey, demand: Demand, rules: ReconcilePolicy
 ) -> tuple[Evaluation, Plan]:
-    """What one cycle of the daemon does between asking and sending."""
+    """Evaluate one cycle of the daemon, without polling and publishing."""
     there = {
         site: PublishedAd(site, ad.generation, ad.as_of, answer.started_at - POLL)
         for site, ad in state.ads.items()
@@ -74,7 +74,7 @@ def cycle(
 
 
 def measure(case: str, count: int, repeats: int) -> dict[str, Any]:
-    """Seconds of the first cycle, of one with 100 changes, and of saving after each; memory in MiB."""
+    """Measure seconds of the first cycle, one with 100 changes, and of saving after each; memory in MiB."""
     names = dids(count // COPIES)
     demand = wants(names)
     rules = ReconcilePolicy(budget=CASES[case])
@@ -83,13 +83,13 @@ def measure(case: str, count: int, repeats: int) -> dict[str, Any]:
     taken: dict[str, Any] = {"full": [], "changed": [], "saved": [], "saved again": []}
     taken["inputs_mib"] = peak_mib()
     for _ in range(repeats):
-        seconds, (thought, _todo) = timed(partial(cycle, ReconcileState(), first, demand, rules))
+        seconds, (thought, _todo) = measure_cpu(partial(cycle, ReconcileState(), first, demand, rules))
         taken["full"].append(seconds)
-        seconds, (after, todo) = timed(partial(cycle, thought.state, second, demand, rules))
+        seconds, (after, todo) = measure_cpu(partial(cycle, thought.state, second, demand, rules))
         taken["changed"].append(seconds)
         with tempfile.TemporaryDirectory() as folder, Store.open_to_write(Path(folder)) as store:
-            taken["saved"].append(timed(partial(store.save, thought.state))[0])
-            taken["saved again"].append(timed(partial(store.save, after.state))[0])
+            taken["saved"].append(measure_cpu(partial(store.save, thought.state))[0])
+            taken["saved again"].append(measure_cpu(partial(store.save, after.state))[0])
     taken["peak_mib"] = peak_mib()
     taken["left_out"] = sum(len(draft.omitted_entries) for draft in after.drafts.values())
     taken["ad_bytes"] = sum(len(ad.text) for ad in after.ads.values())
@@ -107,7 +107,7 @@ def run(quick: bool = False) -> Result:
     figures = [figure for case, each in taken.items() for figure in figures_of(case, each, count)]
     raw = {
         case: {
-            name: rounded(value) if isinstance(value, list) else round(value, 1)
+            name: round_samples(value) if isinstance(value, list) else round(value, 1)
             for name, value in each.items()
         }
         for case, each in taken.items()

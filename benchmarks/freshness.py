@@ -1,4 +1,4 @@
-"""How long a change of a catalogue takes to show in the slot's ad in the collector, and in the site ad."""
+"""Time from a change of a catalogue until the slot's ad and the site ad in the collector have it."""
 
 import json
 import os
@@ -16,11 +16,11 @@ from testbed.installation import CatalogueSection, Installation, ListedCatalogue
 from testbed.pool import Pool, SiteSpec
 from testbed.stomp import FakeBroker
 
-from .record import Figure, Result, Spread, rounded
+from .record import Figure, Result, Spread, round_samples
 
 GOALS = {"p50": 20.0, "p99": 90.0}
 GOALS_WITH_EVENTS = {"p50": 5.0, "p99": 90.0}
-"""Seconds, for a hook every 5 s and a catalogue that is asked every 30 s."""
+"""Goal in seconds, for a hook every 5 s and a poll every 30 s."""
 
 Key = tuple[str, str]
 """A site and a dataset."""
@@ -28,10 +28,10 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one series does.
+    """The plan of one series.
 
     ``every`` seconds one dataset changes at one site; after ``block`` seconds of that, and once all is
-    visible, the daemon starts anew (``blocks`` times), so that its polls meet the hooks in another phase.
+    visible, the daemon restarts (``blocks`` times), so that its polls meet the hooks in another phase.
     """
 
     road: Road
@@ -53,7 +53,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Samples:
-    """Seconds from the change to its first sight, by where it was seen."""
+    """Seconds from the change until it is first visible, by kind of ad."""
 
     slot: list[float] = field(default_factory=list)
     site: list[float] = field(default_factory=list)
@@ -62,44 +62,44 @@ class Samples:
     """Polls that events brought."""
 
     def raw(self) -> dict[str, object]:
-        """Every sample, for the file of results."""
-        return {"slot": rounded(self.slot, 2), "site": rounded(self.site, 2), "lost": self.lost}
+        """Return every sample, for the results file."""
+        return {"slot": round_samples(self.slot, 2), "site": round_samples(self.site, 2), "lost": self.lost}
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From *when* on (``time.monotonic``) a dataset is complete at a site, or no longer."""
+    """A change at *when* (``time.monotonic``): a dataset is complete at a site, or no longer."""
 
     here: bool
     when: float
 
 
 class Changes(Protocol):
-    """Who changes the world and knows when."""
+    """A source of changes that records their times."""
 
     @property
     def here(self) -> Mapping[Key, bool]:
-        """What the catalogue says now; before the first change all ads are to show it."""
+        """Return the current content of the catalogue; before the first change all ads must show it."""
 
-    def going_on(self) -> AbstractContextManager[None]:
-        """Changes happen inside of it, at random times."""
+    def run_changes(self) -> AbstractContextManager[None]:
+        """Make changes at random times inside this context."""
 
-    def made(self, busy: AbstractSet[Key]) -> Mapping[Key, Change]:
-        """What changed since the last call; nothing of *busy*, whose last change is unseen yet."""
+    def take_changes(self, busy: AbstractSet[Key]) -> Mapping[Key, Change]:
+        """Return the changes since the last call; none of *busy*, not visible yet."""
 
-    def seen(self, where: str, key: Key, when: float) -> None:
-        """The last change of *key* was first seen then in the ``slot`` or the ``site`` ad."""
+    def record_seen(self, where: str, key: Key, when: float) -> None:
+        """Record when the last change of *key* was first visible in the ``slot`` or the ``site`` ad."""
 
 
 class Jittered(Installation):
-    """The hook with its default jitter: what operators are told to install."""
+    """The hook with its default jitter, as the documentation installs it."""
 
     def cron_config(self) -> str:
         return super().cron_config().replace(" --jitter 0", "")
 
 
 class Listed:
-    """Changes of the list that the embedded catalogue reads, which a broker tells of at once."""
+    """Changes of the list that the embedded catalogue reads; a broker announces them at once."""
 
     def __init__(self, plan: Plan, sites: Sequence[str], listed: ListedCatalogue, broker: FakeBroker) -> None:
         self._plan = plan
@@ -112,13 +112,13 @@ class Listed:
         self._list()
 
     @contextmanager
-    def going_on(self) -> Iterator[None]:
+    def run_changes(self) -> Iterator[None]:
         self._due = time.monotonic()
         yield
         self._due = None
 
-    def made(self, busy: AbstractSet[Key]) -> dict[Key, Change]:
-        """One dataset comes to a site or leaves it, when that is due."""
+    def take_changes(self, busy: AbstractSet[Key]) -> dict[Key, Change]:
+        """Add one dataset to a site or remove it, when that is due."""
         free = sorted(self.here.keys() - busy)
         if self._due is None or time.monotonic() < self._due or not free:
             return {}
@@ -127,15 +127,15 @@ class Listed:
         self.here[key] = not self.here[key]
         change = Change(self.here[key], self._list())
         scope, _, name = key[1].partition(":")
-        told = {"event_type": "rule_ok", "payload": {"scope": scope, "name": name}}
-        self._broker.send(json.dumps(told).encode())
+        event = {"event_type": "rule_ok", "payload": {"scope": scope, "name": name}}
+        self._broker.send(json.dumps(event).encode())
         return {key: change}
 
-    def seen(self, where: str, key: Key, when: float) -> None:
-        """Nobody asks."""
+    def record_seen(self, where: str, key: Key, when: float) -> None:
+        """Do nothing."""
 
     def _list(self) -> float:
-        """Write the list anew; the time when it was in place."""
+        """Replace the list; return the time when it was in place."""
         held = {
             did: {site: "available" for (site, name), here in self.here.items() if name == did and here}
             for did in self._dids
@@ -145,7 +145,7 @@ class Listed:
 
 
 class Watch:
-    """Looks when changes show in the collector."""
+    """A watch that records when changes become visible in the collector."""
 
     def __init__(self, plan: Plan, pool: Pool, changes: Changes) -> None:
         self.samples = Samples()
@@ -159,7 +159,7 @@ class Watch:
         self._silent: set[str] = set()
 
     def ready(self, where: str) -> bool:
-        """Do all ads there (``slot`` or ``site``) show what is to be seen before the first change?"""
+        """Return True if all ads (``slot`` or ``site``) show the state before the first change."""
         self._look()
         shown = self._shown[where]
         return where not in self._silent and all(
@@ -167,9 +167,9 @@ class Watch:
         )
 
     def block(self) -> None:
-        """Watch changes for a while, then until all of them were seen."""
+        """Watch changes for a while, then until all of them are visible."""
         end = time.monotonic() + self._plan.block
-        with self._changes.going_on():
+        with self._changes.run_changes():
             while time.monotonic() < end:
                 self._turn()
         end = time.monotonic() + self._plan.patience
@@ -181,9 +181,9 @@ class Watch:
             keys.clear()
 
     def _turn(self) -> None:
-        """Take in what changed, look, and rest a moment."""
+        """Read new changes, query the collector, and pause."""
         begun = time.monotonic()
-        made = self._changes.made(self._unseen["slot"] | self._unseen["site"])
+        made = self._changes.take_changes(self._unseen["slot"] | self._unseen["site"])
         self._changed.update(made)
         for keys in self._unseen.values():
             keys.update(made)
@@ -195,11 +195,11 @@ class Watch:
                     keys.discard(key)
                     seconds = max(0.0, shown.when - change.when)
                     (self.samples.slot if where == "slot" else self.samples.site).append(seconds)
-                    self._changes.seen(where, key, shown.when)
+                    self._changes.record_seen(where, key, shown.when)
         time.sleep(max(0.0, begun + self._plan.look - time.monotonic()))
 
     def _look(self) -> None:
-        """Ask the collector what it shows, and keep since when it does."""
+        """Query the collector, and record since when it shows a change."""
         ads = self._pool.ads(
             'PartitionableSlot =?= true || MyType == "DataLocality"',
             "MyType",
@@ -213,7 +213,7 @@ class Watch:
             where = "site" if ad["MyType"] == "DataLocality" else "slot"
             site = ad["DataLocalitySite"] if where == "site" else ad["GLIDEIN_Site"]
             states: dict[str, str] = ad.get("DatasetStates") or {}
-            if not states:  # it says nothing of any dataset, as before the daemon knew what is wanted
+            if not states:  # without any dataset, as before the daemon read the demand
                 self._silent.add(where)
             for did in self._dids if "DatasetStates" in ad else ():
                 shown, here = self._shown[where], states.get(did) == "AVAILABLE"
@@ -239,22 +239,24 @@ def dataset_names(plan: Plan) -> list[str]:
 
 
 def series(plan: Plan, release: str | None = None) -> tuple[Samples, str]:
-    """Measure what *plan* says on a pool of its own; also the pool's version."""
+    """Run *plan* on a pool of its own; return also the pool's version."""
     sites = site_specs(plan)
     with Pool.start(release, sites) as pool, FakeBroker() as broker:
         names = [site.name for site in sites]
         listed = ListedCatalogue(pool.home, names)
         changes = Listed(plan, names, listed, broker)
         events = _EVENTS.format(port=broker.port) if plan.events else ""
-        return watched(plan, pool, listed, changes, events + _UNHELD), pool.version
+        return watch_changes(plan, pool, listed, changes, events + _UNHELD), pool.version
 
 
 def site_specs(plan: Plan) -> list[SiteSpec]:
     return [SiteSpec(f"SITE{number}", cpus=1) for number in range(plan.sites)]
 
 
-def watched(plan: Plan, pool: Pool, catalogue: CatalogueSection, changes: Changes, settings: str) -> Samples:
-    """See *changes* of *catalogue* in the ads of *pool* as *plan* says; *settings* are the daemon's."""
+def watch_changes(
+    plan: Plan, pool: Pool, catalogue: CatalogueSection, changes: Changes, settings: str
+) -> Samples:
+    """Watch *changes* of *catalogue* in the ads of *pool* by *plan*; *settings* are the daemon's."""
     installed = Jittered(
         pool,
         catalogue,
@@ -264,7 +266,7 @@ def watched(plan: Plan, pool: Pool, catalogue: CatalogueSection, changes: Change
         settings=settings,
     )
     with installed:
-        # what is demanded is what idle jobs name; this one matches nothing
+        # idle jobs make the demand; this one matches nothing
         installed.submit(dataset_names(plan), mode="require", more="requirements = false\n")
         watch = Watch(plan, pool, changes)
         pool.wait(lambda: watch.ready("site"), 90, "the first site ads")
@@ -282,7 +284,7 @@ def watched(plan: Plan, pool: Pool, catalogue: CatalogueSection, changes: Change
 
 
 def shift(pool: Pool, plan: Plan) -> None:
-    """Start the startds anew one after the other, so that their hooks do not run in step."""
+    """Restart the startds one after the other, so that their hooks do not run in step."""
     for site in pool.sites:
         time.sleep(random.uniform(0, min(plan.period, 30) / 3))
         pool.restart_daemon(f"startd:{site.name}")
@@ -301,7 +303,7 @@ def plans(*, quick: bool) -> list[Plan]:
 
 
 def figures(plan: Plan, samples: Samples) -> list[Figure]:
-    """p50 and p99 in the slots' ads and in the site ads, and what was never seen."""
+    """Return p50 and p99 in the slots' ads and in the site ads, and the number of changes never seen."""
     goals = (GOALS_WITH_EVENTS if plan.events else GOALS) if (plan.period, plan.poll) == (5, 30) else {}
     found = []
     for where, seconds in (("slot ad", samples.slot), ("site ad", samples.site)):
@@ -311,7 +313,7 @@ def figures(plan: Plan, samples: Samples) -> list[Figure]:
 
 
 def spread_of(name: str, seconds: Sequence[float], goals: Mapping[str, float], of: str) -> list[Figure]:
-    """p50 and p99 of *seconds*, which are of so many changes or rules."""
+    """Return p50 and p99 of *seconds*, with the number of changes or rules."""
     spread = Spread.of(seconds)
     note = f"{spread.count} {of}, {spread.least:.1f} to {spread.most:.1f} s"
     return [
@@ -321,19 +323,19 @@ def spread_of(name: str, seconds: Sequence[float], goals: Mapping[str, float], o
 
 
 def with_and_without_events() -> Result:
-    """The series of a hook every 5 s by url only, which takes five minutes."""
+    """Run the series of a hook every 5 s by URL only, which takes five minutes."""
     five = [plan for plan in plans(quick=False) if (plan.period, plan.road) == (5, "url")]
     words = "from benchmarks.freshness import with_and_without_events as run; from benchmarks import record"
-    command = f"python -c '{words}; run().written(record.RESULTS, quick=False)'"
-    return replace(_measured(five), name="freshness_events", command=command)
+    command = f"python -c '{words}; run().write(record.RESULTS, quick=False)'"
+    return replace(_measure_figures(five), name="freshness_events", command=command)
 
 
 def run(quick: bool = False) -> Result:
     """Measure all series side by side: they mostly wait."""
-    return _measured(plans(quick=quick))
+    return _measure_figures(plans(quick=quick))
 
 
-def _measured(todo: list[Plan]) -> Result:
+def _measure_figures(todo: list[Plan]) -> Result:
     release = os.environ.get("HYDRATOR_TEST_HTCONDOR")
     with ThreadPoolExecutor(len(todo)) as pool:
         measured = list(pool.map(lambda plan: series(plan, release), todo))

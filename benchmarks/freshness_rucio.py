@@ -1,4 +1,4 @@
-"""How long the end of a real Rucio's rule takes to show in the slot's ad, and what of it is Rucio's own."""
+"""Time from the end of a real Rucio's rule until the slot's ad has it, and Rucio's own share."""
 
 import json
 import os
@@ -32,24 +32,24 @@ from .freshness import (
     dataset_names,
     site_specs,
     spread_of,
-    watched,
+    watch_changes,
 )
-from .record import Figure, Result, rounded
+from .record import Figure, Result, round_samples
 
 Command = tuple[str, Mapping[str, Any]]
-"""One of ``testbed/rucio_seed.py`` with its arguments."""
+"""A command of ``testbed/rucio_seed.py`` with its arguments."""
 
 SCOPE = "bench"
 TOPIC = "/topic/rucio.events"
 FILES = 4
 DAEMONS_SECONDS = 10.0
-"""How long Rucio's daemons hermes and abacus rest between two turns, by their own default."""
+"""Pauses of Rucio's daemons hermes and abacus between two runs, by default."""
 
 
 class Completions:
     """Rules that Rucio carries out, one dataset at one site at a time; each site waits for another one then.
 
-    Inside of it abacus recounts every so often and, where there is a broker, hermes sends what it has.
+    Inside this context abacus recounts at intervals and, with a broker, hermes sends its messages.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Completions:
             self._daemons.append(("tell", {**where, "destination": TOPIC}))
         for did in dataset_names(plan):
             holdings.put(did, {})
-            server.seed(("replicate", {"did": did, "rse": holdings.origin}))  # whoever made it holds it
+            server.seed(("replicate", {"did": did, "rse": holdings.origin}))  # its origin has it
         server.seed(*(self._promise(site) for site in self._disks), ("abacus", {}))
 
     def __enter__(self) -> Self:
@@ -91,7 +91,7 @@ class Completions:
         self._serving.result()
 
     @contextmanager
-    def going_on(self) -> Iterator[None]:
+    def run_changes(self) -> Iterator[None]:
         enough = threading.Event()
         conveying = self._threads.submit(self._convey, enough)
         try:
@@ -100,12 +100,12 @@ class Completions:
             enough.set()
         conveying.result()
 
-    def made(self, busy: AbstractSet[Key]) -> Mapping[Key, Change]:  # noqa: ARG002 - a rule is done once
+    def take_changes(self, busy: AbstractSet[Key]) -> Mapping[Key, Change]:  # noqa: ARG002 - a rule is done once
         with self._lock:
             fresh, self._fresh = self._fresh, {}
         return fresh
 
-    def seen(self, where: str, key: Key, when: float) -> None:
+    def record_seen(self, where: str, key: Key, when: float) -> None:
         self.first[where][key] = when
 
     def _serve(self) -> None:
@@ -113,7 +113,7 @@ class Completions:
             self._server.seed(*self._daemons)
 
     def _convey(self, enough: threading.Event) -> None:
-        """Have the conveyor bring what some site waits for, at random times."""
+        """Let the conveyor transfer a dataset that a site waits for, at random times."""
         while not enough.wait(self._plan.every * self._random.uniform(0.5, 1.5)):
             site = self._random.choice(sorted(self._disks))
             self._take(
@@ -125,25 +125,25 @@ class Completions:
                 self._server.seed(self._promise(site))
 
     def _take(self, rules: Sequence[tuple[str, str, float]]) -> None:
-        """Note the rules that are done, and since when by Rucio's own word."""
+        """Record the completed rules, and Rucio's own time of completion."""
         sites = {disk: site for site, disk in self._disks.items()}
         lag = time.time() - time.monotonic()
         for name, disk, when in rules:
             key = sites.get(disk, ""), f"{SCOPE}:{name}"
-            if self.here.get(key) is False:  # of an element with a site, and not known yet
+            if self.here.get(key) is False:  # of an element with a site, and new
                 self.here[key] = True
                 self.done[key] = when - lag
                 with self._lock:
                     self._fresh[key] = Change(here=True, when=when - lag)
 
     def _promise(self, site: str) -> Command:
-        """A rule for the next dataset there, which Rucio tells of when it is done."""
+        """Create a rule for the next dataset there; Rucio sends an event on its completion."""
         did = self._to_come[site].pop(0)
         return "replicate", {"did": did, "rse": self._disks[site], "notify": "Y"}
 
 
-class Told:
-    """Listens to the broker beside the daemon: when Rucio's event of each completed dataset came."""
+class EventTimes:
+    """A second listener of the broker: times of Rucio's event for each completed dataset."""
 
     def __init__(self, holdings: RucioHoldings) -> None:
         self.came: dict[Key, float] = {}
@@ -161,12 +161,12 @@ class Told:
         self.ready.set()
 
     def on_disconnect(self, source: str, reason: str) -> None:
-        """What was not told then is missing in the figures, which say of how many they are."""
+        """Do nothing: events missed meanwhile are missing in the figures, which have their number."""
 
 
 @contextmanager
-def listening(folder: Path, broker: RabbitMq, told: Told) -> Iterator[str]:
-    """*told* listens to *broker*; what the daemon needs in its configuration to do so too."""
+def listen_to_broker(folder: Path, broker: RabbitMq, event_times: EventTimes) -> Iterator[str]:
+    """Let *event_times* listen to *broker*; return the configuration with which the daemon does so too."""
     password = folder / "broker-password"
     password.touch(mode=0o600)
     password.write_text(broker.password, "utf-8")
@@ -178,10 +178,10 @@ def listening(folder: Path, broker: RabbitMq, told: Told) -> Iterator[str]:
         "bench", "127.0.0.1", broker.port, TOPIC, virtual_host="/", username=USER, password_file=password,
         tls=False,
     )  # fmt: skip
-    source = StompSource(settings, told)
+    source = StompSource(settings, event_times)
     source.start()
     try:
-        if not told.ready.wait(60):
+        if not event_times.ready.wait(60):
             raise AssertionError("RabbitMQ did not let us in within 60 s")
         yield "[[events.stomp]]\ntls = false\n" + "".join(
             f"{key} = {json.dumps(value)}\n" for key, value in same.items()
@@ -192,17 +192,17 @@ def listening(folder: Path, broker: RabbitMq, told: Told) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What one series gave; ``told`` is None without events."""
+    """The samples of one series; ``event_times`` is None without events."""
 
     plan: Plan
     samples: Samples
     completions: Completions
-    told: Told | None
+    event_times: EventTimes | None
     version: str
 
 
 def series(plan: Plan, rest: float, release: str | None = None) -> Series:
-    """Measure what *plan* says on a pool and a Rucio of its own, whose daemons rest *rest* seconds."""
+    """Run *plan* on a pool and a Rucio of its own, whose daemons pause for *rest* seconds."""
     names = [site.name for site in site_specs(plan)]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -210,13 +210,13 @@ def series(plan: Plan, rest: float, release: str | None = None) -> Series:
         broker = stack.enter_context(RabbitMq.start()) if plan.events else None
         pool = stack.enter_context(Pool.start(release, site_specs(plan)))
         holdings = RucioHoldings(server, pool.home, names, scope=SCOPE, files=FILES)
-        told = Told(holdings) if broker else None
+        event_times = EventTimes(holdings) if broker else None
         settings = ""
-        if broker and told:
-            settings = stack.enter_context(listening(pool.home, broker, told))
+        if broker and event_times:
+            settings = stack.enter_context(listen_to_broker(pool.home, broker, event_times))
         completions = stack.enter_context(Completions(plan, server, holdings, broker, rest))
-        samples = watched(plan, pool, holdings, completions, settings)
-        return Series(plan, samples, completions, told, pool.version)
+        samples = watch_changes(plan, pool, holdings, completions, settings)
+        return Series(plan, samples, completions, event_times, pool.version)
 
 
 def plans(*, quick: bool) -> list[Plan]:
@@ -227,18 +227,18 @@ def plans(*, quick: bool) -> list[Plan]:
 
 
 def figures(measured: Series) -> list[Figure]:
-    """p50 and p99 from the rule's completion and, with events, from Rucio's event of it."""
-    plan, samples, told = measured.plan, measured.samples, measured.told
+    """Return p50 and p99 from the rule's completion and, with events, from Rucio's event of it."""
+    plan, samples, event_times = measured.plan, measured.samples, measured.event_times
     whole = plan.poll == 30
     goals = GOALS if whole and not plan.events else {"p99": GOALS["p99"]} if whole else {}
     found = []
     for where, seconds in (("slot ad", samples.slot), ("site ad", samples.site)):
         found += _spread(f"{plan.title}, rule to {where}", seconds, goals if where == "slot ad" else {})
-    if told:
-        first, came = measured.completions.first, told.came
+    if event_times:
+        first, came = measured.completions.first, event_times.came
         rucio = [came[key] - when for key, when in measured.completions.done.items() if key in came]
         found += _spread(f"{plan.title}, of it rule to event (Rucio's hermes)", rucio, {})
-        # what a poll on time had shown before its event says nothing of events
+        # leave out changes that a regular poll showed before their event
         late = [key for key, when in first["site"].items() if key in came and when > came[key]]
         for where in ("slot", "site"):
             ours = [first[where][key] - came[key] for key in late if key in first[where]]
@@ -255,7 +255,7 @@ def figures(measured: Series) -> list[Figure]:
 
 
 def _spread(name: str, seconds: Sequence[float], goals: Mapping[str, float]) -> list[Figure]:
-    """The figures of *seconds*; none of none, as where polls on time were before every event."""
+    """Return the figures of *seconds*; none if it is empty, as when regular polls preceded every event."""
     if not seconds:
         return []
     return spread_of(name, seconds, goals, "rules")
@@ -270,9 +270,9 @@ def run(quick: bool = False) -> Result:
     raw: dict[str, object] = {}
     for each in measured:
         raw[each.plan.title] = each.samples.raw()
-        if each.told:
-            done, came = each.completions.done, each.told.came
-            raw[f"{each.plan.title}, told"] = rounded([came[k] - done[k] for k in done if k in came], 2)
+        if each.event_times:
+            done, came = each.completions.done, each.event_times.came
+            raw[f"{each.plan.title}, told"] = round_samples([came[k] - done[k] for k in done if k in came], 2)
     found = [figure for each in measured for figure in figures(each)]
     how = " ".join(HOW.split()).format(poll=todo[0].poll, sites=todo[0].sites, rest=rest)
     versions = {"HTCondor": measured[0].version, "Rucio": VERSION}

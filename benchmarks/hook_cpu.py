@@ -1,4 +1,4 @@
-"""What one run of the hook costs a worker node, against a Python that does nothing."""
+"""CPU cost of one run of the hook on a worker node, compared with a Python that does nothing."""
 
 import json
 import os
@@ -25,18 +25,18 @@ from testbed.pool import Pool, SiteSpec
 
 from . import _spawn
 from .material import SITES, short_dids, survey, wants
-from .record import Figure, Result, Spread, rounded
+from .record import Figure, Result, Spread, round_samples
 
 SIZES = (100, 2000)
 GOAL_MS = 100.0
-"""CPU of one run from start to end; the issue asks for well under it."""
+"""CPU seconds of one run from start to end."""
 
 Runs = Mapping[str, Sequence[tuple[float, float, int, int]]]
-"""By command, of each run: CPU seconds, seconds, bytes printed, exit status."""
+"""CPU seconds, seconds, bytes printed and exit status of each run, by command."""
 
 
 def ad_of(count: int) -> SiteAd:
-    """The ad of a site where *count* datasets are available and nothing else."""
+    """Build the ad of a site where *count* datasets are available and nothing else."""
     now, site = from_unix(time.time()), Site(f"SITE{count}")
     answer = survey(((did, [Replica(did, site, ReplicaState.COMPLETE)]) for did in short_dids(count)), now)
     demand = wants(short_dids(count))
@@ -51,8 +51,8 @@ def ad_of(count: int) -> SiteAd:
 
 
 @contextmanager
-def serving(ads: Sequence[SiteAd]) -> Iterator[str]:
-    """The daemon's own HTTP server with these ads; its URL."""
+def serve_ads(ads: Sequence[SiteAd]) -> Iterator[str]:
+    """Run the daemon's own HTTP server with these ads; yield its URL."""
     by_site = {ad.site: ad for ad in ads}
 
     def view() -> ServerState:
@@ -68,7 +68,7 @@ def serving(ads: Sequence[SiteAd]) -> Iterator[str]:
 
 
 def commands(hook: Path, folder: Path, url: str, ads: Sequence[SiteAd]) -> dict[str, list[str]]:
-    """Every way in but the collector, by name."""
+    """Return the commands for every source except the collector, by name."""
     found = {"python3 -c pass": ["python3", "-c", "pass"]}
     for count, ad in zip(SIZES, ads, strict=True):
         (folder / f"{ad.site}.ad").write_text(ad.text, "ascii")
@@ -86,8 +86,8 @@ def commands(hook: Path, folder: Path, url: str, ads: Sequence[SiteAd]) -> dict[
     return found
 
 
-def spawned(found: Mapping[str, Sequence[str]], rounds: int) -> Runs:
-    """Run them here, with the PATH of a startd."""
+def spawn_runs(found: Mapping[str, Sequence[str]], rounds: int) -> Runs:
+    """Run *commands* here, with the PATH of a startd."""
     said = subprocess.run(
         [sys.executable, _spawn.__file__],
         input=json.dumps({"rounds": rounds, "commands": found}),
@@ -100,7 +100,7 @@ def spawned(found: Mapping[str, Sequence[str]], rounds: int) -> Runs:
 
 
 def from_collector(rounds: int, ads: Sequence[SiteAd]) -> tuple[Runs, str]:
-    """Inside a pool: the hook asks its collector by condor_status; also HTCondor's version."""
+    """Run the hook inside a pool, with condor_status; return also HTCondor's version."""
     with Pool.start(os.environ.get("HYDRATOR_TEST_HTCONDOR"), [SiteSpec(SITES[0], cpus=1)]) as pool:
         for ad in ads:
             generic = f'MyType = "DataLocality"\nName = "{ad.site}"\nClassAdLifetime = 100000\n{ad.text}'
@@ -125,7 +125,7 @@ def from_collector(rounds: int, ads: Sequence[SiteAd]) -> tuple[Runs, str]:
 
 
 def figures(runs: Runs, where: str = "") -> list[Figure]:
-    """The median CPU of each command, and how much that is above Python alone, run by run."""
+    """Return the median CPU of each command, and the difference to Python alone, run by run."""
     python = [run[0] for run in runs["python3 -c pass"]]
     found = [Figure(f"python3 -c pass{where}", statistics.median(python) * 1000, "ms")]
     for name, each in runs.items():
@@ -141,7 +141,7 @@ def figures(runs: Runs, where: str = "") -> list[Figure]:
 
 
 def check(runs: Runs) -> None:
-    """Every run of the hook must have printed its ad: a failure would look cheap.
+    """Check that every run of the hook printed its ad: a failure would look cheap.
 
     Raises:
         AssertionError: one did not.
@@ -154,7 +154,7 @@ def check(runs: Runs) -> None:
 
 
 def run(quick: bool = False) -> Result:
-    """Measure every way in with 100 and with 2,000 datasets."""
+    """Measure every source with 100 and with 2,000 datasets."""
     rounds = 3 if quick else 40
     ads = [ad_of(count) for count in SIZES]
     with ExitStack() as stack:
@@ -162,13 +162,13 @@ def run(quick: bool = False) -> Result:
         hook = folder / "hook"
         hook.write_bytes(Path(startd_cron.__file__).read_bytes())
         hook.chmod(0o755)
-        url = stack.enter_context(serving(ads))
-        here = spawned(commands(hook, folder, url, ads), rounds)
+        url = stack.enter_context(serve_ads(ads))
+        here = spawn_runs(commands(hook, folder, url, ads), rounds)
     inside, version = from_collector(rounds, ads)
     for runs in (here, inside):
         check(runs)
     raw = {
-        place: {name: rounded([each[0] for each in taken], 5) for name, taken in runs.items()}
+        place: {name: round_samples([each[0] for each in taken], 5) for name, taken in runs.items()}
         for place, runs in (("here", here), ("in the pool", inside))
     }
     how = " ".join(HOW.split()).format(rounds=rounds)

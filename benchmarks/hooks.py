@@ -1,4 +1,4 @@
-"""How many hooks one server answers over HTTPS: the daemon alone, and nginx in front of it."""
+"""Hooks that one server answers over HTTPS: the daemon alone, and nginx in front of it."""
 
 import asyncio
 import ssl
@@ -31,11 +31,11 @@ PERIOD, HOOKS = 300, 100_000
 GOAL = HOOKS / PERIOD
 DATASETS = 100
 TOGETHER = 16
-"""Connections at one time."""
+"""Simultaneous connections."""
 
 
 def material(folder: Path) -> dict[str, str]:
-    """A certificate, and a file of tokens; by site its token."""
+    """Create a certificate and a file of tokens; return the tokens by site."""
     made = {str(site): create_token(Role.SITE, site, "2026-11-21") for site in SITES}
     tokens = folder / "tokens"
     tokens.touch(mode=0o600)
@@ -49,7 +49,7 @@ def material(folder: Path) -> dict[str, str]:
 
 
 def serve(folder: Path, *, tls: bool) -> None:
-    """The daemon's server in a process of its own; prints where it listens, ends with its input."""
+    """Run the daemon's server in a process of its own: print its address, end with the input."""
     now = from_unix(time.time())
     view = ServerState(busy_site_ads(DATASETS, now).ads, None, None, None, now)
     asgi = build_app(
@@ -66,7 +66,7 @@ def serve(folder: Path, *, tls: bool) -> None:
 
 
 @contextmanager
-def serving(folder: Path, *, tls: bool) -> Iterator[tuple[str, int]]:
+def run_server(folder: Path, *, tls: bool) -> Iterator[tuple[str, int]]:
     command = [sys.executable, "-m", "benchmarks.hooks", "serve", str(folder), "tls" if tls else "plain"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
@@ -111,8 +111,10 @@ async def ask(port: int, folder: Path, tokens: dict[str, str], count: int, *, cu
     return statuses
 
 
-def measured(url: str, pids: list[int], folder: Path, tokens: dict[str, str], count: int) -> dict[str, Any]:
-    """Answers a second, and CPU milliseconds of the servers for each, for hooks that are current and not."""
+def measure_server(
+    url: str, pids: list[int], folder: Path, tokens: dict[str, str], count: int
+) -> dict[str, Any]:
+    """Return answers a second, and CPU milliseconds for each, for hooks with and without a current copy."""
     port, found = int(url.rpartition(":")[2]), {}
     for current, status in ((True, 304), (False, 200)):
         before, begun = sum(map(cpu_with_children, pids)), time.monotonic()
@@ -135,18 +137,18 @@ def children(pid: int) -> list[int]:
 
 
 def run(quick: bool = False) -> Result:
-    """The daemon by itself, with HTTPS; and behind nginx with the shipped configuration."""
+    """Measure the daemon with HTTPS, and behind nginx with the shipped configuration."""
     count = 200 if quick else 10_000
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         tokens = material(folder)
-        with serving(folder, tls=True) as (url, pid):
-            alone = measured(url, [pid], folder, tokens, count)
-        with serving(folder, tls=False) as (url, pid):
+        with run_server(folder, tls=True) as (url, pid):
+            alone = measure_server(url, [pid], folder, tokens, count)
+        with run_server(folder, tls=False) as (url, pid):
             upstream = url.removeprefix("http://")
             with Nginx.start(folder / "nginx", upstream, folder / "pem", folder / "key") as nginx:
                 pids = [pid, nginx.process.pid, *children(nginx.process.pid)]
-                proxied = measured(nginx.url, pids, folder, tokens, count)
+                proxied = measure_server(nginx.url, pids, folder, tokens, count)
     taken = {"the daemon alone": alone, "behind nginx": proxied}
     figures = [figure for who, each in taken.items() for figure in figures_of(who, each)]
     return Result("hooks", tuple(figures), HOW, taken)

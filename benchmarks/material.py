@@ -1,4 +1,4 @@
-"""Inputs of the size that the goals name: catalogues, demand and the ads that follow from them."""
+"""Inputs of the sizes in the goals: catalogues, demand and the resulting ads."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -22,28 +22,28 @@ SITES = tuple(Site(f"SITE{number:02}") for number in range(20))
 
 
 def dids(count: int) -> list[Did]:
-    """Names as LOFAR runs have them: 240 sub-bands each."""
+    """Return names like those of LOFAR runs: 240 sub-bands each."""
     return [Did(f"lofar:L{600000 + n // 240}_SB{n % 240:03}_uv.MS") for n in range(count)]
 
 
 def short_dids(count: int) -> list[Did]:
-    """Names so short that 2,000 of them fit into one line of an ad."""
+    """Return names so short that 2,000 of them fit into one line of an ad."""
     return [Did(f"lofar:d{n:05}") for n in range(count)]
 
 
 def survey(readings: Iterable[tuple[Did, Sequence[Replica]]], at: datetime = NOW) -> Survey:
-    """The answer of a catalogue that holds just these, for all sites."""
+    """Return the answer of a catalogue with only these, for all sites."""
     seen = {did: Seen(at, tuple(replicas), bytes_total=10**10) for did, replicas in readings}
     return Survey("catalogue", at, frozenset(SITES), seen)
 
 
-def wants(found: Iterable[Did]) -> Demand:
-    """Every dataset wanted on its own, by one job each."""
-    return Demand(tuple(DemandEntry((did,), 1, Origin.JOB, NOW) for did in sorted(found)))
+def wants(dids: Iterable[Did]) -> Demand:
+    """Return a demand of one job for each dataset."""
+    return Demand(tuple(DemandEntry((did,), 1, Origin.JOB, NOW) for did in sorted(dids)))
 
 
 def busy_site_ads(count: int, at: datetime = NOW) -> Evaluation:
-    """Ads of 20 sites that all know the same *count* demanded datasets: every fifth is staging, 40 % here."""
+    """Evaluate ads of 20 sites with the same *count* demanded datasets; every fifth is staging, 40 % here."""
     names = dids(count)
 
     def replica(place: int, did: Did, site: Site) -> Replica:

@@ -1,4 +1,4 @@
-"""What processes used: CPU time and memory, from /proc."""
+"""CPU time and memory of processes, from /proc."""
 
 import os
 import re
@@ -13,37 +13,37 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_with_children(pid: int) -> float:
-    """CPU seconds of a process and of its children that have ended, in steps of 10 ms."""
+    """Return CPU seconds of a process and of its ended children, in steps of 10 ms."""
     fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
     return sum(int(field) for field in fields[11:15]) / _TICKS
 
 
-def timed(work: Callable[[], _T]) -> tuple[float, _T]:
-    """CPU seconds of *work*, and what it gave."""
-    begun = time.process_time()
-    done = work()
-    return time.process_time() - begun, done
+def measure_cpu(work: Callable[[], _T]) -> tuple[float, _T]:
+    """Return CPU seconds of *work*, and its result."""
+    started_at = time.process_time()
+    result = work()
+    return time.process_time() - started_at, result
 
 
 def peak_mib() -> float:
-    """The most memory this process has had."""
+    """Return the peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def memory(pid: int, what: str = "Pss") -> float:
-    """MiB of memory: ``Pss`` counts a page shared by n processes as 1/n page, ``Rss`` as a whole one."""
+    """Return MiB of memory: ``Pss`` counts a page shared by n processes as 1/n page, ``Rss`` as one."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text("utf-8")
-    found = re.search(rf"^{what}:\s+(\d+) kB", text, re.MULTILINE)
-    if not found:
+    match = re.search(rf"^{what}:\s+(\d+) kB", text, re.MULTILINE)
+    if not match:
         raise ValueError(f"/proc/{pid}/smaps_rollup has no {what}")
-    return int(found[1]) / 1024
+    return int(match[1]) / 1024
 
 
 def wait(condition: Callable[[], bool], what: str, seconds: float = 120, step: float = 0.05) -> None:
-    """Ask until *condition* holds.
+    """Poll until *condition* is true.
 
     Raises:
-        AssertionError: it did not within *seconds*.
+        AssertionError: it was not true within *seconds*.
     """
     deadline = time.monotonic() + seconds
     while not condition():

@@ -1,4 +1,4 @@
-"""What our attributes cost a negotiator and a collector: 2,000 slots, 100 demanded datasets of 100,000."""
+"""Cost of the attributes for a negotiator and a collector: 2,000 slots, 100 demanded datasets of 100,000."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from testbed.pool import Pool, SiteSpec
 
 from .material import SITES, busy_site_ads, dids
 from .measure import cpu_with_children, memory, wait
-from .record import Figure, Result, Spread, rounded
+from .record import Figure, Result, Spread, round_samples
 
 CYCLE_GOAL, MEMORY_GOAL = 1.1, 1.2
 AUTOCLUSTERS = 20
@@ -36,11 +36,10 @@ NEGOTIATOR_UPDATE_INTERVAL = 3600
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One of the pools that are compared.
+    """One of the compared pools.
 
-    ``ours``: its slots carry our attributes; ``jobs``: what its jobs ask for; ``without``: an attribute
-    that is left out; ``parentheses``: whether each list and record stands in them, or None: as the hook
-    prints it.
+    ``ours``: its slots carry the attributes; ``jobs``: requirements of its jobs; ``without``: an omitted
+    attribute; ``parentheses``: True if each list and record is in parentheses, None for the hook's format.
     """
 
     name: str
@@ -64,7 +63,7 @@ PLAIN, AGAIN, OURS, MEMBER, BARE, ENCLOSED, LEAN = ARMS = (
 
 
 class Running:
-    """The pool of one arm. Its negotiator is stopped (SIGSTOP) but for the cycles that are measured."""
+    """The pool of one arm. Its negotiator is stopped (SIGSTOP) except in measured cycles."""
 
     def __init__(self, arm: Arm, pool: Pool, slots: int, ads: Mapping[Site, SiteAd]) -> None:
         self.arm = arm
@@ -90,7 +89,7 @@ class Running:
         os.kill(self._negotiator, signal.SIGSTOP)
 
     def cycle(self) -> None:
-        """Let the negotiator run one cycle, and note what that cost by its own account."""
+        """Let the negotiator run one cycle, and record its own measure of the cost."""
         before = self._ad()
         used = cpu_with_children(self._collector)
         os.kill(self._negotiator, signal.SIGCONT)
@@ -113,7 +112,7 @@ class Running:
         self.cpu["cycle"].append(sum(phases.values()))  # LastNegotiationCycleCpuTime0 is phase 1 only (25.14)
 
     def weigh(self) -> None:
-        """Note the memory of both daemons."""
+        """Record the memory of both daemons."""
         self.memory["collector"] = memory(self._collector)
         self.memory["negotiator"] = memory(self._negotiator)
 
@@ -124,7 +123,7 @@ class Running:
 
 
 def start(stack: ExitStack, arm: Arm, slots: int) -> Running:
-    """A pool with *slots* slot ads, of which one has a startd, and the jobs of *arm*."""
+    """Start a pool with *slots* slot ads, one of them with a startd, and the jobs of *arm*."""
     extra = {"all": "UPDATE_INTERVAL = 3600\n", "negotiator": FAST, "schedd": ""}
     if arm.jobs in _CLAUSES:
         extra["schedd"] += clause_at_the_end(_CLAUSES[arm.jobs])
@@ -142,7 +141,7 @@ def start(stack: ExitStack, arm: Arm, slots: int) -> Running:
 
 
 def real_slot_ad(pool: Pool) -> str:
-    """The ad of the only slot in *pool*, without what a collector adds to it."""
+    """Return the ad of the only slot in *pool*, without the attributes that a collector adds."""
     real = pool.run("condor_status", "-long").stdout.strip()
     return re.sub(
         r"(?m)^(LastHeardFrom|Authenticat\w+|UpdatesHistory|UpdatesTotal|UpdatesLost) = .*\n", "", real
@@ -150,7 +149,7 @@ def real_slot_ad(pool: Pool) -> str:
 
 
 def slot_ads(real: str, arm: Arm, numbers: Iterable[int], ads: Mapping[Site, SiteAd]) -> str:
-    """An ad for each of *numbers* as text: copies of the *real* one with a name and an address of its own."""
+    """Build an ad for each of *numbers* as text: *real* with another name and address."""
     port = re.search(r"(?m)^MyAddress = .*?:(\d+)", real)
     assert port
     texts = []
@@ -168,7 +167,7 @@ def slot_ads(real: str, arm: Arm, numbers: Iterable[int], ads: Mapping[Site, Sit
 
 
 def our_lines(arm: Arm, ad: SiteAd) -> str:
-    """What the hook has the startd add to its slot's ad."""
+    """Return the lines that the hook adds to a slot's ad."""
     read = startd_cron.read_ad(ad.text.encode("ascii"), ad.site, int(time.time()))
     printed = startd_cron.locality_block(read, is_update=False).decode("ascii").splitlines()
     lines = []
@@ -181,8 +180,8 @@ def our_lines(arm: Arm, ad: SiteAd) -> str:
 
 
 def submission(arm: Arm) -> str:
-    """20 jobs, an autocluster each, that match nothing: they ask for an unknown site, or for two datasets
-    of which every site has the first and is only staging the second.
+    """Build 20 jobs, an autocluster each, that match nothing: they require an unknown site,
+    or two datasets of which every site has the first and is only staging the second.
     """
     names = dids(DATASETS)
     there = [did for place, did in enumerate(names) if place % 5]
@@ -205,11 +204,11 @@ _CLAUSES = {
     "member": 'member("$(MY.WantA)", TARGET.AvailableDatasets)'
     ' && member("$(MY.WantB)", TARGET.AvailableDatasets)',
 }
-"""What jobs ask for where they do not ask through our transform."""
+"""Requirements of jobs without the job transform."""
 
 
 def clause_at_the_end(clause: str) -> str:
-    """A transform that puts *clause* where ours stands, after what condor_submit wrote: && stops at the
+    """Build a transform with *clause* in the place of the shipped one, after condor_submit's: && stops at the
     first part that is false, so a clause at the front would spare the rest.
     """
     return f"""
@@ -236,7 +235,7 @@ def run(quick: bool = False) -> Result:
     raw = {
         arm.name: {
             "ad_bytes": round(running.ad_bytes),
-            "cpu_seconds": {name: rounded(samples, 5) for name, samples in running.cpu.items()},
+            "cpu_seconds": {name: round_samples(samples, 5) for name, samples in running.cpu.items()},
             "collector_cpu_seconds": round(running.collector_cpu, 2),
             "pss_mib": {name: round(value, 1) for name, value in running.memory.items()},
         }
@@ -247,7 +246,7 @@ def run(quick: bool = False) -> Result:
 
 
 def figures(arms: Mapping[Arm, Running], rounds: int) -> list[Figure]:
-    """Ratios to the pool without us, round by round, and what stands behind them."""
+    """Return ratios to the pool without the attributes, round by round, with the values behind them."""
 
     def ratio(arm: Arm, what: str) -> Spread:
         pairs = zip(arms[arm].cpu[what], arms[PLAIN].cpu[what], strict=True)

@@ -1,4 +1,4 @@
-"""How long the page for people takes to be made, and how large it is, by datasets and sites."""
+"""Time to render the HTML page, and its size, by datasets and sites."""
 
 import gzip
 import time
@@ -20,7 +20,7 @@ from hydrator.server.pages.overview import render_overview
 from hydrator.server.view import ServerState
 
 from .material import NOW
-from .record import Figure, Result, Spread, rounded
+from .record import Figure, Result, Spread, round_samples
 
 GOAL_MS = 100
 GOAL_KB = 50
@@ -29,7 +29,7 @@ SELECTIONS = {"the first page": Selection(), "a search": Selection(name_contains
 
 
 def view(datasets: int, sites: int) -> ServerState:
-    """Every dataset at a third of the sites, in all states and of all ages, each wanted by some jobs."""
+    """Build a state: every dataset at a third of the sites, in all states and ages, demanded by some jobs."""
     states = list(DatasetState)
     names = [Did(f"sim:D{n:06}") for n in range(datasets)]
     facts = {
@@ -48,7 +48,7 @@ def view(datasets: int, sites: int) -> ServerState:
 
 
 def run(*, quick: bool) -> Result:
-    """Milliseconds of the server, and kilobytes as they travel, gzipped."""
+    """Measure milliseconds of the server, and kilobytes after gzip."""
     figures, raw = [], {}
     for datasets, sites in SIZES:
         shown = view(datasets, sites)
@@ -63,7 +63,7 @@ def run(*, quick: bool) -> Result:
             note = f"{len(text.encode()) / 1000:.0f} kB before gzip"
             figures.append(Figure(f"{name}, median", Spread.of(taken).p50, "ms", GOAL_MS))
             figures.append(Figure(f"{name}, size", kilobytes, "kB", GOAL_KB, note))
-            raw[name] = rounded(taken)
+            raw[name] = round_samples(taken)
     return Result("page", tuple(figures), __doc__ + _HOW, raw)
 
 

@@ -1,4 +1,4 @@
-"""What the match policy costs a GlideinWMS frontend: every entry against every kind of job.
+"""Cost of the match policy for a GlideinWMS frontend: every entry against every kind of job.
 
 ``match`` is called as a frontend calls it, in a process of its own, once of the policy and once of one that
 answers at once; the difference is the policy's.
@@ -18,7 +18,7 @@ from .record import Figure, Result
 POLICY = Path(__file__).parents[1] / "deploy" / "glideinwms" / "locality_policy.py"
 ENTRIES, JOBS, DATASETS, SITES = 1_000, 10_000, 10_000, 20
 GOAL_US = 1.0
-"""For one call; 6 to 7 such loops make a cycle, each in a process of its own."""
+"""Goal for one loop; a cycle has 6 to 7 of them, each in a process of its own."""
 EMPTY = "def match(job, glidein):\n    return True\n"
 
 _LOOP = """
@@ -38,7 +38,7 @@ print(json.dumps([loaded, spent, matched, resource.getrusage(resource.RUSAGE_SEL
 
 
 def material(folder: Path, entries: int, jobs: int) -> tuple[Path, Path]:
-    """The file of sites, and jobs with entries, each of which wants 1 to 20 datasets."""
+    """Create the sites file, and entries with jobs that require 1 to 20 datasets each."""
     chance = random.Random(7)
     sites = [f"Site {number} (Côte)" for number in range(SITES)]
     dids = [f"lofar:L{number:07}_SB{number % 488:03}_uv.MS" for number in range(DATASETS)]
@@ -76,8 +76,8 @@ def material(folder: Path, entries: int, jobs: int) -> tuple[Path, Path]:
     return file, question
 
 
-def measured(policy: Path, file: Path, question: Path) -> tuple[float, float, int, float]:
-    """CPU seconds until all lists were looked up, CPU seconds of the loop, matches, MiB of the process."""
+def measure_policy(policy: Path, file: Path, question: Path) -> tuple[float, float, int, float]:
+    """Return CPU seconds of the look-ups, CPU seconds of the loop, matches, MiB of the process."""
     done = subprocess.run(
         [sys.executable, "-c", _LOOP, str(policy), str(question)],
         env={**os.environ, "HYDRATOR_SITES_BY_DATASET": str(file)},
@@ -90,14 +90,14 @@ def measured(policy: Path, file: Path, question: Path) -> tuple[float, float, in
 
 
 def run(*, quick: bool) -> Result:
-    """The policy, against one that always says yes."""
+    """Compare the policy with one that always accepts."""
     entries, jobs = (50, 500) if quick else (ENTRIES, JOBS)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         file, question = material(folder, entries, jobs)
         (folder / "yes.py").write_text(EMPTY)
-        ours = measured(POLICY, file, question)
-        yes = measured(folder / "yes.py", file, question)
+        ours = measure_policy(POLICY, file, question)
+        yes = measure_policy(folder / "yes.py", file, question)
     calls = entries * jobs
     assert 0 < ours[2] < yes[2] == calls
     each, empty = (spent / calls * 1e6 for spent in (ours[1], yes[1]))

@@ -1,4 +1,4 @@
-"""What a benchmark gives: figures with their goals, how they were taken, and where they are kept."""
+"""Results of a benchmark: figures with their goals, the method, and the files that store them."""
 
 import json
 import math
@@ -19,7 +19,7 @@ _BEGIN, _END = "<!-- figures: written by python -m benchmarks -->", "<!-- end of
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number; where there is a *goal*, it is the most that is allowed."""
+    """One number; ``goal`` is an upper limit, if any."""
 
     name: str
     value: float
@@ -29,17 +29,17 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is met, or None where there is none."""
+        """Return True if the goal is met, None without a goal."""
         return None if self.goal is None else self.value <= self.goal
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one run of one benchmark measured.
+    """Measurements of one run of one benchmark.
 
-    ``how`` says in sentences what was done and why it is fair; ``raw`` has the samples;
-    ``versions`` what else was measured than this project, such as HTCondor; ``command`` is what makes
-    it again, where it is not ``python -m benchmarks NAME``.
+    ``how`` describes the method in sentences, and why it is fair; ``raw`` has the samples;
+    ``versions`` those of other measured software, such as HTCondor; ``command`` repeats the run, if that
+    is not ``python -m benchmarks NAME``.
     """
 
     name: str
@@ -49,8 +49,8 @@ class Result:
     versions: Mapping[str, str] = field(default_factory=dict)
     command: str | None = None
 
-    def written(self, folder: Path, *, quick: bool) -> Path:
-        """Write it to *folder* as JSON, with the date, the machine and the command that makes it again."""
+    def write(self, folder: Path, *, quick: bool) -> Path:
+        """Write it to *folder* as JSON, with the date, the machine and the command that repeats it."""
         folder.mkdir(parents=True, exist_ok=True)
         words = ["python", "-m", "benchmarks", self.name, *(["--quick"] if quick else [])]
         document = {
@@ -82,24 +82,24 @@ class Spread:
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> Self:
-        """The nearest-rank percentiles: p99 of fewer than 100 samples is the largest one."""
+        """Compute nearest-rank percentiles: p99 of fewer than 100 samples is the largest one."""
         ordered = sorted(samples)
         rank = max(0, math.ceil(0.99 * len(ordered)) - 1)
         return cls(len(ordered), statistics.median(ordered), ordered[rank], ordered[0], ordered[-1])
 
 
-def rounded(samples: Sequence[float], digits: int = 4) -> list[float]:
-    """Samples short enough to be kept."""
+def round_samples(samples: Sequence[float], digits: int = 4) -> list[float]:
+    """Round samples for storage."""
     return [round(sample, digits) for sample in samples]
 
 
-def shown(value: float) -> str:
-    """*value* with three significant digits or so."""
+def format_number(value: float) -> str:
+    """Format *value* with some three significant digits."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def table(document: Mapping[str, Any]) -> list[str]:
-    """One result as Markdown."""
+    """Format one result as Markdown."""
     versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
     machine = f"{document['machine']}, load {document['load_average'][1]:g} at its end"
     lines = [
@@ -113,15 +113,17 @@ def table(document: Mapping[str, Any]) -> list[str]:
         "|---|---|---|---|",
     ]
     for figure in document["figures"]:
-        goal = "" if figure["goal"] is None else f"≤ {shown(figure['goal'])} {figure['unit']}"
+        goal = "" if figure["goal"] is None else f"≤ {format_number(figure['goal'])} {figure['unit']}"
         met = {None: "", True: "met", False: "**missed**"}[figure["met"]]
         remark = "; ".join(text for text in (met, figure["note"]) if text)
-        lines.append(f"| {figure['name']} | {shown(figure['value'])} {figure['unit']} | {goal} | {remark} |")
+        lines.append(
+            f"| {figure['name']} | {format_number(figure['value'])} {figure['unit']} | {goal} | {remark} |"
+        )
     return [*lines, ""]
 
 
 def update_readme(results: Path, readme: Path = README) -> None:
-    """Put the tables of all *results* between the two marks in *readme*."""
+    """Write the tables of all *results* between the two marks in *readme*."""
     documents = [json.loads(file.read_text("utf-8")) for file in sorted(results.glob("*.json"))]
     body = "\n".join(line for document in documents for line in table(document))
     before, _, rest = readme.read_text("utf-8").partition(_BEGIN)

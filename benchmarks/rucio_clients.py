@@ -1,6 +1,6 @@
-"""The same questions to one Rucio server, by rucio-clients as we use it and by httpx: what each way costs.
+"""Cost of the same queries to one Rucio server by rucio-clients, as the daemon uses it, and by httpx.
 
-Both ways give the same records; httpx reads them with plain json, which is the least that can be done.
+Both return the same records; httpx parses them with plain json, which is the minimum.
 """
 
 import json
@@ -15,8 +15,8 @@ from adapters.rucio.session.client import RucioConnection
 from hydrator.domain.model import Did
 from testbed.rucio import VERSION, RucioServer
 
-from .record import Figure, Result, rounded
-from .rucio_seeded import connected
+from .record import Figure, Result, round_samples
+from .rucio_seeded import connect_to_seeded_server
 
 _GOAL = 1.2
 Rows = Sequence[Any]
@@ -24,13 +24,13 @@ Ways = tuple[Callable[[], Rows], Callable[[], Rows]]
 
 
 def run(*, quick: bool = False) -> Result:
-    """Ask in turns, some rounds, and compare."""
+    """Query by both in turn, for some rounds, and compare."""
     size, deep, rounds = (100, 10, 3) if quick else (1_000, 100, 15)
     figures: list[Figure] = []
     raw = {}
-    with connected(size) as (server, dids, connection), _httpx(server) as client:
+    with connect_to_seeded_server(size) as (server, dids, connection), _httpx(server) as client:
         for name, ways in _questions(connection, client, server.url, dids, deep).items():
-            found, raw[name] = _compared(name, ways, rounds)
+            found, raw[name] = _compare_ways(name, ways, rounds)
             figures += found
     how = (
         f"{size:,} datasets as in rucio_polls. Each question is asked both ways in turns, {rounds} rounds; "
@@ -45,10 +45,10 @@ def _questions(
     asked = [dict(zip(("scope", "name"), did.split(":"), strict=True)) for did in dids]
     typed = [{**each, "type": "DATASET"} for each in asked]
 
-    def posted(path: str, body: object) -> Rows:
+    def post(path: str, body: object) -> Rows:
         return _records(client.post(url + path, content=json.dumps(body)))
 
-    def counted(each: Mapping[str, str]) -> Rows:
+    def count_files(each: Mapping[str, str]) -> Rows:
         path = f"{url}/replicas/{each['scope']}/{each['name']}/datasets"
         return _records(client.get(path, params={"deep": True}))
 
@@ -56,11 +56,11 @@ def _questions(
     return {
         many + "cheap rows": (
             lambda: connection.ask(lambda rucio: list(rucio.list_dataset_replicas_bulk(typed))),
-            lambda: posted("/replicas/datasets_bulk", {"dids": typed}),
+            lambda: post("/replicas/datasets_bulk", {"dids": typed}),
         ),
         many + "metadata": (
             lambda: connection.ask(lambda rucio: list(rucio.get_metadata_bulk(asked))),
-            lambda: posted("/dids/bulkmeta", {"dids": asked}),
+            lambda: post("/dids/bulkmeta", {"dids": asked}),
         ),
         f"{deep} datasets counted one by one": (
             lambda: [
@@ -70,7 +70,7 @@ def _questions(
                     lambda rucio, each=each: list(rucio.list_dataset_replicas(**each, deep=True))  # type: ignore[misc]
                 )
             ],
-            lambda: [row for each in asked[:deep] for row in counted(each)],
+            lambda: [row for each in asked[:deep] for row in count_files(each)],
         ),
     }
 
@@ -90,7 +90,7 @@ def _records(answer: httpx.Response) -> Rows:
     return [json.loads(line) for line in answer.raise_for_status().content.splitlines() if line]
 
 
-def _compared(name: str, ways: Ways, rounds: int) -> tuple[list[Figure], dict[str, list[float]]]:
+def _compare_ways(name: str, ways: Ways, rounds: int) -> tuple[list[Figure], dict[str, list[float]]]:
     first, second = (sorted(map(_as_text, way())) for way in ways)
     if first != second:
         raise AssertionError(f"{name}: {len(first)} records by rucio-clients, {len(second)} by httpx differ")
@@ -108,13 +108,13 @@ def _compared(name: str, ways: Ways, rounds: int) -> tuple[list[Figure], dict[st
         Figure(f"{name}: our CPU with rucio-clients", 1000 * statistics.median(cpu[0]), "ms"),
         Figure(f"{name}: our CPU with httpx", 1000 * statistics.median(cpu[1]), "ms"),
     ], {
-        "wall by rucio-clients": rounded(wall[0]),
-        "wall by httpx": rounded(wall[1]),
-        "CPU by rucio-clients": rounded(cpu[0]),
-        "CPU by httpx": rounded(cpu[1]),
+        "wall by rucio-clients": round_samples(wall[0]),
+        "wall by httpx": round_samples(wall[1]),
+        "CPU by rucio-clients": round_samples(cpu[0]),
+        "CPU by httpx": round_samples(cpu[1]),
     }
 
 
 def _as_text(row: Mapping[str, Any]) -> str:
-    """A record as a text that is the same whoever read it."""
+    """Return a record as a text that is the same for both clients."""
     return json.dumps(row, sort_keys=True)

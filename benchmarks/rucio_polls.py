@@ -1,7 +1,7 @@
-"""Polls of a real Rucio server on PostgreSQL: what they cost it, and what we add.
+"""Polls of a real Rucio server on PostgreSQL: their cost for the server and for the daemon.
 
 Up to a thousand datasets are counted one by one in the first poll; more, which takes the server a
-quarter of an hour for 100,000, are believed as with ``count_first = false``, and none comes due.
+quarter of an hour for 100,000, are taken over as with ``count_first = false``, and none is due.
 
 Each dataset has four files at three of 20 storage elements, with a rule for each. The server's own time
 is measured inside it, around the application that answers; a recall, a stuck rule or a transfer cost more.
@@ -22,7 +22,7 @@ from testbed.rucio import VERSION, RucioServer
 
 from .measure import memory
 from .record import Figure, Result
-from .rucio_seeded import EACH, ELEMENTS, seeded
+from .rucio_seeded import EACH, ELEMENTS, seed_datasets
 
 _OVERHEAD_GOAL, _CHANGED_GOAL = 1.15, 0.1
 _REST_GOAL = 10.0
@@ -34,15 +34,17 @@ _VERIFY_EVERY = timedelta(minutes=10)
 
 
 def run(*, quick: bool = False, sizes: Sequence[int] = SIZES) -> Result:
-    """Poll catalogues of *sizes* datasets: all counted, at rest, and with one in a hundred changed."""
+    """Poll catalogues of *sizes* datasets: all counted, unchanged, and with one in a hundred changed."""
     figures: list[Figure] = []
     raw = {}
     with tempfile.TemporaryDirectory() as scratch:
         for size in (200,) if quick else sizes:
-            found, raw[str(size)] = _of_size(size, Path(scratch) / str(size))
+            found, raw[str(size)] = _measure_size(size, Path(scratch) / str(size))
             figures += found
         size = 200 if quick else _VERIFIED
-        found, raw[f"{size} verified"] = _verified(size, Path(scratch) / "verified", 3 if quick else 30)
+        found, raw[f"{size} verified"] = _measure_verification(
+            size, Path(scratch) / "verified", 3 if quick else 30
+        )
         figures += found
     how = (
         f"Every dataset has 4 files at {EACH} of {len(ELEMENTS)} storage elements, with rules, made by SQL "
@@ -57,10 +59,10 @@ def run(*, quick: bool = False, sizes: Sequence[int] = SIZES) -> Result:
     return Result("rucio_polls", tuple(figures), how, raw, versions)
 
 
-def _of_size(size: int, folder: Path) -> tuple[list[Figure], dict[str, dict[str, float]]]:
+def _measure_size(size: int, folder: Path) -> tuple[list[Figure], dict[str, dict[str, float]]]:
     folder.mkdir()
     with Postgres.start() as postgres, RucioServer.start(folder / "server", postgres.url) as server:
-        dids = seeded(server, size)
+        dids = seed_datasets(server, size)
         catalogue = _catalogue(server, folder, count_all=size <= _COUNTED_UP_TO)
         try:
             gc.collect()
@@ -92,17 +94,19 @@ def _of_size(size: int, folder: Path) -> tuple[list[Figure], dict[str, dict[str,
         ),
         Figure(name + "our CPU at rest", rest["cpu"], "s"),
         Figure(name + "poll with 1 % changed", changed["wall"], "s"),
-        *_compared(name, changed, first, whole, counted=size <= _COUNTED_UP_TO),
+        *_compare_polls(name, changed, first, whole, counted=size <= _COUNTED_UP_TO),
         Figure(name + "its wall / server time", changed["wall"] / changed["server"], "", _OVERHEAD_GOAL),
         Figure(name + "memory the first poll took", max(0.0, used), "MiB"),
     ], {"first": first, "rest": rest, "changed": changed, "counts all": whole}
 
 
-def _verified(size: int, folder: Path, seconds: float) -> tuple[list[Figure], dict[str, dict[str, float]]]:
-    """Polls at rest while counts are verified between them, for *seconds*."""
+def _measure_verification(
+    size: int, folder: Path, seconds: float
+) -> tuple[list[Figure], dict[str, dict[str, float]]]:
+    """Measure polls without changes while counts are verified between them, for *seconds*."""
     folder.mkdir()
     with Postgres.start() as postgres, RucioServer.start(folder / "server", postgres.url) as server:
-        dids = seeded(server, size)
+        dids = seed_datasets(server, size)
         catalogue = _catalogue(server, folder, count_all=False, verify_every=_VERIFY_EVERY)
         try:
             for _ in range(2):
@@ -128,7 +132,7 @@ def _verified(size: int, folder: Path, seconds: float) -> tuple[list[Figure], di
 def _catalogue(
     server: RucioServer, folder: Path, *, count_all: bool, verify_every: timedelta | None = None
 ) -> RucioCatalogue:
-    """One that counts every new dataset, or believes whole rows and counts none of them."""
+    """Build a catalogue that counts every new dataset, or takes over complete rows without a count."""
     seldom = timedelta(days=1) if count_all else timedelta(days=10**6)
     settings = RucioSettings(
         name="rucio", url=server.url, account=server.account, username=server.username,
@@ -140,7 +144,7 @@ def _catalogue(
     return RucioCatalogue(settings, lambda: datetime.fromtimestamp(time.time(), UTC))
 
 
-def _compared(
+def _compare_polls(
     name: str,
     changed: Mapping[str, float],
     first: Mapping[str, float],
@@ -148,7 +152,7 @@ def _compared(
     *,
     counted: bool,
 ) -> list[Figure]:
-    """A poll with one in a hundred changed, beside one that counts all where that was measured."""
+    """Compare a poll with one in a hundred changed to one that counts all, if that was measured."""
     share = changed["wall"] / first["wall"]
     if counted:
         return [Figure(name + "that / the first poll", share, "", _CHANGED_GOAL)]
@@ -166,7 +170,7 @@ def _compared(
 def _poll(
     server: RucioServer, catalogue: RucioCatalogue, dids: frozenset[Did], *, partial: int
 ) -> dict[str, float]:
-    """One poll, which must see every dataset, *partial* of them partial somewhere."""
+    """Run one poll, which must return every dataset, *partial* of them partial somewhere."""
     server.seed(("meter", {}))
     begun, used = time.monotonic(), time.process_time()
     survey = catalogue.read(dids)

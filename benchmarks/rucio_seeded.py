@@ -1,4 +1,4 @@
-"""A real Rucio server on PostgreSQL with many datasets, each of four files at three of 20 elements."""
+"""Rucio server on PostgreSQL with many datasets, each of four files at three of 20 elements."""
 
 import tempfile
 from collections.abc import Iterator
@@ -14,18 +14,18 @@ from testbed.rucio import RucioServer
 
 ELEMENTS = [f"RSE{n:02}" for n in range(20)]
 EACH = 3
-"""Storage elements that each dataset is at."""
+"""Storage elements of each dataset."""
 
 
 @contextmanager
-def connected(size: int) -> Iterator[tuple[RucioServer, list[Did], RucioConnection]]:
-    """A server with *size* datasets, their names, and a connection that may ask for an hour."""
+def connect_to_seeded_server(size: int) -> Iterator[tuple[RucioServer, list[Did], RucioConnection]]:
+    """Run a server with *size* datasets; yield it, their names, and a connection with a limit of an hour."""
     with (
         tempfile.TemporaryDirectory() as scratch,
         Postgres.start() as postgres,
         RucioServer.start(Path(scratch) / "server", postgres.url) as server,
     ):
-        dids = sorted(seeded(server, size))
+        dids = sorted(seed_datasets(server, size))
         settings = RucioSettings(
             name="rucio", url=server.url, account=server.account, username=server.username,
             password=server.password, token_dir=Path(scratch) / "tokens", calls_per_second=10_000,
@@ -37,8 +37,8 @@ def connected(size: int) -> Iterator[tuple[RucioServer, list[Did], RucioConnecti
             yield server, dids, connection
 
 
-def seeded(server: RucioServer, size: int) -> frozenset[Did]:
-    """*size* datasets, as copies of one for each storage element."""
+def seed_datasets(server: RucioServer, size: int) -> frozenset[Did]:
+    """Create *size* datasets, as copies of one for each storage element."""
     server.seed(("add_scope", {"scope": "bench"}))
     server.seed(*(("add_rse", {"rse": rse, "attributes": {"site": f"SITE-{rse}"}}) for rse in ELEMENTS))
     for n, rse in enumerate(ELEMENTS):

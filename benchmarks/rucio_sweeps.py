@@ -1,7 +1,7 @@
-"""Asking Rucio about datasets in bulk against sweeping each storage element, and locks against rules.
+"""Cost of bulk queries compared with sweeps of storage elements, and of locks compared with rules.
 
-A sweep lists all that a storage element holds, wanted or not, and has no limit; bulk asks about a thousand
-datasets at a time. Here all there is is wanted: of less, bulk costs less, and a sweep the same.
+A sweep lists all datasets of a storage element, demanded or not, and has no limit; a bulk query has a
+thousand datasets. Here all datasets are demanded: with fewer, bulk costs less, and a sweep the same.
 """
 
 import statistics
@@ -13,19 +13,19 @@ from adapters.rucio.session.client import RucioClient
 from hydrator.domain.model import Did
 from testbed.rucio import VERSION
 
-from .record import Figure, Result, rounded
-from .rucio_seeded import ELEMENTS, connected
+from .record import Figure, Result, round_samples
+from .rucio_seeded import ELEMENTS, connect_to_seeded_server
 
 _BATCH = 1_000
 Rows = Sequence[Any]
 
 
 def run(*, quick: bool = False) -> Result:
-    """Ask in turns, some rounds, and compare."""
+    """Query in both ways in turn, for some rounds, and compare."""
     size, rounds = (200, 2) if quick else (2_000, 7)
     seconds: dict[str, list[float]] = {}
     counts: dict[str, tuple[int, int]] = {}
-    with connected(size) as (server, dids, connection):
+    with connect_to_seeded_server(size) as (server, dids, connection):
         ways = _ways(dids)
         for _ in range(rounds):
             for name, way in ways.items():
@@ -41,7 +41,8 @@ def run(*, quick: bool = False) -> Result:
         f"{size:,} datasets as in rucio_polls, all of them wanted. Each way in turn, {rounds} rounds; "
         "medians, ratios of the same round. At a ratio r, sweeps cost less where more than r of it is wanted."
     )
-    return Result("rucio_sweeps", _figures(seconds, counts), how, {k: rounded(v) for k, v in seconds.items()},
+    raw = {name: round_samples(samples) for name, samples in seconds.items()}
+    return Result("rucio_sweeps", _figures(seconds, counts), how, raw,
                   {"Rucio": VERSION, "database": "PostgreSQL"})  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What a cycle's thinking costs at 1,000,000 replicas, and how that grows with the change."""
+"""Cost of evaluating a cycle at 1,000,000 replicas, and its growth with the number of changes."""
 
 import json
 import statistics
@@ -28,7 +28,7 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
 
 from .material import NOW, SITES, dids, survey, wants
-from .measure import peak_mib, timed
+from .measure import measure_cpu, peak_mib
 from .record import Figure, Result
 
 POLL = timedelta(seconds=30)
@@ -39,7 +39,7 @@ STATES = (ReplicaState.INCOMING, ReplicaState.PARTIAL, ReplicaState.STUCK)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """*datasets* that are wanted, each with *copies* replicas at *sites* sites, of so many known ones."""
+    """Numbers of demanded datasets, of *copies* at *sites* sites of each, and of known sites."""
 
     name: str
     datasets: int
@@ -60,7 +60,7 @@ CHANGES = (0, 100, 1_000, 10_000)
 
 
 def replicas(names: list[Did], shape: Shape) -> list[tuple[Did, list[Replica]]]:
-    """Each dataset complete at so many sites, at each in several storage elements."""
+    """Build complete replicas of each dataset at several sites, at each in several storage elements."""
     numbers = [f"_{number}" for number in range(shape.storages)] if shape.storages > 1 else [""]
     found = []
     for place, did in enumerate(names):
@@ -74,8 +74,8 @@ def complete(did: Did, site: Site, number: str) -> Replica:
     return Replica(did, site, ReplicaState.COMPLETE, storage=storage)
 
 
-def repeated(last: Survey, changes: int, turn: int) -> Survey:
-    """The next answer: all of it read anew, and at the first site of *changes* datasets another state."""
+def repeat_survey(last: Survey, changes: int, turn: int) -> Survey:
+    """Build the next answer: all replicas read again, *changes* datasets in another state."""
     at, readings = last.started_at + POLL, {}
     step = max(1, len(last.readings) // max(1, changes))
     chosen = {n * step + n % step for n in range(changes)}  # at all sites
@@ -90,7 +90,7 @@ def repeated(last: Survey, changes: int, turn: int) -> Survey:
 
 
 def cycle(state: ReconcileState, answer: Survey, demand: Demand, last: Evaluation | None) -> Evaluation:
-    """What one cycle of the daemon does between asking and sending."""
+    """Evaluate one cycle of the daemon, without polling and publishing."""
     there = {
         site: PublishedAd(site, ad.generation, ad.as_of, answer.started_at - POLL)
         for site, ad in state.ads.items()
@@ -110,34 +110,36 @@ def cycle(state: ReconcileState, answer: Survey, demand: Demand, last: Evaluatio
 
 
 def measure(shape: Shape, repeats: int) -> dict[str, Any]:
-    """CPU seconds of a first cycle, of cycles after so many changes, and of saving after each; MiB."""
+    """Measure CPU seconds of a first cycle, of later ones, and of saving after each; memory in MiB."""
     names = dids(shape.datasets)
     demand = wants(names)
     answer = survey(replicas(names, shape), NOW)
     taken: dict[str, Any] = {"inputs": peak_mib(), "changed": {}, "saved": {}}
     with tempfile.TemporaryDirectory() as folder, Store.open_to_write(Path(folder)) as store:
-        full, last = timed(partial(cycle, ReconcileState(), answer, demand, None))
+        full, last = measure_cpu(partial(cycle, ReconcileState(), answer, demand, None))
         taken |= {"full": full, "peak": peak_mib()}
-        taken["saved"]["all"] = timed(partial(store.save, last.state))[0]
+        taken["saved"]["all"] = measure_cpu(partial(store.save, last.state))[0]
         turn = 0
         for changes in CHANGES:
             seconds, saves = [], []
             for _ in range(repeats):
                 turn += 1
-                answer = repeated(answer, min(changes, shape.datasets), turn)
-                spent, last = timed(partial(cycle, last.state, answer, demand, last))
+                answer = repeat_survey(answer, min(changes, shape.datasets), turn)
+                spent, last = measure_cpu(partial(cycle, last.state, answer, demand, last))
                 seconds.append(spent)
-                saves.append(timed(partial(store.save, last.state))[0])
+                saves.append(measure_cpu(partial(store.save, last.state))[0])
             taken["changed"][str(changes)] = seconds
             taken["saved"][str(changes)] = saves
-    whole, from_nothing = timed(partial(cycle, last.state, repeated(answer, 100, turn + 1), demand, None))
+    whole, from_nothing = measure_cpu(
+        partial(cycle, last.state, repeat_survey(answer, 100, turn + 1), demand, None)
+    )
     assert from_nothing.ads
     taken["from nothing"] = whole
     return taken
 
 
 def run(quick: bool = False) -> Result:
-    """Each shape in a process of its own."""
+    """Measure each shape in a process of its own."""
     shapes = [Shape(s.name, s.datasets // 100, s.sites, s.storages) for s in SHAPES] if quick else SHAPES
     taken = {shape.name: in_process(shape, 1 if quick else 3) for shape in shapes}
     figures = [figure for shape in shapes for figure in figures_of(shape, taken[shape.name])]

@@ -1,4 +1,4 @@
-"""What 200,000 slots at 20 sites cost a collector: a real one with as many as this machine holds."""
+"""Cost of 200,000 slots at 20 sites for a collector: a real one, with as many as fit into memory."""
 
 import os
 import statistics
@@ -17,19 +17,19 @@ from .record import Figure, Result
 SLOTS = 200_000
 UPDATE_SECONDS = 300
 SLOT_BYTES = 40 * 1024
-"""Twice what a collector keeps of a slot."""
+"""Bytes a slot: twice those in a collector."""
 BATCH = 2_000
 LONG = "UPDATE_INTERVAL = 3600\n"
 
 
 def steps(arm: Arm, counts: Sequence[int]) -> tuple[list[dict[str, float]], str]:
-    """By number of slot ads: the collector's memory, and its CPU for taking each ad once more."""
+    """Measure the collector's memory, and its CPU for receiving each ad again, by number of slot ads."""
     started = Pool.start(
         os.environ.get("HYDRATOR_TEST_HTCONDOR"),
         [SiteSpec(SITES[0], cpus=1)],
         {"all": LONG, "startd": startd_config({})},
     )
-    found = []
+    samples = []
     with started as pool:
         ads = busy_site_ads(DATASETS, from_unix(time.time())).ads
         collector = pool.pids("collector")[0]
@@ -42,28 +42,28 @@ def steps(arm: Arm, counts: Sequence[int]) -> tuple[list[dict[str, float]], str]
                     pool.run("condor_advertise", "-multiple", "UPDATE_STARTD_AD", input=text, timeout=300)
                 pool.wait(lambda: len(pool.slots("Name")) == count + 1, 120, "all slot ads")  # noqa: B023
             spent = cpu_with_children(collector) - before
-            found.append({"slots": count, "mib": memory(collector, "Rss"), "cpu_seconds": spent})
-        return found, pool.version
+            samples.append({"slots": count, "mib": memory(collector, "Rss"), "cpu_seconds": spent})
+        return samples, pool.version
 
 
-def most() -> int:
-    """How many slots this machine's memory holds, half of what is free; SLOTS at most."""
+def max_slot_count() -> int:
+    """Return the number of slots that fit into half of the free memory; SLOTS at most."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min(SLOTS, free // 2 // SLOT_BYTES)
 
 
-def line(found: Sequence[dict[str, float]], what: str) -> tuple[float, float, float]:
-    """What none and each slot cost, by least squares, and how far the worst is from the line (0 to 1)."""
-    slots, values = [one["slots"] for one in found], [one[what] for one in found]
+def line(samples: Sequence[dict[str, float]], what: str) -> tuple[float, float, float]:
+    """Fit a line by least squares; return offset, slope, and the largest relative deviation (0 to 1)."""
+    slots, values = [one["slots"] for one in samples], [one[what] for one in samples]
     slope, first = statistics.linear_regression(slots, values)
     worst = max(abs(first + slope * n - v) / v for n, v in zip(slots, values, strict=True))
     return first, slope, worst
 
 
 def run(quick: bool = False) -> Result:
-    """With us and without, each in a pool of its own."""
-    held = most()
-    counts = (100, 200, 400) if quick else (held // 8, held // 4, held // 2, held)
+    """Compare slots with and without the attributes, each in a pool of its own."""
+    max_slots = max_slot_count()
+    counts = (100, 200, 400) if quick else (max_slots // 8, max_slots // 4, max_slots // 2, max_slots)
     figures, raw = [], {}
     for arm in (PLAIN, OURS):
         found, version = steps(arm, counts)
@@ -92,4 +92,4 @@ condor_advertise, twice for each count; with us each carries what the hook print
 Memory is what the collector has resident after the second time, CPU its own for taking all ads that time.
 The line is the least-squares one through all counts, as many as half of the free memory holds; what it says
 of {SLOTS:,} slots is an extrapolation where fewer were measured. No slot runs a job."""
-"""What was done."""
+"""Description of the method in the result."""

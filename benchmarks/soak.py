@@ -1,8 +1,8 @@
-"""``python -m benchmarks.soak [--minutes 120] [--results FOLDER]``: does the daemon stay as small as it was?
+"""``python -m benchmarks.soak [--minutes 120] [--results FOLDER]``: check that the daemon does not grow.
 
 A real pool, the real daemon as a process, a catalogue that changes every few seconds, hooks, jobs, clients,
-and a fault now and then. Every ten seconds it notes what the daemon and its HTCondor child use. What was
-measured so far is written every minute, so a run that is cut short leaves what it has.
+and a fault now and then. Every ten seconds it records the resources of the daemon and its HTCondor child. It
+writes the measurements every minute, so an interrupted run leaves a result.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from .svg import Panel, plot
 SITES = ("UK", "AU", "NL")
 DIDS = tuple(f"soak:set{number:03}" for number in range(60))
 KEPT = 240
-"""How many samples are kept in the result, evenly chosen."""
+"""Samples in the result, evenly chosen."""
 POLL_SECONDS = 3.0
 GOALS = {
     "daemon, memory": (2.0, "MiB/h"),
@@ -42,7 +42,7 @@ GOALS = {
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was in use at one moment; the child's values are None while there is none."""
+    """Resources in use at one moment; the child's values are None without a child."""
 
     seconds: float
     rss: float
@@ -56,7 +56,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Course:
-    """Everything that happened so far; times are seconds since the beginning."""
+    """Samples and events so far; times are seconds since the start."""
 
     samples: list[Sample] = field(default_factory=list)
     faults: list[tuple[float, str]] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Course:
 
 
 class Every:
-    """Is it time again? About every *seconds*, never twice for what was missed."""
+    """A timer that is due about every *seconds*; missed periods are not repeated."""
 
     def __init__(self, seconds: float, first: float | None = None) -> None:
         self._seconds = seconds
@@ -80,7 +80,7 @@ class Every:
 
 
 class Soak:
-    """The installation, what is done to it, and what is seen."""
+    """The installation, its load and faults, and the samples."""
 
     def __init__(self, pool: Pool, catalogue: ListedCatalogue, installed: Installation) -> None:
         self.course = Course()
@@ -95,8 +95,8 @@ class Soak:
         self._quiet_until = 0.0
 
     def run(self, seconds: float, written: "Written") -> None:
-        """Do everything in turn until *seconds* have passed."""
-        # all datasets are wanted from the start, so that demand does not grow
+        """Run all steps in turn until *seconds* have passed."""
+        # demand all datasets from the start, so that demand does not grow
         self._installed.submit(DIDS, mode="require", more="requirements = false\n")
         faults = (
             (Every(240, seconds / 12), self._tear),
@@ -234,17 +234,17 @@ class Soak:
 
 
 def usage(pid: int) -> tuple[float, int, int]:
-    """MiB resident, open descriptors and threads of a process."""
+    """Return resident MiB, open descriptors and threads of a process."""
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text("utf-8").splitlines())
     fds = len(list(Path(f"/proc/{pid}/fd").iterdir()))
     return int(status["VmRSS"].split()[0]) / 1024, fds, int(status["Threads"])
 
 
 def slope(points: Sequence[tuple[float, float, object]]) -> float:
-    """Least squares growth of value over time, in units an hour.
+    """Return the least-squares growth of a value over time, in units an hour.
 
-    A point is ``(seconds, value, life)``: each life has a level of its own, since a process that was started
-    again starts low; what counts is how it grows while it lives.
+    A point is ``(seconds, value, life)``: each life has its own offset, since a restarted process starts low;
+    the slope within a life counts.
     """
     above = below = 0.0
     for life in {life for _, _, life in points}:
@@ -257,13 +257,13 @@ def slope(points: Sequence[tuple[float, float, object]]) -> float:
 
 
 def figures(course: Course, warm: float) -> list[Figure]:
-    """Growth after *warm* seconds, extremes, and what went wrong."""
+    """Return growth after *warm* seconds, extremes, and failures."""
     later = [sample for sample in course.samples if sample.seconds >= warm] or course.samples
     grown: dict[str, list[tuple[float, float, object]]] = {
         "daemon, memory": [(s.seconds, s.rss, 0) for s in later],
         "daemon, descriptors": [(s.seconds, s.fds, 0) for s in later],
         "daemon, threads": [(s.seconds, s.threads, 0) for s in later],
-        # over all its lives: it loses a little with each call, and is therefore replaced after so many
+        # over all its lives: it leaks a little with each call, so it is replaced after some calls
         "HTCondor child, memory": [(s.seconds, s.child_rss, 0) for s in later if s.child_rss],
         "HTCondor child, descriptors": [(s.seconds, s.child_fds, s.child) for s in later if s.child_fds],
     }
@@ -287,7 +287,7 @@ def figures(course: Course, warm: float) -> list[Figure]:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Where the result goes, and what of it is known beforehand."""
+    """The result file, with the values known beforehand."""
 
     folder: Path
     minutes: float
@@ -309,14 +309,14 @@ class Written:
             {"HTCondor": self.version},
             command=f"python -m benchmarks.soak --minutes {self.minutes:g}",
         )
-        result.written(self.folder, quick=False)
+        result.write(self.folder, quick=False)
         if chosen:
-            (self.folder / "soak.svg").write_text(drawn(chosen, course.faults), "utf-8")
+            (self.folder / "soak.svg").write_text(plot_samples(chosen, course.faults), "utf-8")
         return result
 
 
-def drawn(samples: Sequence[Sample], faults: Sequence[tuple[float, str]]) -> str:
-    """The plot of *samples*."""
+def plot_samples(samples: Sequence[Sample], faults: Sequence[tuple[float, str]]) -> str:
+    """Plot *samples*."""
     hours = [sample.seconds / 3600 for sample in samples]
     panels = [
         Panel(
@@ -353,7 +353,7 @@ generations that went back."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the soak; 1 when something grew or went wrong."""
+    """Run the soak; return 1 after growth or a failure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=120)
     parser.add_argument("--results", type=Path, default=RESULTS)

@@ -1,4 +1,4 @@
-"""Lines over time as SVG, by hand: a plot needs no library."""
+"""Plots of lines over time as SVG, without a library."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Panel:
 
 
 def plot(heading: str, hours: Sequence[float], panels: Sequence[Panel], marks: dict[str, list[float]]) -> str:
-    """*panels* one below the other over *hours*; *marks* are moments, by what happened."""
+    """Plot *panels* one below the other over *hours*; *marks* are times, by event."""
     height = TOP + len(panels) * (PANEL + GAP) + 30
     last = max(hours) or 1.0
     out = [

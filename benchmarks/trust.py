@@ -1,6 +1,6 @@
-"""How long the audit takes to find a site where 1 % of the "complete" datasets are not: a simulation.
+"""Time until the audit finds a site where 1 % of the "complete" datasets are not complete: a simulation.
 
-The real rota and the real audit, with seconds as an argument; no clock, no server.
+The real queue and the real audit, with seconds as an argument; no clock, no server.
 """
 
 import random
@@ -27,16 +27,16 @@ from .record import Figure, Result
 
 GOAL_SECONDS = 15 * 60
 POLL_SECONDS = 30
-LYING = Site("S00")
+FAULTY = Site("S00")
 CATALOGUE = "catalogue"
 BOUND = timedelta(hours=6)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Some sites with so many datasets each, every dataset at so many of them; the first site lies.
+    """A number of sites and datasets, and of copies of each dataset; the first site is the faulty one.
 
-    ``jobs_per_hour`` start at the lying site, each on one of its datasets, and report what they miss.
+    ``jobs_per_hour`` start at the faulty site, each on one of its datasets, and report missing data.
     """
 
     sites: int
@@ -48,7 +48,7 @@ class Case:
 
 
 class _Says(dict[Did, DatasetRecord]):
-    """What the catalogue claims, read at the poll that is going on: everything is complete everywhere."""
+    """The catalogue's claims at the current poll: everything is complete everywhere."""
 
     def __init__(self, held: Mapping[AuditQuery, frozenset[Site]]) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class _Says(dict[Did, DatasetRecord]):
 
 
 def claims_of(case: Case) -> dict[AuditQuery, frozenset[Site]]:
-    """Every dataset with its sites; each site has ``per_site`` of them."""
+    """Return every dataset with its sites; each site has ``per_site`` of them."""
     names = [Site(f"S{n:02}") for n in range(case.sites)]
     count = case.sites * case.per_site // case.copies
     return {
@@ -73,10 +73,10 @@ def claims_of(case: Case) -> dict[AuditQuery, frozenset[Site]]:
 
 
 def seconds_until_found(case: Case, seed: int, most: int = 4 * 3600) -> int:
-    """When the lying site's ad first shows less than full trust, in seconds; *most* when not by then."""
+    """Return the seconds until the faulty site's ad first shows less than full trust; at most *most*."""
     chance = random.Random(seed)
     held = claims_of(case)
-    at_site = [question for question, sites in held.items() if LYING in sites]
+    at_site = [question for question, sites in held.items() if FAULTY in sites]
     false = set(chance.sample(at_site, max(1, round(case.share * len(at_site)))))
     rota: AuditQueue[AuditQuery] = AuditQueue(seed)
     rota.update(held)
@@ -88,7 +88,7 @@ def seconds_until_found(case: Case, seed: int, most: int = 4 * 3600) -> int:
             if chosen in false:
                 rota.prioritize(chosen)
         for _ in range(case.calls_per_second):
-            found += _asked(rota, held, false, now)
+            found += _audit_next(rota, held, false, now)
         if second % POLL_SECONDS == 0:
             says.at = now + timedelta(microseconds=1)
             audit, _ = expire_and_confirm(
@@ -98,7 +98,7 @@ def seconds_until_found(case: Case, seed: int, most: int = 4 * 3600) -> int:
                 **_TERMS,
             )
             found = []
-            if audit.trust.get(LYING, 1.0) < 1.0:
+            if audit.trust.get(FAULTY, 1.0) < 1.0:
                 return second
     return most
 
@@ -106,7 +106,7 @@ def seconds_until_found(case: Case, seed: int, most: int = 4 * 3600) -> int:
 _TERMS = {"window": AUDIT_WINDOW, "max_age": BOUND}
 
 
-def _asked(
+def _audit_next(
     rota: AuditQueue[AuditQuery],
     held: Mapping[AuditQuery, frozenset[Site]],
     false: set[AuditQuery],
@@ -119,7 +119,7 @@ def _asked(
             Claim(turn.item.catalogue, turn.item.did, site),
             VerificationMethod.FILES,
             now,
-            is_true=not (site == LYING and turn.item in false),
+            is_true=not (site == FAULTY and turn.item in false),
             is_recheck=turn.is_recheck,
         )
         for site in held[turn.item]
@@ -132,7 +132,7 @@ def percentile(values: list[int], share: float) -> float:
 
 
 def run(*, quick: bool) -> Result:
-    """p50 and p95 of the seconds until the lie is found, by number of sites and of datasets."""
+    """Measure p50 and p95 of the seconds until detection, by number of sites and of datasets."""
     cases = [Case(sites, 500) for sites in ((1, 5) if quick else (1, 2, 3, 5, 10, 20))]
     if not quick:
         cases += [Case(1, 2000), Case(1, 10_000), Case(5, 2000)]
@@ -164,10 +164,10 @@ def _name(case: Case) -> str:
 
 
 _HOW = """
-Of several sites one claims 1 % more than it has, chosen anew by each seed. One dataset is verified a second
+Of several sites one claims 1 % more than it has, chosen again by each seed. One dataset is verified a second
 (or as many as the figure says), at all its sites at once, and a poll every 30 s takes what was found.
 Nothing is waited for: the seconds are counted, not passed, and every call answers at once. The time ends
 when the site's ad shows less than full trust. Sites share the calls equally whatever their size, so the
 figures depend on the number of sites, hardly on that of datasets: of n sites each gets 900/n calls in 15
-minutes, and the chance to find the one that lies is 1-0.99^(900/n). That is 95 % at three sites.
+minutes, and the chance to find the faulty one is 1-0.99^(900/n). That is 95 % at three sites.
 """

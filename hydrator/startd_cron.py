@@ -1,8 +1,8 @@
 #!/bin/sh
 """:"
-# Python reads on below; sh runs this much: it finds an interpreter and starts it clean (-I -S: no
-# PYTHONPATH, no site-packages, half the start-up time). A glidein must not end because a node has no
-# Python: status 0 there.
+# sh runs this part: it finds an interpreter and starts it clean (-I -S: no PYTHONPATH, no site-packages, half
+# the start-up time). Python runs the part below. A glidein must not end because a node has no Python: status
+# 0 there.
 for python in python3 /usr/libexec/platform-python; do
     command -v "$python" >/dev/null 2>&1 && exec "$python" -I -S "$0" "$@"
 done
@@ -13,31 +13,31 @@ exit 2
 
 __doc__ = """The hook: prints one site's data-locality ad into the slot ads of the startd that runs it.
 
-It is one file for Python 3.6 or later, needs the standard library only and imports nothing of the project:
-it is copied to worker nodes and run by STARTD_CRON. ``--help`` lists the options; each is also read as
-``HYDRATOR_<OPTION>`` from the environment, then from the ``glidein_config`` file of a glidein.
+It is one file for Python 3.6 or later. It needs the standard library only and imports nothing of the project,
+because it is copied to worker nodes and run by STARTD_CRON. ``--help`` lists the options; each is also read
+as ``HYDRATOR_<OPTION>`` from the environment, then from the ``glidein_config`` file of a glidein.
 
-What comes out, always whole or not at all::
+The output, always whole or not at all::
 
-    <empty line>                   a cut line of an earlier run must not eat our first one
-    DataLocalityTrouble = undefined    or why this run failed
+    <empty line>                   ends a cut line of an earlier run, so that the first line is not lost
+    DataLocalityTrouble = undefined    or the reason why this run failed
     - trouble
     <empty line>
-    DataLocalitySite = "UK"        the contract's attributes, written anew from the values that were read:
+    DataLocalitySite = "UK"        the contract's attributes, written from the parsed values:
     ...                            no byte of the source is copied
     DataLocalityVia = "hook"
     - locality update:true         `update:true` when the generation is new to this startd
 
-Exit status: 0 printed what the source says now; 1 the source failed, and either its last answer was printed
-from the local copy (its ``DataLocalityAsOf`` stands still, so expressions see the age) or only the trouble
-(the startd keeps what else it has, with the age that has); 2 wrong usage or configuration, only that is
-printed. Every status but 0 comes with one line on stderr, which ends in no log of the startd, and with the
-same in ``DataLocalityTrouble``. The startd publishes what was printed whatever the status. Under GlideinWMS
+Exit status 0: printed the source's current answer. 1: the source failed. Either its last answer was printed
+from the local copy, with its old ``DataLocalityAsOf``, so expressions see the age; or only the trouble was
+printed, and the startd keeps its other attributes with their age. 2: wrong usage or configuration; only
+that is printed. Every status but 0 comes with one line on stderr, which the startd does not log, and the
+same text in ``DataLocalityTrouble``. The startd publishes the output whatever the status. Under GlideinWMS
 (its ``glidein_config`` is the first argument) the status is always 0: another one there ends the glidein at
 its start, and later marks all of it as failing.
 
-A source whose clock is up to MAX_SKEW ahead of ours is believed, and its AsOf is cut to our time, so no fact
-looks younger than it is; one further ahead is refused, or its facts would stay young forever.
+The clock of a source may be up to MAX_SKEW_SECONDS ahead of this node's. Its AsOf is then cut to this node's
+time, so no fact looks younger than it is. An answer further ahead is rejected: its facts would never age.
 """
 
 import os
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 VERSION = "0.1.0"
 CONTRACT = 1
 TAGS = ("trouble", "locality")
-"""All tags of the contract, as they are printed. A block stays in the startd until its tag comes again: each
-run prints all, but for the second where it knows nothing, so that what the startd has stays."""
+"""All tags of the contract, in the order of output. A block stays in the startd until its tag comes again.
+Each run prints all tags, except the second one without an answer, so that the startd keeps its attributes."""
 
 MAX_BODY = 1 << 20
 """Bytes of the longest answer that is read."""
@@ -63,16 +63,16 @@ MAX_LINE = 65000
 MAX_SPELLINGS = 60000
 """Bytes of the longest text that has the letters of names beside the names."""
 MAX_TROUBLE = 300
-"""Characters of what the pool is told of a failure; stderr has a little more."""
+"""Characters of a failure in the slot ad; stderr has a little more."""
 MAX_SKEW_SECONDS = 300
 """Seconds that the daemon's clock may be ahead of this node's."""
 MAX_AHEAD_SECONDS = 86400
 """Seconds that a generation, the Unix time of a change, may be ahead of the daemon's clock. The daemon adopts
-none that is further ahead (``MOST_AHEAD`` in hydrator/domain/untrusted.py is the same), so a larger one is forged."""
+none that is further ahead (hydrator/domain/untrusted.py has the same limit), so a larger one is forged."""
 WRITE_SECONDS = 30
-"""How long the startd may keep its pipe full before we give up."""
+"""Seconds that the startd may keep its pipe full before this run fails."""
 DRAIN_SECONDS = 5
-"""How long we stay until the pipe is empty: the startd reads little of what is left there after our exit."""
+"""Seconds to wait until the pipe is empty: after the exit the startd reads little of the rest."""
 
 SITE_KEYS = (
     "GLIDEIN_ResourceName",
@@ -117,46 +117,46 @@ SOURCES = ("url", "file", "collector")
 
 
 class HookError(Exception):
-    """Something that one line on stderr says; its class says who acts next."""
+    """A failure, reported in one line on stderr; its class says who acts next."""
 
 
 class BadUsage(HookError):
-    """Whoever configured the hook acts: exit 2."""
+    """A wrong option or configuration, for the administrator of the node to repair: exit 2."""
 
 
 class SourceUnavailable(HookError):
-    """The source did not answer this time: the local copy speaks for it."""
+    """A source without an answer this time: the local copy is used."""
 
 
 class OutputError(SourceUnavailable):
-    """The startd does not take our output: nothing more may be written, or it would end what was cut."""
+    """A startd that does not read the output: nothing more may be written, or it would end the cut line."""
 
 
 class InvalidAd(HookError):
-    """The source's answer cannot be believed: the local copy speaks for it."""
+    """An answer of the source that is not valid: the local copy is used."""
 
 
 class AdNotServed(HookError):
-    """The source answered, and the answer is no: the local copy stays silent."""
+    """A rejection by the source: the local copy is not used."""
 
 
 # ---------------------------------------------------------------- literals: text -> value, value -> text
 
 
 def short_repr(text: str) -> str:
-    """*text* for a message: short, printable, quoted."""
+    """Return *text* for a message: short, printable, quoted."""
     return repr(text if len(text) <= 80 else text[:77] + "...")
 
 
 def parse_did(text: str) -> str:
-    """A dataset's name; its characters are those that cannot end a ClassAd string or a quoted name."""
+    """Parse a dataset's name; its characters cannot end a ClassAd string or a quoted name."""
     if not 0 < len(text) <= MAX_DID or text.strip(DID_CHARACTERS):
         raise InvalidAd(f"{short_repr(text)} is not a dataset's name")
     return text
 
 
 def parse_string(text: str) -> str:
-    """A ClassAd string of printable ASCII that needs no escape."""
+    """Parse a ClassAd string of printable ASCII that needs no escape."""
     inside = text[1:-1]
     if len(text) < 2 or text[0] != '"' or text[-1] != '"' or not is_plain(inside):
         raise InvalidAd(f"{short_repr(text)} is not a plain string")
@@ -164,12 +164,12 @@ def parse_string(text: str) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Whether *text* is printable ASCII without quotes and backslashes, up to 200 characters."""
+    """Return True if *text* is printable ASCII without quotes and backslashes, up to 200 characters."""
     return len(text) <= 200 and all(" " <= letter <= "~" and letter not in "\"'\\" for letter in text)
 
 
 def parse_state(text: str) -> str:
-    """One of the contract's states, as a ClassAd string."""
+    """Parse one of the contract's states, a ClassAd string."""
     inside = text[1:-1]
     if inside not in STATES or text != '"' + inside + '"':
         raise InvalidAd(f"{short_repr(text)} is not a state")
@@ -177,14 +177,14 @@ def parse_state(text: str) -> str:
 
 
 def parse_integer(text: str) -> int:
-    """A whole number, 0 or more."""
+    """Parse a whole number, 0 or more."""
     if not 0 < len(text) <= 15 or text.strip(DIGITS):
         raise InvalidAd(f"{short_repr(text)} is not a whole number")
     return int(text)
 
 
 def parse_share(text: str) -> float:
-    """A real from 0 to 1, in any notation of HTCondor (``5.000000000000000E-01``, ``0.5``)."""
+    """Parse a real from 0 to 1, in any notation of HTCondor (``5.000000000000000E-01``, ``0.5``)."""
     try:
         value = float(text) if not text.strip(DIGITS + ".eE+-") else -1.0
     except ValueError:
@@ -195,7 +195,7 @@ def parse_share(text: str) -> float:
 
 
 def parse_boolean(text: str) -> bool:
-    """``true`` or ``false``, in any letter case."""
+    """Parse ``true`` or ``false``, in any letter case."""
     if text.lower() not in ("true", "false"):
         raise InvalidAd(f"{short_repr(text)} is not true or false")
     return text.lower() == "true"
@@ -203,33 +203,33 @@ def parse_boolean(text: str) -> bool:
 
 def strip_brackets(text: str, opening: str, closing: str) -> str:
     if len(text) < 2 or text[0] != opening or text[-1] != closing:
-        raise InvalidAd(f"{short_repr(text)} does not stand in {opening} {closing}")
+        raise InvalidAd(f"{short_repr(text)} is not enclosed in {opening} {closing}")
     return text[1:-1].strip(" ")
 
 
 def reject_case_collisions(names: "list[str]") -> "list[str]":
-    """*names*, if no two of them are one name to ClassAds, which ignore letter case."""
+    """Return *names*; ClassAds ignore letter case, so reject two that differ in case only."""
     if len({name.lower() for name in names}) != len(names):
         raise InvalidAd("two of its datasets differ in letter case only, or are the same")
     return names
 
 
 def parse_names(text: str) -> "list[str]":
-    """A list of dataset names: ``{"a:1","b:2"}``."""
+    """Parse a list of dataset names: ``{"a:1","b:2"}``."""
     between = strip_brackets(text, "{", "}")
     items = [item.strip(" ") for item in between.split(",")] if between else []
     return reject_case_collisions([parse_did(item[1:-1]) for item in items if require_quotes(item, '"')])
 
 
 def require_quotes(text: str, quote: str) -> bool:
-    """True; a text that does not stand in *quote* is refused."""
+    """Return True; reject a text that is not enclosed in *quote*."""
     if len(text) < 2 or text[0] != quote or text[-1] != quote:
-        raise InvalidAd(f"{short_repr(text)} does not stand in {quote}")
+        raise InvalidAd(f"{short_repr(text)} is not enclosed in {quote}")
     return True
 
 
 def parse_pair(item: str) -> "tuple[str, str]":
-    """``'a:1' = literal`` -> name and literal; HTCondor prints names that are identifiers unquoted."""
+    """Split ``'a:1' = literal`` into name and literal; HTCondor does not quote names that are identifiers."""
     item = item.strip(" ")
     if item[:1] == "'":
         name, _, rest = item[1:].partition("'")
@@ -243,7 +243,7 @@ def parse_pair(item: str) -> "tuple[str, str]":
 
 
 def parse_record(text: str, parse_value: "Callable[[str], object]") -> "dict[str, object]":
-    """A nested ad, ``['a:1'=literal;'b:2'=literal]``, with each literal read by *value*."""
+    """Parse a nested ad, ``['a:1'=literal;'b:2'=literal]``, each literal by *parse_value*."""
     between = strip_brackets(text, "[", "]")
     pairs = [parse_pair(item) for item in between.split(";")] if between else []
     reject_case_collisions([name for name, _ in pairs])
@@ -274,12 +274,12 @@ READERS = {
     "DataLocalityGeneration": parse_integer,
     "DataLocalityVersion": parse_integer,
 }
-"""The attributes that may come in, and how each is read; their order is the order they are printed in."""
+"""The accepted attributes and their parsers, in the order of output."""
 OPTIONAL_ATTRIBUTES = ("AvailableDatasets", "DataLocalityTrust")
 
 
 def format_literal(value: object) -> str:
-    """*value* as a ClassAd literal on one line."""
+    """Return *value* as a ClassAd literal on one line."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -296,7 +296,7 @@ def format_literal(value: object) -> str:
 
 
 def format_real(value: float) -> str:
-    """A real from 0 to 1 as the daemon writes it: the shortest exact digits, without an exponent."""
+    """Return a real from 0 to 1 as the daemon writes it: the shortest exact digits, without an exponent."""
     digits, _, exponent = repr(value).partition("e-")
     return "0." + "0" * (int(exponent) - 1) + digits.replace(".", "") if exponent else digits
 
@@ -305,11 +305,11 @@ def format_real(value: float) -> str:
 
 
 def read_ad(text: bytes, site: str, now: int) -> "dict[str, object]":
-    """The attributes in *text*, one ``Name = literal`` a line, believed only as a whole.
+    """Parse *text*, one ``Name = literal`` a line, accepted only as a whole.
 
     Raises:
         InvalidAd: it has anything but the contract's attributes, each once and with a literal of its type;
-            ``DataLocalityVersion = 1`` is not its last line (torn); it is another site's; its AsOf is too
+            ``DataLocalityVersion = 1`` is not its last line (torn); it is of another site; its AsOf is too
             far ahead of *now*.
     """
     ad = {}  # type: dict[str, object]
@@ -343,34 +343,34 @@ def read_literal(name: str, text: str) -> object:
 
 
 def read_classads(text: bytes, site: str, now: int) -> "dict[str, object]":
-    """The newest of the ads that ``condor_status -long`` printed; foreign attributes are passed over.
+    """Return the newest of the ads that ``condor_status -long`` printed; ignore foreign attributes.
 
-    An ad that cannot be believed hides no other one.
+    An ad that is not valid does not hide another one.
 
     Raises:
-        Denied: there is no ad.
-        InvalidAd: as for :func:`read_ad`, of the first of them, where none can be believed.
+        AdNotServed: there is no ad.
+        InvalidAd: none is valid; the error of the first, as for :func:`read_ad`.
     """
-    found = []
-    refused = None  # type: InvalidAd | None
+    ads = []
+    first_error = None  # type: InvalidAd | None
     for lines in text.split(b"\n\n"):
         try:
             ad = read_classad(decode_ascii(lines))
             if ad:
-                found.append(validate(ad, site, now))
+                ads.append(validate(ad, site, now))
         except InvalidAd as trouble:
-            refused = refused or trouble
-    if not found and refused:
-        raise refused
-    if not found:
+            first_error = first_error or trouble
+    if not ads and first_error:
+        raise first_error
+    if not ads:
         raise AdNotServed(
             f"has no DataLocality ad for site {short_repr(site)}: is the daemon running, is --site right?"
         )
-    return max(found, key=as_of_seconds)
+    return max(ads, key=as_of_seconds)
 
 
 def read_classad(lines: str) -> "dict[str, object]":
-    """The attributes of the contract in one ad, in their order."""
+    """Return the attributes of the contract in one ad, in their order."""
     ad = {}  # type: dict[str, object]
     for line in lines.split("\n"):
         name, _, rest = line.partition(" = ")
@@ -380,7 +380,7 @@ def read_classad(lines: str) -> "dict[str, object]":
 
 
 def sort_names(value: object) -> object:
-    """*value* with its names sorted: a collector's order is its own."""
+    """Return *value* with its names sorted: a collector has an order of its own."""
     if isinstance(value, list):
         return sorted(value)
     if isinstance(value, dict):
@@ -394,7 +394,7 @@ def as_of_seconds(ad: "dict[str, object]") -> int:
 
 
 def validate(ad: "dict[str, object]", site: str, now: int) -> "dict[str, object]":
-    """*ad*, if it is complete, of this contract, of *site* and not from the future."""
+    """Return *ad* with limited times; reject one incomplete, of another contract or site, or too new."""
     missing = [name for name in READERS if name not in ad and name not in OPTIONAL_ATTRIBUTES]
     if missing:
         raise InvalidAd("it is torn: it lacks " + ", ".join(missing))
@@ -405,13 +405,13 @@ def validate(ad: "dict[str, object]", site: str, now: int) -> "dict[str, object]
     check_generation(ad["DataLocalityGeneration"], now)
     if ad["DataLocalitySite"] != site:
         raise InvalidAd(
-            f"it speaks for site {short_repr(str(ad['DataLocalitySite']))}, asked was {short_repr(site)}"
+            f"it is the ad of site {short_repr(str(ad['DataLocalitySite']))}, not of {short_repr(site)}"
         )
     return limit_times(ad, as_of_seconds(ad), now)
 
 
 def check_generation(generation: object, now: int) -> None:
-    """Refuse a *generation* of a time to come; the daemon's are times at which an ad changed."""
+    """Reject a *generation* in the future; the daemon's are times at which an ad changed."""
     ahead = generation - now if isinstance(generation, int) else 0
     if ahead > MAX_AHEAD_SECONDS + MAX_SKEW_SECONDS:
         raise InvalidAd(
@@ -421,7 +421,7 @@ def check_generation(generation: object, now: int) -> None:
 
 
 def limit_times(ad: "dict[str, object]", moment: int, now: int) -> "dict[str, object]":
-    """*ad* read at *moment*, which is cut to *now*; no fact in it is younger than the ad."""
+    """Return *ad*, read at *moment*, with times up to *now*; no fact in it is younger than the ad."""
     if moment > now + MAX_SKEW_SECONDS:
         raise InvalidAd(
             f"it was read {moment - now} s in the future: set the clocks of this node and of the daemon"
@@ -436,15 +436,15 @@ def limit_times(ad: "dict[str, object]", moment: int, now: int) -> "dict[str, ob
 
 
 def ad_text(ad: "dict[str, object]") -> str:
-    """*ad* as it came in: ``read_ad`` of this is *ad*."""
+    """Return the text of *ad*, which :func:`read_ad` parses."""
     return "".join([f"{name} = {format_literal(value)}\n" for name, value in ad.items()])
 
 
 def trouble_block(text: str) -> bytes:
-    """Why a run failed, as the pool may read it; an empty *text* takes back what an earlier run said."""
-    # what would end the string, or begin an escape, is exchanged
-    said = to_one_line(text)[:MAX_TROUBLE].translate({34: "'", 92: "/"})
-    value = format_literal(said) if said else "undefined"
+    """Return the block that reports a failure to the pool; an empty *text* removes that of an earlier run."""
+    # replace the characters that would end the string or begin an escape
+    reason = to_one_line(text)[:MAX_TROUBLE].translate({34: "'", 92: "/"})
+    value = format_literal(reason) if reason else "undefined"
     return ("\nDataLocalityTrouble = " + value + "\n- " + TAGS[0] + "\n").encode("ascii")
 
 
@@ -453,10 +453,10 @@ def letters(name: str) -> str:
 
 
 def spellings(ad: "dict[str, object]") -> str:
-    """Which spellings of its names the slot stands for: a look-up in ``DatasetStates`` ignores letter case.
+    """Return the spellings of the names in *ad*: a look-up in ``DatasetStates`` ignores letter case.
 
-    The letters of the names, with commas; where letters differ in case only, the names themselves are added.
-    hydrator/domain/classad.py says why, and has the same code.
+    They are the letters of the names, with commas; where letters differ in case only, the names are added.
+    hydrator/domain/classad.py has the reason and the same code.
     """
     states = ad["DatasetStates"]
     names = sorted(states) if isinstance(states, dict) else []
@@ -464,25 +464,25 @@ def spellings(ad: "dict[str, object]") -> str:
     for name in names:
         if letters(name):
             schemes.setdefault(letters(name).lower(), set()).add(letters(name))
-    clear = sorted([text for alike in schemes.values() if len(alike) == 1 for text in alike])
-    if len(clear) == len(schemes):
-        return ",".join(clear)
-    both = ",".join(clear + names)
+    unambiguous = sorted([text for alike in schemes.values() if len(alike) == 1 for text in alike])
+    if len(unambiguous) == len(schemes):
+        return ",".join(unambiguous)
+    both = ",".join(unambiguous + names)
     return both if len(both) <= MAX_SPELLINGS else ",".join(names)
 
 
 def locality_block(ad: "dict[str, object]", is_update: bool) -> bytes:
-    """Our attributes of the site's data, and the end of their block.
+    """Return the attributes of the site's data, and the end of their block.
 
-    Lists and records stand in parentheses: HTCondor's ClassAd cache then keeps
+    Lists and records are in parentheses: HTCondor's ClassAd cache then stores
     them once for all slots of a site, and copies bare ones for every slot.
     """
-    shared = {True: "{} = ({})", False: "{} = {}"}
-    ours = [
-        shared[isinstance(value, (list, dict))].format(name, format_literal(value))
+    formats = {True: "{} = ({})", False: "{} = {}"}
+    attributes = [
+        formats[isinstance(value, (list, dict))].format(name, format_literal(value))
         for name, value in ad.items()
     ]
-    lines = [*ours, f'DatasetLetters = ("{spellings(ad)}")', 'DataLocalityVia = "hook"']
+    lines = [*attributes, f'DatasetLetters = ("{spellings(ad)}")', 'DataLocalityVia = "hook"']
     for line in lines:
         if len(line) > MAX_LINE:
             raise InvalidAd(f"its line {line.split()[0]} has {len(line)} bytes, {MAX_LINE} are allowed")
@@ -494,7 +494,7 @@ def locality_block(ad: "dict[str, object]", is_update: bool) -> bytes:
 
 
 def parse_arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
-    """Options and other arguments of a command line; ``--name value`` and ``--name=value``."""
+    """Parse a command line into options, ``--name value`` or ``--name=value``, and other arguments."""
     options = {}  # type: dict[str, str]
     others = []  # type: list[str]
     waiting = list(argv)
@@ -505,7 +505,7 @@ def parse_arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
             continue
         name, equals, value = word[2:].partition("=")
         if name not in OPTIONS:
-            raise BadUsage(f"there is no option {short_repr(word)}: see --help")
+            raise BadUsage(f"unknown option {short_repr(word)}: see --help")
         if not equals and not waiting:
             raise BadUsage(f"--{name} needs a value: see --help")
         options[name] = value if equals else waiting.pop(0)
@@ -515,22 +515,22 @@ def parse_arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
 
 
 def find_glidein_config(positional: "list[str]", environ: "dict[str, str]") -> "tuple[str, dict[str, str]]":
-    """The path of the glidein's ``glidein_config`` and what it says; both empty where there is none.
+    """Return the path of the glidein's ``glidein_config`` and its values; both empty without one.
 
     GlideinWMS gives the path as the first argument; its directory also holds the file CONDOR_CONFIG names.
     """
     if positional and not os.path.isfile(positional[0]):
         raise BadUsage(
-            f"unexpected argument {short_repr(positional[0])}, which is no glidein_config file: see --help"
+            f"unexpected argument {short_repr(positional[0])}, which is not a glidein_config file: see --help"
         )
-    beside = os.path.join(
+    neighbour = os.path.join(
         os.path.dirname(environ.get("CONDOR_CONFIG", "")) or "/nonexistent", "glidein_config"
     )
     for path in [
         *positional[:1],
         environ.get("GLIDEIN_CONFIG", ""),
         environ.get("glidein_config", ""),
-        beside,
+        neighbour,
     ]:
         if path and os.path.isfile(path):
             return path, read_glidein_values(path)
@@ -538,7 +538,7 @@ def find_glidein_config(positional: "list[str]", environ: "dict[str, str]") -> "
 
 
 def read_glidein_values(path: str) -> "dict[str, str]":
-    """``KEY value`` lines; the last of a key counts."""
+    """Read ``KEY value`` lines; the last of a key counts."""
     values = {}  # type: dict[str, str]
     try:
         with open(path, encoding="utf-8", errors="replace") as lines:
@@ -551,7 +551,10 @@ def read_glidein_values(path: str) -> "dict[str, str]":
 
 
 class HookSettings:
-    """What to do, from options, environment, glidein_config; *where* is the URL, path or host of *source*."""
+    """Settings of a run, from options, environment and glidein_config.
+
+    ``location`` is the URL, path or host of the ``source``.
+    """
 
     def __init__(self, argv: "list[str]", environ: "dict[str, str]") -> None:
         options, others = parse_arguments(argv)
@@ -573,13 +576,13 @@ class HookSettings:
         )
         for key in self.site_keys:
             if key.strip(LETTERS + DIGITS + "_"):
-                raise BadUsage(f"--site-keys has {short_repr(key)}, which is no attribute's name")
+                raise BadUsage(f"--site-keys has {short_repr(key)}, which is not an attribute's name")
         self.site = self.value("site")
         self.proxy = None  # type: Url | None
         self.token = self.read_token()
         self.ca_file = self.value("ca-file")
         if self.ca_file and not os.path.isfile(self.ca_file):
-            raise BadUsage(f"--ca-file {short_repr(self.ca_file)} is no file")
+            raise BadUsage(f"--ca-file {short_repr(self.ca_file)} is not a file")
         if self.source == "url":
             self.url = Url(self.location.replace("{site}", "x"))
             self.proxy = proxy_for(self.url, environ, self.glidein_values)
@@ -591,20 +594,20 @@ class HookSettings:
 
     def choose_source(self) -> "tuple[str, str]":
         for level in self.levels:
-            given = [name for name in SOURCES if level.get(name)]
-            if len(given) > 1:
+            sources = [name for name in SOURCES if level.get(name)]
+            if len(sources) > 1:
                 raise BadUsage(
-                    "more than one source: " + ", ".join(["--" + name for name in given]) + "; give one"
+                    "more than one source: " + ", ".join(["--" + name for name in sources]) + "; give one"
                 )
-            if given:
-                where = level[given[0]]
-                if where.startswith("-") or not all(each >= " " for each in where):
-                    raise BadUsage(f"--{given[0]} {short_repr(where)} cannot be used: it has odd characters")
-                if given[0] != "file" and not is_printable(where):
+            if sources:
+                source, location = sources[0], level[sources[0]]
+                if location.startswith("-") or not all(each >= " " for each in location):
+                    raise BadUsage(f"--{source} {short_repr(location)} cannot be used: it has odd characters")
+                if source != "file" and not is_printable(location):
                     raise BadUsage(
-                        f"--{given[0]} {short_repr(where)} cannot be used: it has spaces or is not ASCII"
+                        f"--{source} {short_repr(location)} cannot be used: it has spaces or is not ASCII"
                     )
-                return given[0], where
+                return source, location
         raise BadUsage("no source: give --url, --file or --collector (or HYDRATOR_URL, ...)")
 
     def parse_seconds(self, name: str, default: float, max_seconds: float) -> float:
@@ -630,7 +633,7 @@ class HookSettings:
         except (OSError, ValueError) as trouble:
             raise BadUsage(f"cannot read the token in {short_repr(path)}: {trouble}") from trouble
         if not token or not is_printable(token):
-            raise BadUsage(f"{short_repr(path)} holds no token: one line without spaces is needed")
+            raise BadUsage(f"{short_repr(path)} has no token: write one line without spaces")
         return token
 
 
@@ -639,40 +642,40 @@ def environment_variable(option: str) -> str:
 
 
 def is_printable(text: str) -> bool:
-    """Whether *text* is ASCII without spaces and control characters."""
+    """Return True if *text* is ASCII without spaces and control characters."""
     return all("!" <= letter <= "~" for letter in text)
 
 
 def find_site(settings: HookSettings) -> str:
-    """The site of this node, checked; the places in order, in each the attributes in order."""
-    asked = (settings.site, site_from_environment, site_from_glidein_config, site_from_condor)
-    for place in asked:
+    """Return the site of this node, checked; search the places in order, in each the attributes in order."""
+    places = (settings.site, site_from_environment, site_from_glidein_config, site_from_condor)
+    for place in places:
         site = place(settings).strip().strip('"') if callable(place) else place
         if site and site != "None":
             if not is_plain(site) or site.strip() != site:
                 raise BadUsage(
-                    f"the site {short_repr(site)} has quotes, odd characters or over 200 characters: set --site"
+                    f"the site {short_repr(site)} has quotes, odd or over 200 characters: set --site"
                 )
             return site
     raise BadUsage("no site: give --site NAME, or set one of " + ", ".join(settings.site_keys))
 
 
 def site_from_environment(settings: HookSettings) -> str:
-    """HTCondor reads ``_CONDOR_NAME`` in any letter case as configuration; pyglidein sets it so."""
+    """Return the site in the environment, also as ``_CONDOR_NAME`` in any case, as pyglidein sets it."""
     values = {name.lower(): value for name, value in settings.environ.items()}
-    tried = [
+    candidates = [
         values.get(prefix + key.lower(), "") for key in settings.site_keys for prefix in ("", "_condor_")
     ]
-    return next((value for value in tried if value.strip('"')), "")
+    return next((value for value in candidates if value.strip('"')), "")
 
 
 def site_from_glidein_config(settings: HookSettings) -> str:
-    tried = [settings.glidein_values.get(key, "") for key in settings.site_keys]
-    return next((value for value in tried if value and value != "None"), "")
+    candidates = [settings.glidein_values.get(key, "") for key in settings.site_keys]
+    return next((value for value in candidates if value and value != "None"), "")
 
 
 def site_from_condor(settings: HookSettings) -> str:
-    """What ``condor_config_val`` says; a startd with a local name is asked for under that name."""
+    """Return the site by ``condor_config_val``; for a startd with a local name, under that name."""
     tool = find_tool("condor_config_val", settings)
     if not tool:
         return ""
@@ -682,7 +685,7 @@ def site_from_condor(settings: HookSettings) -> str:
 
 
 def find_tool(name: str, settings: HookSettings) -> str:
-    """The path of an HTCondor tool: on PATH, in the glidein's CONDOR_DIR, in /usr/bin; else empty."""
+    """Return the path of an HTCondor tool: on PATH, in the glidein's CONDOR_DIR, in /usr/bin; else empty."""
     directories = settings.environ.get("PATH", "").split(":")
     if settings.glidein_values.get("CONDOR_DIR"):
         directories.append(os.path.join(settings.glidein_values["CONDOR_DIR"], "bin"))
@@ -694,17 +697,17 @@ def find_tool(name: str, settings: HookSettings) -> str:
 
 
 def percent_encode(text: str) -> str:
-    """*text* percent-encoded for one part of a URL's path or one file name."""
-    kept = LETTERS + DIGITS + "_.-~"
-    found = text.encode("utf-8", "surrogateescape")
-    return "".join([chr(byte) if chr(byte) in kept else f"%{byte:02X}" for byte in found])
+    """Percent-encode *text* for one part of a URL's path or one file name."""
+    unreserved = LETTERS + DIGITS + "_.-~"
+    data = text.encode("utf-8", "surrogateescape")
+    return "".join([chr(byte) if chr(byte) in unreserved else f"%{byte:02X}" for byte in data])
 
 
 # ---------------------------------------------------------------- sources
 
 
 def ask_file(path: str, site: str, now: int) -> "dict[str, object]":
-    """The ad in a file; see ``--file``."""
+    """Read the ad in a file; see ``--file``."""
     if "{site}" in path:
         path = path.replace("{site}", percent_encode(site))
     elif os.path.isdir(path):
@@ -721,19 +724,19 @@ def ask_file(path: str, site: str, now: int) -> "dict[str, object]":
     try:
         return read_ad(text, site, now)
     except InvalidAd as trouble:
-        raise InvalidAd(f"{path} is refused: {trouble}") from trouble
+        raise InvalidAd(f"{path} is not valid: {trouble}") from trouble
 
 
 def ask_collector(host: str, site: str, now: int, settings: HookSettings) -> "dict[str, object]":
-    """The site's ad in the collector, by ``condor_status`` with this node's credentials."""
+    """Query the site's ad in the collector, by ``condor_status`` with this node's credentials."""
     tool = find_tool("condor_status", settings)
     if not tool:
         raise BadUsage("no condor_status on PATH, in CONDOR_DIR/bin or /usr/bin: install it, or use --url")
-    wanted = f'MyType == "DataLocality" && DataLocalitySite =?= "{site}"'
-    asked = [tool, "-pool", host, "-any", "-constraint", wanted, "-long", "-attributes", ",".join(READERS)]
-    status, out, said = run(asked, settings.timeout_seconds)
+    constraint = f'MyType == "DataLocality" && DataLocalitySite =?= "{site}"'
+    query = ["-pool", host, "-any", "-constraint", constraint, "-long", "-attributes", ",".join(READERS)]
+    status, out, error = run([tool, *query], settings.timeout_seconds)
     if status:
-        raise SourceUnavailable(f"condor_status -pool {host} failed with status {status}: {said}")
+        raise SourceUnavailable(f"condor_status -pool {host} failed with status {status}: {error}")
     if len(out) > 4 * MAX_BODY:
         raise InvalidAd(f"collector {host}: its answer has over {4 * MAX_BODY} bytes")
     try:
@@ -741,11 +744,11 @@ def ask_collector(host: str, site: str, now: int, settings: HookSettings) -> "di
     except AdNotServed as trouble:
         raise AdNotServed(f"collector {host} {trouble}") from trouble
     except InvalidAd as trouble:
-        raise InvalidAd(f"the ad of collector {host} is refused: {trouble}") from trouble
+        raise InvalidAd(f"the ad in collector {host} is not valid: {trouble}") from trouble
 
 
 def run(command: "list[str]", timeout_seconds: float) -> "tuple[int, bytes, str]":
-    """Status, output and the last line of errors of *command*, which is killed after *timeout* seconds."""
+    """Run *command*, up to *timeout_seconds*; return status, output and the last line on stderr."""
     import subprocess
 
     try:
@@ -759,18 +762,18 @@ def run(command: "list[str]", timeout_seconds: float) -> "tuple[int, bytes, str]
     except OSError as trouble:
         raise SourceUnavailable(f"cannot run {command[0]}: {trouble.strerror}") from trouble
     try:
-        out, said = child.communicate(timeout=timeout_seconds)
+        out, errors = child.communicate(timeout=timeout_seconds)
     except subprocess.TimeoutExpired as trouble:
         os.killpg(child.pid, 9)
         raise SourceUnavailable(
             f"{os.path.basename(command[0])} took over {timeout_seconds:g} s"
         ) from trouble
-    lines = said.decode("utf-8", "replace").strip().split("\n")
+    lines = errors.decode("utf-8", "replace").strip().split("\n")
     return child.returncode, out, lines[-1]
 
 
 class Url:
-    """An http(s) URL in its parts; *target* is the path with its query."""
+    """An http(s) URL in its parts; ``target`` is the path with its query."""
 
     def __init__(self, text: str) -> None:
         scheme, _, rest = text.partition("://")
@@ -788,7 +791,7 @@ class Url:
             or not 0 < int(port or 0) < 65536
         ):
             raise BadUsage(
-                f"{short_repr(text)} is no URL: write http(s)://host[:port][/path], without user or password"
+                f"{short_repr(text)} is not a URL: write http(s)://host[:port][/path], no user or password"
             )
         if "#" in path:
             raise BadUsage(f"{short_repr(text)} has a #: write it without")
@@ -805,13 +808,13 @@ class Url:
 
 
 def is_host_name(text: str) -> bool:
-    """Whether *text* may be a host's name or address: its parts have 1 to 63 characters, all of it 253."""
+    """Return True if *text* may be a host's name or address: parts of 1 to 63 characters, 253 in all."""
     parts = text[:-1].split(".") if text[-1:] == "." else text.split(".")
     return len(text) <= 253 and all(0 < len(part) < 64 for part in parts)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether *host* is this one: ``localhost``, ``::1`` or an address in 127.0.0.0/8, to the letter."""
+    """Return True if *host* is literally ``localhost``, ``::1`` or an address in 127.0.0.0/8."""
     parts = host.split(".")
     octets = [int(part) for part in parts if 0 < len(part) < 4 and not part.strip(DIGITS)]
     in_range = len(parts) == 4 and len(octets) == 4 and max(octets) < 256 and parts[0] == "127"
@@ -819,14 +822,14 @@ def is_loopback(host: str) -> bool:
 
 
 def ad_url(base: str, site: str) -> str:
-    """Where the daemon serves the ad of *site*; see ``--url``."""
+    """Return the URL of the ad of *site*; see ``--url``."""
     if "{site}" in base:
         return base.replace("{site}", percent_encode(site))
     return base.rstrip("/") + "/v1/sites/" + percent_encode(site) + "/ad"
 
 
 def proxy_for(url: Url, environ: "dict[str, str]", glidein: "dict[str, str]") -> "Url | None":
-    """The proxy to ask for *url*, or None.
+    """Return the proxy for *url*, or None.
 
     The glidein's proxies are caches for http; they are not used for https, which they rarely let through.
     """
@@ -835,27 +838,27 @@ def proxy_for(url: Url, environ: "dict[str, str]", glidein: "dict[str, str]") ->
         if name and (name == "*" or url.host.lower() == name or url.host.lower().endswith("." + name)):
             return None
     if url.is_https:
-        tried = [environ.get("https_proxy"), environ.get("HTTPS_PROXY")]
+        candidates = [environ.get("https_proxy"), environ.get("HTTPS_PROXY")]
     else:
-        tried = [environ.get("http_proxy"), environ.get("HTTP_PROXY")]
-        tried += [glidein.get("GLIDEIN_Proxy_URL"), glidein.get("PROXY_URL")]
-    tried += [environ.get("all_proxy"), environ.get("ALL_PROXY")]
-    found = next((each for each in tried if each and each != "None"), "")
-    if not found:
+        candidates = [environ.get("http_proxy"), environ.get("HTTP_PROXY")]
+        candidates += [glidein.get("GLIDEIN_Proxy_URL"), glidein.get("PROXY_URL")]
+    candidates += [environ.get("all_proxy"), environ.get("ALL_PROXY")]
+    address = next((each for each in candidates if each and each != "None"), "")
+    if not address:
         return None
     try:
-        proxy = Url((found if "://" in found else "http://" + found).rstrip("/"))
+        proxy = Url((address if "://" in address else "http://" + address).rstrip("/"))
     except BadUsage as trouble:
         raise BadUsage(f"the proxy cannot be used: {trouble}") from trouble
     if proxy.is_https:
         raise BadUsage(
-            f"the proxy {short_repr(found)} is not http://host:port, the only kind this hook knows"
+            f"the proxy {short_repr(address)} is not http://host:port, the only kind that this hook can use"
         )
     return proxy
 
 
 class HttpReader:
-    """Reads a connection by lines and by lengths; *where* names it in messages."""
+    """A reader of lines and lengths from a connection; ``source_name`` names it in messages."""
 
     def __init__(self, connection: "socket", source_name: str) -> None:
         self.receive = connection.recv
@@ -871,7 +874,7 @@ class HttpReader:
         while b"\n" not in self.buffer:
             if len(self.buffer) > 65536 or not self.receive_more():
                 raise InvalidAd(
-                    f"{self.source_name} does not speak HTTP, or stopped in the middle of its answer"
+                    f"{self.source_name} does not answer in HTTP, or stopped in the middle of its answer"
                 )
         line, _, self.buffer = self.buffer.partition(b"\n")
         return line.rstrip(b"\r")
@@ -884,8 +887,8 @@ class HttpReader:
                 raise InvalidAd(
                     f"{self.source_name} sent {len(self.buffer)} of {size} bytes: its answer is torn"
                 )
-        found, self.buffer = self.buffer[:size], self.buffer[size:]
-        return found
+        data, self.buffer = self.buffer[:size], self.buffer[size:]
+        return data
 
     def read_rest(self) -> bytes:
         while self.receive_more():
@@ -894,7 +897,7 @@ class HttpReader:
         return self.buffer
 
     def read_head(self) -> "tuple[int, dict[str, str]]":
-        """Status and header fields, their names in lower case."""
+        """Read status and header fields, their names in lower case."""
         words = self.read_line().split(b" ")
         if (
             len(words) < 2
@@ -902,7 +905,7 @@ class HttpReader:
             or not words[1].isdigit()
             or len(words[1]) != 3
         ):
-            raise InvalidAd(f"{self.source_name} does not speak HTTP")
+            raise InvalidAd(f"{self.source_name} does not answer in HTTP")
         fields = {}  # type: dict[str, str]
         for _ in range(200):
             line = self.read_line()
@@ -965,7 +968,7 @@ def decompress_gzip(body: bytes, source_name: str) -> bytes:
 def http_get(
     url: Url, fields: "dict[str, str]", settings: HookSettings
 ) -> "tuple[int, dict[str, str], bytes]":
-    """Status, header fields and body of one GET; no redirect is followed: a token goes to *url* only."""
+    """Return status, header fields and body of one GET; follow no redirect: a token goes to *url* only."""
     import socket
 
     proxy = settings.proxy
@@ -976,9 +979,9 @@ def http_get(
         "Host: " + url.address,
         *[f"{name}: {value}" for name, value in fields.items()],
     ]
-    door = proxy or url
+    server = proxy or url
     try:
-        connection = socket.create_connection((door.host, door.port), settings.timeout_seconds)
+        connection = socket.create_connection((server.host, server.port), settings.timeout_seconds)
         try:
             if url.is_https:
                 connection = wrap_tls(connection, url, proxy, settings)
@@ -988,19 +991,22 @@ def http_get(
             return status, answer, stream.read_body(answer) if status == 200 else b""
         finally:
             connection.close()
-    except (OSError, ValueError) as trouble:  # of Python 3.6 ssl.CertificateError, of all UnicodeError
-        said = getattr(trouble, "strerror", None) or trouble
-        raise SourceUnavailable(f"no answer from {url.text}{through}: {said}") from trouble
+    except (
+        OSError,
+        ValueError,
+    ) as trouble:  # ValueError: UnicodeError, and ssl.CertificateError of Python 3.6
+        reason = getattr(trouble, "strerror", None) or trouble
+        raise SourceUnavailable(f"no answer from {url.text}{through}: {reason}") from trouble
 
 
 def wrap_tls(connection: "socket", url: Url, proxy: "Url | None", settings: HookSettings) -> "SSLSocket":
-    """*connection* under TLS, its certificate checked; through a proxy by CONNECT."""
+    """Wrap *connection* in TLS and check the certificate; through a proxy by CONNECT."""
     import ssl
 
     if proxy:
         address = url.address if url.address.endswith(f":{url.port}") else f"{url.address}:{url.port}"
-        asked = f"CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n"
-        connection.sendall(asked.encode("ascii"))
+        request = f"CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n"
+        connection.sendall(request.encode("ascii"))
         status, _ = HttpReader(connection, "proxy " + proxy.address).read_head()
         if status != 200:
             raise SourceUnavailable(
@@ -1014,7 +1020,7 @@ def wrap_tls(connection: "socket", url: Url, proxy: "Url | None", settings: Hook
 
 
 def ask_url(url: Url, site: str, now: int, settings: HookSettings, cached: "CachedAd | None") -> "CachedAd":
-    """What the daemon serves for *site*, or *kept* with the AsOf of now when it says nothing changed."""
+    """Return the daemon's ad of *site*, or *cached* with a new AsOf if it answers that nothing changed."""
     fields = {"User-Agent": "hydrator-hook/" + VERSION, "Accept": "text/plain", "Accept-Encoding": "gzip"}
     if cached and cached.etag:
         fields["If-None-Match"] = cached.etag
@@ -1029,7 +1035,7 @@ def ask_url(url: Url, site: str, now: int, settings: HookSettings, cached: "Cach
             fresh = limit_times(ad, parse_integer(moment), now) if moment else ad
             return CachedAd(etag if is_printable(etag) and len(etag) < 200 else "", fresh)
         if status == 304 and cached and cached.etag:
-            # an old 304 out of a cache takes nothing back: we know that this content was true later
+            # an old 304 from a proxy's cache must not make the ad older: this content was true later
             return CachedAd(
                 cached.etag,
                 limit_times(cached.ad, max(parse_integer(moment), as_of_seconds(cached.ad)), now)
@@ -1037,32 +1043,32 @@ def ask_url(url: Url, site: str, now: int, settings: HookSettings, cached: "Cach
                 else cached.ad,
             )
     except InvalidAd as trouble:
-        raise InvalidAd(f"the answer of {url.text} is refused: {trouble}") from trouble
+        raise InvalidAd(f"the answer of {url.text} is not valid: {trouble}") from trouble
     raise error_for_status(status, answer, url.text)
 
 
 def error_for_status(status: int, answer: "dict[str, str]", url_text: str) -> HookError:
-    """What a status other than 200 and 304 means, and who acts."""
+    """Return the error for a status other than 200 and 304."""
     if status in (401, 403):
-        return AdNotServed(f"{url_text} refuses us ({status}): check --token-file")
+        return AdNotServed(f"{url_text} denies access ({status}): check --token-file")
     if status == 407:
         return AdNotServed(
-            f"the proxy for {url_text} wants a login (407): set no_proxy, or use another proxy"
+            f"the proxy for {url_text} requires a login (407): set no_proxy, or use another proxy"
         )
     if status in (404, 410):
-        return AdNotServed(f"{url_text} knows no such site ({status}): check --site and --url")
+        return AdNotServed(f"{url_text} has no such site ({status}): check --site and --url")
     if 300 <= status < 400 and status != 304:
         return AdNotServed(
-            f"{url_text} redirects ({status}) to {short_repr(answer.get('location', ''))}: write the right --url"
+            f"{url_text} redirects ({status}) to {short_repr(answer.get('location', ''))}: correct --url"
         )
     return SourceUnavailable(f"{url_text} answers {status}")
 
 
-# ---------------------------------------------------------------- what is remembered between runs
+# ---------------------------------------------------------------- files kept between runs
 
 
 class CachedAd:
-    """An ad as it was last answered, with its ETag."""
+    """The last answer of a source: the ad with its ETag."""
 
     def __init__(self, etag: str, ad: "dict[str, object]") -> None:
         self.etag = etag
@@ -1070,9 +1076,9 @@ class CachedAd:
 
 
 class CacheDirectory:
-    """A private directory for small files; one that others may write in is refused.
+    """A private directory for small files; rejects one that other users may write to.
 
-    All paths are relative to the directory as it was opened, so it cannot be changed under us.
+    All paths are relative to the opened directory, so no other process can replace it meanwhile.
     """
 
     def __init__(self, path: str) -> None:
@@ -1081,10 +1087,10 @@ class CacheDirectory:
         facts = os.fstat(self.directory)
         if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
             os.close(self.directory)
-            raise PermissionError(13, "it belongs to somebody else, or others may write in it (chmod 700 it)")
+            raise PermissionError(13, "it belongs to another user, or others may write in it (chmod 700 it)")
 
     def read(self, name: str) -> bytes:
-        """What was put under *name*, or nothing: a file that is not ours, or not a file, is not read."""
+        """Return the content of *name*, or nothing; do not read another user's file, or a special file."""
         import stat
 
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -1092,13 +1098,13 @@ class CacheDirectory:
             file = os.open(name, flags, dir_fd=self.directory)
             with os.fdopen(file, "rb") as lines:
                 facts = os.fstat(file)
-                ours = stat.S_ISREG(facts.st_mode) and facts.st_uid == os.geteuid()
-                return lines.read(MAX_BODY + 4096) if ours and not facts.st_mode & 0o022 else b""
+                is_own = stat.S_ISREG(facts.st_mode) and facts.st_uid == os.geteuid()
+                return lines.read(MAX_BODY + 4096) if is_own and not facts.st_mode & 0o022 else b""
         except OSError:
             return b""
 
     def put(self, name: str, text: bytes) -> None:
-        """Replace *name* at once, or drop it: an old copy must not come back later as if it were the last."""
+        """Replace *name* atomically, or remove it: an old copy must not be taken for the last one later."""
         draft = f"{name}.{os.getpid()}.new"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -1116,7 +1122,7 @@ class CacheDirectory:
             return
 
     def sweep(self, now: int) -> None:
-        """Drop what startds and runs left that ended long ago; one too many costs one early update."""
+        """Remove files that startds and runs left long ago; one too many costs one early update."""
         try:
             names = os.listdir(self.directory)
         except OSError:
@@ -1132,22 +1138,24 @@ class CacheDirectory:
 
 
 def find_cache_directory(settings: HookSettings) -> "CacheDirectory | None":
-    """The directory asked for, else the first of the usual ones that is safe, else None."""
-    asked = settings.value("cache-dir")
-    if asked:
+    """Return the directory in the settings, else the first safe one of the default directories, else None."""
+    configured = settings.value("cache-dir")
+    if configured:
         try:
-            return CacheDirectory(asked)
+            return CacheDirectory(configured)
         except OSError as trouble:
-            raise BadUsage(f"--cache-dir {short_repr(asked)} cannot be used: {trouble.strerror}") from trouble
+            raise BadUsage(
+                f"--cache-dir {short_repr(configured)} cannot be used: {trouble.strerror}"
+            ) from trouble
     environ = settings.environ
     home = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME") or home_directory(), ".cache")
-    usual = [os.path.join(home, "classad-hydrator", "hook")]
+    defaults = [os.path.join(home, "classad-hydrator", "hook")]
     if settings.glidein_path:
-        usual.insert(
+        defaults.insert(
             0, os.path.join(os.path.dirname(os.path.abspath(settings.glidein_path)), "hydrator-hook")
         )
-    spare = environ.get("TMPDIR") or "/tmp"  # noqa: S108 - a directory of our own in it, refused if it is not
-    for path in [*usual, *candidate_directories(spare)]:
+    spare = environ.get("TMPDIR") or "/tmp"  # noqa: S108 - a private directory in it, rejected if it is not
+    for path in [*defaults, *candidate_directories(spare)]:
         try:
             return CacheDirectory(path)
         except OSError:
@@ -1156,7 +1164,7 @@ def find_cache_directory(settings: HookSettings) -> "CacheDirectory | None":
 
 
 def home_directory() -> str:
-    """The home directory that this user has, where the environment names none."""
+    """Return the home directory in the user database, for an environment without one."""
     import pwd
 
     try:
@@ -1166,10 +1174,10 @@ def home_directory() -> str:
 
 
 def candidate_directories(folder: str) -> "list[str]":
-    """Directories to try in *folder*, where everybody may write.
+    """Return directories to try in *folder*, where all users may write.
 
-    The first has a name that others can foretell, and take. So the next are those of ours that an earlier
-    run made there, and the last is a new one with a name that nobody could take.
+    The first has a name that others can predict and occupy. So the next are this user's directories from
+    earlier runs, and the last is a new one with an unpredictable name.
     """
     first = f"hydrator-hook-{os.geteuid()}"
     try:
@@ -1177,8 +1185,8 @@ def candidate_directories(folder: str) -> "list[str]":
     except OSError:
         names = []
     paths = [os.path.join(folder, name) for name in names]
-    made = [path for path in paths if is_own_path(path)]
-    return [os.path.join(folder, first), *made, os.path.join(folder, f"{first}-{os.urandom(8).hex()}")]
+    own = [path for path in paths if is_own_path(path)]
+    return [os.path.join(folder, first), *own, os.path.join(folder, f"{first}-{os.urandom(8).hex()}")]
 
 
 def is_own_path(path: str) -> bool:
@@ -1197,7 +1205,7 @@ def cache_file_name(settings: HookSettings, site: str) -> str:
 def read_cached_ad(
     cache: "CacheDirectory | None", settings: HookSettings, site: str, now: int
 ) -> "CachedAd | None":
-    """The last answer of this source for *site*, or None; a damaged copy counts as none."""
+    """Return the last answer of this source for *site*, or None; a damaged copy counts as none."""
     if cache is None or settings.source == "file":
         return None
     first, _, rest = cache.read(cache_file_name(settings, site)).partition(b"\n")
@@ -1220,13 +1228,15 @@ def write_cached_ad(
             text = f"{settings.location}\n{cached.etag}\n{ad_text(cached.ad)}"
             cache.put(cache_file_name(settings, site), text.encode("ascii"))
         except Exception as trouble:
-            print_error(f"the answer is not kept: {describe_bug(trouble)}")
+            print_error(f"cannot store the answer: {describe_bug(trouble)}")
 
 
 def find_startd(pid: int) -> "tuple[int, str, list[str]]":
-    """Process id, start time (clock ticks since boot) and arguments of the startd above *pid*, or of *pid*.
+    """Return process id, start time and arguments of the startd above *pid*, or of *pid*.
 
-    Under GlideinWMS a wrapper that lives for one run stands between us and the startd.
+    The start time is in clock ticks since boot.
+
+    Under GlideinWMS the parent is a wrapper that lives for one run, and the startd is its parent.
     """
     first = (pid, *read_process(pid)[1:])
     for _ in range(8):
@@ -1240,7 +1250,7 @@ def find_startd(pid: int) -> "tuple[int, str, list[str]]":
 
 
 def read_process(pid: int) -> "tuple[int, str, list[str]]":
-    """Parent, start time and arguments of process *pid*; 0 and empty texts where it cannot be seen."""
+    """Return parent, start time and arguments of process *pid*; 0 and empty texts if it is not visible."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read(4096).rpartition(b")")[2].split()
@@ -1252,13 +1262,13 @@ def read_process(pid: int) -> "tuple[int, str, list[str]]":
 
 
 def local_name_arguments(words: "list[str]") -> "list[str]":
-    """``-local-name X`` as it stands in a daemon's arguments, for condor_config_val."""
+    """Return ``-local-name X`` of a daemon's arguments, for condor_config_val."""
     at = words.index("-local-name") if "-local-name" in words[:-1] else -1
     return words[at : at + 2] if at >= 0 else []
 
 
 def startd_instance_name() -> str:
-    """A name for this run of the startd; empty where it cannot be told."""
+    """Return a name for this run of the startd; empty if it is unknown."""
     try:
         pid, started, _ = find_startd(os.getppid())
         return f"startd-{percent_encode(os.uname().nodename)[:100]}-{pid}-{started}" if started else ""
@@ -1272,7 +1282,8 @@ def startd_instance_name() -> str:
 def write(output_fd: int, text: bytes, seconds: float) -> None:
     """Write all of *text*, waiting up to *seconds* in all while the reader is slow.
 
-    In pieces that a pipe takes at once when it is writable: it must not become non-blocking, others share it.
+    The pieces are so small that a writable pipe takes them at once: the pipe must not become non-blocking,
+    because other processes share it.
     """
     import select
 
@@ -1280,23 +1291,23 @@ def write(output_fd: int, text: bytes, seconds: float) -> None:
     ready = select.poll()
     ready.register(output_fd, select.POLLOUT)
     while text:
-        left = end - time.monotonic()
-        if left <= 0 or not ready.poll(int(left * 1000) + 1):
+        remaining_seconds = end - time.monotonic()
+        if remaining_seconds <= 0 or not ready.poll(int(remaining_seconds * 1000) + 1):
             raise OutputError(
-                f"the startd does not read our output; {len(text)} bytes are left after {seconds} s"
+                f"the startd does not read the output; {len(text)} bytes remain after {seconds} s"
             )
         try:
             text = text[os.write(output_fd, text[:4096]) :]
         except BlockingIOError:
             time.sleep(0.01)
         except OSError as trouble:
-            raise OutputError(f"the startd closed our output: {trouble.strerror}") from trouble
+            raise OutputError(f"the startd closed the output: {trouble.strerror}") from trouble
 
 
 def drain(output_fd: int, seconds: float) -> None:
-    """Wait until the reader took everything out of the pipe *out*, up to *seconds*.
+    """Wait until the reader emptied the pipe *output_fd*, up to *seconds*.
 
-    The startd reads a few kilobytes of what is left after our exit and loses the rest.
+    After the exit of its writer the startd reads a few kilobytes more and loses the rest.
     """
     import stat
 
@@ -1310,7 +1321,7 @@ def drain(output_fd: int, seconds: float) -> None:
 
 
 def unread_byte_count(pipe: int) -> int:
-    """Bytes in *pipe* that nobody has read yet."""
+    """Return the number of unread bytes in *pipe*."""
     import fcntl
     import termios
 
@@ -1318,19 +1329,19 @@ def unread_byte_count(pipe: int) -> int:
 
 
 def ignore_sigterm() -> None:
-    """Let SIGTERM pass: a startd that ends a late run (KILL = True) grants a second, enough for the rest."""
+    """Ignore SIGTERM: a startd that ends a late run (KILL = True) grants a second, enough for the rest."""
     import signal
 
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def to_one_line(text: str) -> str:
-    """*text* in one line of printable ASCII."""
+    """Return *text* in one line of printable ASCII."""
     return "".join([letter if " " <= letter <= "~" else "?" for letter in " ".join(text.split())])
 
 
 def print_error(text: str) -> None:
-    """One line on stderr, whatever is in *text*."""
+    """Print one line on stderr, whatever is in *text*."""
     try:
         os.write(2, ("hydrator hook: " + to_one_line(text)[:600] + "\n").encode("ascii"))
     except OSError:
@@ -1341,9 +1352,9 @@ def print_error(text: str) -> None:
 
 
 def run_with_timeout(seconds: float, source_name: str, work: "Callable[[], CachedAd]") -> "CachedAd":
-    """What ``work()`` returns or raises, given *seconds*.
+    """Return the result of ``work()``, or raise its error, within *seconds*.
 
-    A thread does it, so that nothing it waits for (DNS, a dead mount, a slow drip) keeps us longer.
+    It runs in a thread, so that nothing it waits for (DNS, a dead mount, a slow sender) takes longer.
     """
     import _thread
 
@@ -1369,7 +1380,7 @@ def run_with_timeout(seconds: float, source_name: str, work: "Callable[[], Cache
 
 
 def ask_source(settings: HookSettings, site: str, cached: "CachedAd | None") -> CachedAd:
-    """What the source says now."""
+    """Return the current answer of the source."""
     now = int(time.time())
     if settings.source == "file":
         return CachedAd("", ask_file(settings.location, site, now))
@@ -1381,63 +1392,67 @@ def ask_source(settings: HookSettings, site: str, cached: "CachedAd | None") -> 
 def ask_or_use_cache(
     settings: HookSettings, site: str, cache: "CacheDirectory | None"
 ) -> "tuple[CachedAd, str]":
-    """What to print, and what is wrong: the source's answer, or its last one out of the local copy."""
+    """Return the ad to print and the failure, if any: from the source, or else from the local copy."""
     if settings.jitter_seconds:
         time.sleep(settings.jitter_seconds * int.from_bytes(os.urandom(4), "big") / 2**32)
-    kept = read_cached_ad(cache, settings, site, int(time.time()))
-    margin = 1 if settings.source == "collector" else 0  # condor_status has the time, its end takes a moment
+    cached = read_cached_ad(cache, settings, site, int(time.time()))
+    margin = (
+        1 if settings.source == "collector" else 0
+    )  # condor_status has the same limit, and ending it takes a moment
     try:
         fresh = run_with_timeout(
-            settings.timeout_seconds + margin, settings.location, lambda: ask_source(settings, site, kept)
+            settings.timeout_seconds + margin, settings.location, lambda: ask_source(settings, site, cached)
         )
     except (BadUsage, AdNotServed):
         raise
     except BaseException as trouble:
-        if kept is None:
+        if cached is None:
             raise
-        return kept, str(trouble) if isinstance(trouble, HookError) else describe_bug(trouble)
-    if kept is None or kept.etag != fresh.etag or kept.ad != fresh.ad:
+        return cached, str(trouble) if isinstance(trouble, HookError) else describe_bug(trouble)
+    if cached is None or cached.etag != fresh.etag or cached.ad != fresh.ad:
         write_cached_ad(cache, settings, site, fresh)
     return fresh, ""
 
 
 def run_hook(settings: HookSettings, output_fd: int) -> int:
-    """One run: ask, print everything, remember what was printed."""
+    """Ask the source, print all blocks, and store the printed generation; return the exit status."""
     site = find_site(settings)
     if settings.under_glidein and not settings.environ.get("GLIDEIN_PERIODIC_SCRIPT"):
-        return 0  # GlideinWMS tries every script once at its start: the configuration is good, that is all
-    shelf = find_cache_directory(settings)
-    kept, wrong = ask_or_use_cache(settings, site, shelf)
-    name = startd_instance_name() if shelf else ""
-    mark = f"{site} {kept.ad['DataLocalityGeneration']} {VERSION}\n".encode("ascii")
-    last = shelf.read(name) if shelf and name else b""
-    text = trouble_block(wrong) + locality_block(kept.ad, is_update=last != mark)
+        return 0  # GlideinWMS tries every script once at its start: the configuration is good
+    cache = find_cache_directory(settings)
+    cached, failure = ask_or_use_cache(settings, site, cache)
+    name = startd_instance_name() if cache else ""
+    mark = f"{site} {cached.ad['DataLocalityGeneration']} {VERSION}\n".encode("ascii")
+    last = cache.read(name) if cache and name else b""
+    text = trouble_block(failure) + locality_block(cached.ad, is_update=last != mark)
     ignore_sigterm()
     print_once(output_fd, text)
-    if shelf and name and last != mark:
-        shelf.put(name, mark)
-        shelf.sweep(int(time.time()))
-    if wrong:
-        age = max(0, int(time.time()) - as_of_seconds(kept.ad))  # the clock may have been set back meanwhile
-        print_error(f"{wrong}; printed its last answer, of {age} s ago")
-    elif shelf is None:
-        print_error("no safe directory to remember in, so each run asks for everything: set --cache-dir")
-    return 1 if wrong else 0
+    if cache and name and last != mark:
+        cache.put(name, mark)
+        cache.sweep(int(time.time()))
+    if failure:
+        age = max(
+            0, int(time.time()) - as_of_seconds(cached.ad)
+        )  # the clock may have been set back meanwhile
+        print_error(f"{failure}; printed its last answer, of {age} s ago")
+    elif cache is None:
+        print_error("no safe directory for the local copy, so each run asks for everything: set --cache-dir")
+    return 1 if failure else 0
 
 
 def print_once(output_fd: int, text: bytes) -> None:
-    """Print *text*; whatever goes wrong then, nothing more may be written: it would end what was cut."""
+    """Print *text*; after any failure nothing more may be written, since it would end the cut line."""
     try:
         write(output_fd, text, WRITE_SECONDS)
         drain(output_fd, DRAIN_SECONDS)
     except OutputError:
         raise
     except BaseException as trouble:
-        raise OutputError(f"our output is not written: {describe_bug(trouble)}") from trouble
+        raise OutputError(f"cannot write the output: {describe_bug(trouble)}") from trouble
 
 
 def print_trouble(reason: str, output_fd: int) -> None:
-    """Have the pool read what is *wrong*, in one piece; the startd keeps what else it has."""
+    """Print *reason* for the pool, in one piece; the startd keeps its other attributes."""
     try:
         print_once(output_fd, trouble_block(reason))
     except OutputError:
@@ -1445,13 +1460,13 @@ def print_trouble(reason: str, output_fd: int) -> None:
 
 
 def describe_bug(trouble: BaseException) -> str:
-    """An exception that is none of ours, in one sentence."""
-    said = f"{type(trouble).__name__}: {trouble}: this is a bug in the hook {VERSION}"
-    return f"{said}, please report it to the pool's operator"
+    """Describe an exception that is not a HookError in one sentence."""
+    text = f"{type(trouble).__name__}: {trouble}: this is a bug in the hook {VERSION}"
+    return f"{text}, please report it to the pool's operator"
 
 
 def print_help_or_run(argv: "list[str]", environ: "dict[str, str]", output_fd: int) -> int:
-    """Print help, or run the hook; returns the exit status."""
+    """Print help, or run the hook; return the exit status."""
     if "--help" in argv or "--version" in argv:
         text = HELP if "--help" in argv else f"hydrator hook {VERSION}, contract {CONTRACT}\n"
         write(output_fd, text.encode("ascii"), WRITE_SECONDS)
@@ -1460,20 +1475,20 @@ def print_help_or_run(argv: "list[str]", environ: "dict[str, str]", output_fd: i
 
 
 def main(argv: "list[str]", environ: "dict[str, str]", output_fd: int = 1) -> int:
-    """Run the hook; returns the exit status and never raises.
+    """Run the hook; return the exit status and never raise.
 
-    Whatever ends a run early is told to the pool, but for what already is in its way: a broken output.
+    Any early end of a run is reported to the pool, except a broken output, which would carry the report.
     """
     under_glidein = bool(argv) and os.path.basename(argv[0]) == "glidein_config"
     try:
         status = print_help_or_run(argv, environ, output_fd)
     except BaseException as trouble:
-        said = str(trouble) if isinstance(trouble, HookError) else describe_bug(trouble)
+        reason = str(trouble) if isinstance(trouble, HookError) else describe_bug(trouble)
         if not isinstance(trouble, OutputError) and (
             not under_glidein or environ.get("GLIDEIN_PERIODIC_SCRIPT")
         ):
-            print_trouble(said, output_fd)
-        print_error(said)
+            print_trouble(reason, output_fd)
+        print_error(reason)
         status = 2 if isinstance(trouble, BadUsage) else 1
     return 0 if under_glidein else status
 

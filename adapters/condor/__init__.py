@@ -1,4 +1,4 @@
-"""HTCondor, seen from a distance: the bindings live in a supervised child process.
+"""HTCondor: collector, schedds and slots of a pool; the bindings run in a supervised child process.
 
 The bindings block, and a fatal error in their C++ code ends the process that
 called them; the daemon must outlive both (DESIGN.md, decision 9).

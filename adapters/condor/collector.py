@@ -1,4 +1,4 @@
-"""The collector as a Publisher: one ad of MyType "DataLocality" for each site, named after it."""
+"""Collector: publish one ad of MyType "DataLocality" a site, named after it; read which ads slots carry."""
 
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -9,27 +9,28 @@ from typing import Any
 from adapters.readback import ReadBackAds, parse_published_ad
 from hydrator.domain.errors import ConfigError, PoolError, PublishError
 from hydrator.domain.model import PublishedAd, Site, SiteAd
-from hydrator.domain.ports import Clock
+from hydrator.domain.ports import Clock, SlotAdVersion
 from hydrator.domain.untrusted import valid_time
 
-from . import CondorClient
+from .bindings.client import CollectorClient
 from .own_identities import OwnIdentities
+from .slot_ads import NOT_DYNAMIC_SLOT
 
 
 class CollectorPublisher:
-    """Keeps ``Publisher``: UPDATE_AD_GENERIC there, and queries back.
+    """A ``Publisher``: sends ads by UPDATE_AD_GENERIC and queries them back.
 
-    An ad lives *lifetime* after it was sent; the collector looks for dead ones
-    only every CLASSAD_LIFETIME (900 s). ``heard`` is by our clock: what the
-    collector's differs by is learned whenever an ad is sent.
+    An ad expires *lifetime* after it was sent; the collector removes expired ones only every
+    CLASSAD_LIFETIME (900 s). ``received_at`` is by the local clock: each update measures the difference
+    to the collector's.
 
-    Whoever has DAEMON at the collector may write such ads. So an ad of an identity that is neither ours nor
-    one of *identities*, and one whose numbers cannot be, is not adopted: ``rejected`` says why.
+    Any client with DAEMON at the collector may write such ads. So an ad is not adopted if its sender is
+    neither this daemon nor one of *identities*, or if its numbers are impossible; see ``rejected``.
     """
 
     def __init__(
         self,
-        client: CondorClient,
+        client: CollectorClient,
         *,
         name: str = "collector",
         lifetime: timedelta,
@@ -54,23 +55,23 @@ class CollectorPublisher:
             foreign = self._identities.foreign_sender_reasons(ads)
         except PoolError as exc:
             raise PublishError(self._name, str(exc)) from exc
-        found = ReadBackAds()
-        for ad, why in zip(ads, foreign, strict=True):
-            if why:
-                found.reject(ad["Name"], why)
+        read_back = ReadBackAds()
+        for ad, reason in zip(ads, foreign, strict=True):
+            if reason:
+                read_back.reject(ad["Name"], reason)
             else:
-                found.add(ad["Name"], partial(self._parse_ad, ad))
-        self.rejected = found.rejected
-        return found.adopted_ads
+                read_back.add(ad["Name"], partial(self._parse_ad, ad))
+        self.rejected = read_back.rejected
+        return read_back.adopted_ads
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
         try:
-            heard = self._client.advertise([(ad.site, ad.text) for ad in ads], self._lifetime)
+            last_heard_from = self._client.advertise([(ad.site, ad.text) for ad in ads], self._lifetime)
         except (PoolError, ConfigError) as exc:
             raise PublishError(self._name, str(exc)) from exc
-        at = valid_time(heard)
-        if at is not None:
-            self._skew = _significant_skew(at - self._clock())
+        received_at = valid_time(last_heard_from)
+        if received_at is not None:
+            self._skew = _significant_skew(received_at - self._clock())
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
         try:
@@ -79,17 +80,42 @@ class CollectorPublisher:
             raise PublishError(self._name, str(exc)) from exc
 
     def _parse_ad(self, ad: Mapping[str, Any]) -> PublishedAd:
-        """Build the ad that is shown; raises ValueError where it cannot be one of this daemon's."""
-        heard = valid_time(ad["LastHeardFrom"])
+        """Parse an ad of the collector; raises ValueError if it cannot be this daemon's."""
+        received_at = valid_time(ad["LastHeardFrom"])
         return parse_published_ad(
             ad["Name"],
             ad["DataLocalityGeneration"],
             ad["DataLocalityAsOf"],
-            heard - self._skew if heard else None,
+            received_at - self._skew if received_at else None,
             self._clock(),
         )
 
 
+class PoolSlots:
+    """A ``Slots`` port: one query to the collector for a generation and the site's name of each slot.
+
+    Its *client* is used by nothing else, since a query may take long, and ends with this object.
+    """
+
+    def __init__(self, client: CollectorClient, site_attributes: Sequence[str]) -> None:
+        self._client = client
+        self._site_attributes = tuple(dict.fromkeys(("DataLocalitySite", *site_attributes)))
+
+    def read_ad_versions(self) -> Sequence[SlotAdVersion]:
+        """See :class:`hydrator.domain.ports.Slots`."""
+        ads = self._client.slots([*self._site_attributes, "DataLocalityGeneration"], NOT_DYNAMIC_SLOT)
+        return [self._parse_slot_version(ad) for ad in ads]
+
+    def close(self) -> None:
+        """End the client, also during a query."""
+        self._client.close()
+
+    def _parse_slot_version(self, ad: Mapping[str, Any]) -> SlotAdVersion:
+        site = next((str(ad[name]) for name in self._site_attributes if ad.get(name)), None)
+        generation = ad.get("DataLocalityGeneration")
+        return SlotAdVersion(site, generation if isinstance(generation, int) else None)
+
+
 def _significant_skew(skew: timedelta) -> timedelta:
-    """A difference of clocks; what a round trip and whole seconds explain is none."""
+    """Return *skew*; zero if a round trip and whole seconds explain it."""
     return skew if abs(skew) > timedelta(seconds=5) else timedelta(0)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from hydrator.domain.errors import PoolError
 
-from . import CondorClient
+from .bindings.client import CollectorClient
 
 IDENTITY: Final = "AuthenticatedIdentity"
 """Attribute that a collector puts into each ad it takes: the identity of the sender."""
@@ -13,17 +13,17 @@ UNAUTHENTICATED: Final = "unauthenticated@unmapped"
 
 
 class OwnIdentities:
-    """Decides whether an ad was sent by this daemon, or by another one that the operator named.
+    """The identities of this daemon, and of its peers that the operator named.
 
-    The collectors say who this daemon is (``condor_ping``). They are asked at the first ad, and again when
-    an ad of another identity is seen: a renewed token may have another identity.
+    The collectors return this daemon's identity (``condor_ping``). It is queried at the first ad, and again
+    at an ad of another identity: a renewed token may have another identity.
 
     Args:
-        client: asks the collectors.
-        also: identities that count as this daemon's, such as that of its stand-by.
+        client: queries the collectors.
+        peer_identities: identities that count as this daemon's, such as that of its standby.
     """
 
-    def __init__(self, client: CondorClient, peer_identities: Collection[str] = ()) -> None:
+    def __init__(self, client: CollectorClient, peer_identities: Collection[str] = ()) -> None:
         self._client = client
         self._peer_identities = frozenset(peer_identities)
         self._own_identities: frozenset[str] = frozenset()
@@ -32,7 +32,7 @@ class OwnIdentities:
         """Return for each of *ads* the reason why it is not this daemon's, or None where it is.
 
         Raises:
-            PoolError: no collector says who this daemon is.
+            PoolError: no collector returned this daemon's identity.
         """
         senders = [str(ad[IDENTITY] or UNAUTHENTICATED) for ad in ads]
         if any(sender not in self._own_identities | self._peer_identities for sender in senders):
@@ -41,14 +41,14 @@ class OwnIdentities:
         return [None if sender in own else f"{sender[:200]} sent it, not this daemon" for sender in senders]
 
     def _query_identities(self) -> frozenset[str]:
-        found, failure = set(), None
+        identities, failure = set(), None
         for collector in self._client.collectors():
             try:
                 answer = self._client.ping("collector", "DAEMON", collector)
             except PoolError as error:
                 failure = error
             else:
-                found.add(answer.identity or UNAUTHENTICATED)
-        if not found and failure:
+                identities.add(answer.identity or UNAUTHENTICATED)
+        if not identities and failure:
             raise failure
-        return frozenset(found)
+        return frozenset(identities)

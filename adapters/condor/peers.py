@@ -1,4 +1,4 @@
-"""The daemons of one pool, as they know each other: for each an ad of MyType "DataLocalityDaemon"."""
+"""Peers of a daemon in the collector: each has an ad of MyType "DataLocalityDaemon"."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
@@ -11,22 +11,22 @@ from hydrator.domain.model import to_unix
 from hydrator.domain.ports import Clock, Peer
 from hydrator.domain.untrusted import MAX_NAME_CHARS, MAX_UNIX_SECONDS, is_ahead, valid_integer
 
-from . import CondorClient
+from .bindings.client import CollectorClient
 from .own_identities import OwnIdentities
 
 _log = structlog.get_logger("hydrator")
 
 
 class CollectorPeers:
-    """Keeps ``Peers``; an ad lives as long as *lifetime* after its daemon was last heard.
+    """A ``Peers`` port; an ad expires *lifetime* after its daemon's last heartbeat.
 
-    Whoever has DAEMON at the collector may write such ads, and with one that leads keep every daemon on
-    stand-by. So an ad of an identity that is neither ours nor one of *identities*, and one whose numbers
-    cannot be, is not a daemon's: it is logged once, and passed over.
+    Any client with DAEMON at the collector may write such ads, and with a forged leader keep every daemon on
+    standby. So an ad is ignored, and logged once, if its sender is neither this daemon nor one of
+    *identities*, or if its numbers are impossible.
     """
 
     def __init__(
-        self, client: CondorClient, lifetime: timedelta, clock: Clock, identities: Collection[str] = ()
+        self, client: CollectorClient, lifetime: timedelta, clock: Clock, identities: Collection[str] = ()
     ) -> None:
         self._client = client
         self._lifetime = lifetime
@@ -37,21 +37,21 @@ class CollectorPeers:
     def heartbeat(self, name: str, leads_since: int) -> Sequence[Peer]:
         """See :class:`hydrator.domain.ports.Peers`."""
         ads = self._client.heartbeat(name, leads_since, self._lifetime)
-        found, peers = ReadBackAds(), []
-        heard = max(
+        read_back, peers = ReadBackAds(), []
+        own_last_heard_from = max(
             (valid_integer(ad["LastHeardFrom"], MAX_UNIX_SECONDS) or 0 for ad in ads if ad["Name"] == name),
             default=0,
         )
         for ad, foreign in zip(ads, self._identities.foreign_sender_reasons(ads), strict=True):
-            if why := foreign or self._invalid_reason(ad):
-                found.reject(ad["Name"], why)
+            if reason := foreign or self._invalid_reason(ad):
+                read_back.reject(ad["Name"], reason)
             else:
-                peers.append(_build_peer(ad, heard))
-        self._log_rejected(found.rejected)
+                peers.append(_build_peer(ad, own_last_heard_from))
+        self._log_rejected(read_back.rejected)
         return peers
 
     def _invalid_reason(self, ad: Mapping[str, Any]) -> str | None:
-        """Return why the numbers and the name of *ad* cannot be a daemon's; None where they can."""
+        """Return why *ad* cannot be a daemon's, by its numbers and name; None if it can."""
         since = valid_integer(ad["DataLocalityLeadsSince"], MAX_UNIX_SECONDS)
         if not isinstance(ad["Name"], str) or not 0 < len(ad["Name"]) <= MAX_NAME_CHARS:
             return f"its name is not a text of 1 to {MAX_NAME_CHARS} characters"
@@ -65,8 +65,10 @@ class CollectorPeers:
         )
 
     def _log_rejected(self, rejected: Mapping[str, str]) -> None:
-        if new := {name: why for name, why in rejected.items() if name not in self._rejected}:
-            _log.warning("collector shows stand-by ads that are not this daemon's or its peers'", ads=new)
+        if new := {name: reason for name, reason in rejected.items() if name not in self._rejected}:
+            _log.warning(
+                "ignored heartbeat ads in the collector that are not from this daemon or its peers", ads=new
+            )
         self._rejected = rejected
 
 

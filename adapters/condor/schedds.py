@@ -1,29 +1,31 @@
-"""The pool's schedds as Queues: each asked alone, so that one that hangs costs only its own answer."""
+"""Schedds of a pool: their demand, misses, ended jobs and DESIRED_Sites, each queried alone."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta
+from typing import Any
 
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen
-from hydrator.domain.ports import Clock, EndedJobs
+from hydrator.domain.ports import Clock, EndedJobs, JobGroup, SavedDesiredSites
 
-from . import CondorClient
+from .bindings.client import ScheddClient
 from .schedd_rounds import ScheddPoller
 
 MAX_ENDED_JOBS = 20_000
-"""Ended jobs that one answer of a schedd may have: some 10 MB."""
+"""Ended jobs in one answer of a schedd: some 10 MB."""
 OVERLAP = timedelta(minutes=5)
-"""The schedd's clock may differ from ours; what is heard twice counts once."""
+"""Period that is read twice, since the schedd's clock may differ; a miss read twice counts once."""
 
 
 class ScheddQueues:
-    """Keeps ``Queues``: the schedds that the collector knows, each with the client's time limit.
+    """A ``Queues`` port: the demand of each listed schedd, each with the client's time limit.
 
-    Its *client* is none that a cycle waits for; with *more*, which makes another one, schedds that are
-    silent are asked several at a time.
+    No cycle waits for its *client*. With *make_client*, which makes another one, several schedds are queried
+    at a time when some do not answer.
     """
 
     def __init__(
-        self, client: CondorClient, clock: Clock, make_client: Callable[[], CondorClient] | None = None
+        self, client: ScheddClient, clock: Clock, make_client: Callable[[], ScheddClient] | None = None
     ) -> None:
         self._client = client
         self._rounds = ScheddPoller(client, make_client)
@@ -34,24 +36,24 @@ class ScheddQueues:
         return self._rounds.ask(self._query_queue)
 
     def close(self) -> None:
-        """End the clients, also under a question."""
+        """End the clients, also during a query."""
         self._rounds.close()
         self._client.close()
 
-    def _query_queue(self, client: CondorClient, schedd: str) -> ScheddDemand:
-        at = self._clock()
+    def _query_queue(self, client: ScheddClient, schedd: str) -> ScheddDemand:
+        queried_at = self._clock()
         rows = client.count_queued_datasets(schedd)
-        return ScheddDemand(at, tuple(QueuedJobs(datasets, jobs) for datasets, jobs in rows))
+        return ScheddDemand(queried_at, tuple(QueuedJobs(datasets, jobs) for datasets, jobs in rows))
 
 
 class ScheddMisses:
-    """Keeps ``Misses``: each schedd is asked for its queue, and for jobs that ended since it last answered.
+    """A ``MissReports`` port: reads each schedd's queue, and the jobs that ended since its last answer.
 
-    Its *client* is none that a cycle waits for, and ends with it: an answer may take long.
+    Its *client* is used by nothing else, since an answer may take long, and ends with this object.
     """
 
     def __init__(
-        self, client: CondorClient, clock: Clock, *, first_period: timedelta = timedelta(hours=1)
+        self, client: ScheddClient, clock: Clock, *, first_period: timedelta = timedelta(hours=1)
     ) -> None:
         self._client = client
         self._rounds = ScheddPoller(client)
@@ -64,26 +66,26 @@ class ScheddMisses:
         return self._rounds.ask(self._query_schedd)
 
     def close(self) -> None:
-        """End the client, also under a question."""
+        """End the client, also during a query."""
         self._client.close()
 
-    def _query_schedd(self, client: CondorClient, schedd: str) -> Sequence[Sequence[str]]:
+    def _query_schedd(self, client: ScheddClient, schedd: str) -> Sequence[Sequence[str]]:
         now = self._clock()
         since = self._answered_at.get(schedd, self._begin_at) - OVERLAP
-        found = client.query_misses(schedd, since)
+        misses = client.query_misses(schedd, since)
         self._answered_at[schedd] = now
-        return found
+        return misses
 
 
 class ScheddHistory:
-    """Keeps ``History``: each schedd is asked for its history alone, and bounded.
+    """A ``JobHistory`` port: bounded queries of each schedd's history.
 
-    Its *client* is none that a cycle waits for, and ends with it: an answer may take long.
+    Its *client* is used by nothing else, since an answer may take long, and ends with this object.
     """
 
     def __init__(
         self,
-        client: CondorClient,
+        client: ScheddClient,
         clock: Clock,
         site_attributes: Sequence[str],
         max_jobs: int = MAX_ENDED_JOBS,
@@ -104,20 +106,58 @@ class ScheddHistory:
         return self._rounds.ask(lambda _, schedd: self._read_newly_ended_at(schedd))
 
     def close(self) -> None:
-        """End the client, also under a question."""
+        """End the client, also during a query."""
         self._client.close()
 
     def _read_newly_ended_at(self, schedd: str) -> EndedJobs:
-        """Those that ended since we began, and later those that left the queue after the last one told of."""
-        first = schedd not in self._last_job_ids
-        newest = self._client.last_ended(schedd) if first else self._last_job_ids[schedd]
-        found = self._query_outcomes(schedd, self._begin_at, None if first else newest)
-        last = found.jobs[0]["GlobalJobId"] if found.jobs else newest
+        """Return the jobs that ended since the start, later those that left the queue after the last one."""
+        is_first = schedd not in self._last_job_ids
+        newest = self._client.last_ended(schedd) if is_first else self._last_job_ids[schedd]
+        ended_jobs = self._query_outcomes(schedd, self._begin_at, None if is_first else newest)
+        last = ended_jobs.jobs[0]["GlobalJobId"] if ended_jobs.jobs else newest
         self._last_job_ids[schedd] = last if isinstance(last, str) else newest
-        return found
+        return ended_jobs
 
     def _query_outcomes(self, schedd: str, since: datetime, after_job_id: str | None) -> EndedJobs:
         jobs = self._client.outcomes(
             schedd, since, self._site_attributes, after_job_id=after_job_id, max_jobs=self._max_jobs
         )
         return EndedJobs(tuple(jobs), is_complete=len(jobs) < self._max_jobs)
+
+
+class ScheddJobSites:
+    """A ``JobSites`` port. Its *client* is used by nothing else, and ends with this object."""
+
+    def __init__(self, client: ScheddClient) -> None:
+        self._client = client
+        self._rounds = ScheddPoller(client)
+
+    def read_job_groups(self) -> Mapping[str, Sequence[JobGroup] | Unseen]:
+        """See :class:`hydrator.domain.ports.JobSites`."""
+        return self._rounds.ask(
+            lambda client, schedd: [_build_job_group(row) for row in client.read_job_groups(schedd)]
+        )
+
+    def set_desired_sites(
+        self,
+        schedd: str,
+        group: JobGroup,
+        value: str | None,
+        original_value: str | None,
+        *,
+        should_keep_mark: bool,
+        max_jobs: int,
+    ) -> int:
+        """See :class:`hydrator.domain.ports.JobSites`."""
+        return self._client.set_desired_sites(
+            schedd, asdict(group), value, original_value, keep=should_keep_mark, max_jobs=max_jobs
+        )
+
+    def close(self) -> None:
+        """End the client, also during a call."""
+        self._client.close()
+
+
+def _build_job_group(row: Mapping[str, Any]) -> JobGroup:
+    saved = SavedDesiredSites(**row["kept"]) if row["kept"] else None
+    return JobGroup(**{**row, "kept": saved, "datasets": tuple(row["datasets"])})

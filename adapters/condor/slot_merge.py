@@ -1,4 +1,4 @@
-"""Slots without a hook, hydrated in the collector by MERGE_STARTD_AD, again after each of their updates."""
+"""Slot merges: send site ads to slots without a hook by MERGE_STARTD_AD, again after each startd update."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -6,14 +6,15 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from adapters.condor.bindings.client import MERGE_ADVICE
 from adapters.readback import parse_published_ad
 from hydrator.domain.classad import slot_ad_text
 from hydrator.domain.errors import ConfigError, PoolError, PublishError
 from hydrator.domain.model import PublishedAd, Site, SiteAd
 from hydrator.domain.ports import Clock, MergeResult
 
-from . import CondorClient
+from .bindings.client import CollectorClient
+from .bindings.library import describe_denial
+from .bindings.token_advice import MERGE_ADVICE
 from .slot_ads import (
     NOT_DYNAMIC_SLOT,
     SLOT_ATTRIBUTES,
@@ -32,28 +33,28 @@ from .slot_ads import (
 MAX_BATCH_SLOTS = 500
 MAX_PAUSE_SECONDS = 2.0
 MAX_BATCH_BYTES = 8_000_000
-"""What one connection carries: a collector takes 1,400 ads of 95 kB a second, and a call has a time limit."""
+"""Bytes of one connection: a collector takes 1,400 ads of 95 kB a second, and a call has a time limit."""
 
 
 class SlotMerger:
-    """Keeps ``Publisher`` and ``Merger``: each collector of the list gets its own merges.
+    """A ``Publisher`` and ``Merger`` that sends each collector of the list its own merges.
 
-    Only slots whose content differs, that say no ``hook``, at sites that we speak for. A collector
-    acknowledges nothing: what did not arrive differs at the next look. Its *client* is its own, and ends
-    with it.
+    Merges go to slots without a hook whose content differs, at advertised sites. A collector acknowledges
+    nothing: a merge that did not arrive differs at the next query.
 
     Args:
-        client: asks the collectors.
-        site_attributes: where a slot says its site; the first that it has counts.
-        pace: slots a second, at most.
-        interval: how often there is a turn; one takes no more slots than *pace* allows until the next.
-        refresh: how far the age on a slot may be behind before it is sent again.
+        client: used by nothing else; ends with this object.
+        site_attributes: slot attributes with the site; the first that a slot has counts.
+        slots_per_second: a limit.
+        interval: time between two runs; one run merges into no more slots than the rate allows in it.
+        refresh: lag of a slot's AsOf from which it is merged again.
         clock: aware UTC time.
+        name: the publisher's name.
     """
 
     def __init__(
         self,
-        client: CondorClient,
+        client: CollectorClient,
         site_attributes: Sequence[str],
         *,
         slots_per_second: float,
@@ -81,143 +82,136 @@ class SlotMerger:
         return self._name
 
     def close(self) -> None:
-        """End the client, also under a turn."""
+        """End the client, also during a run."""
         self._close_event.set()
         self._client.close()
 
-    # as a merger
+    # Merger
 
     def run_once(
         self, ads: Mapping[Site, SiteAd], is_retired: Callable[[Site], bool]
     ) -> Mapping[str, MergeResult]:
-        """See :class:`hydrator.domain.ports.Merger`; a collector that failed in the last turn comes last."""
-
-        def one(collector: str) -> MergeResult:
-            return self._merge_at(collector, ads, is_retired)
-
-        return self._run_at_collectors(one)
+        """See :class:`hydrator.domain.ports.Merger`; a collector that failed in the last run comes last."""
+        return self._run_at_collectors(lambda collector: self._merge_at(collector, ads, is_retired))
 
     def _merge_at(
         self, collector: str, ads: Mapping[Site, SiteAd], is_retired: Callable[[Site], bool]
     ) -> MergeResult:
         slots = self._query_slots(collector)
-        mine = select_mergeable_slots(slots, ads)
-        time = self._slot_times.setdefault(collector, SlotTime())
-        covered, missed = time.measure(mine, self._clock().timestamp())
-        gone = select_slots_to_withdraw(slots, ads, is_retired)
-        shown, missing = count_confirmed_merges(slots, self._sent_contents.pop(collector, {}))
-        if shown or not missing:
+        mergeable = select_mergeable_slots(slots, ads)
+        slot_time = self._slot_times.setdefault(collector, SlotTime())
+        covered, uncovered = slot_time.measure(mergeable, self._clock().timestamp())
+        confirmed, missing = count_confirmed_merges(slots, self._sent_contents.pop(collector, {}))
+        if confirmed or not missing:
             self._unconfirmed_since.pop(collector, None)
-        unheard = self._missing_merges_reason(collector, missing) if missing and not shown else None
-        seen = MergeResult(
-            slot_count=len(mine),
-            confirmed_count=shown,
+        result = MergeResult(
+            slot_count=len(mergeable),
+            confirmed_count=confirmed,
             covered_slot_seconds=covered,
-            uncovered_slot_seconds=missed,
-            error=unheard,
+            uncovered_slot_seconds=uncovered,
+            error=self._missing_merges_reason(collector, missing) if missing and not confirmed else None,
         )
+        to_withdraw = select_slots_to_withdraw(slots, ads, is_retired)[: self._max_slots]
+        due = select_due_slots(slots, ads, self._refresh)[: self._max_slots]
         try:
-            withdrawn = self._send_merges(collector, slots, gone[: self._max_slots], {})
-            merged = self._send_merges(
-                collector, slots, select_due_slots(slots, ads, self._refresh)[: self._max_slots], ads
-            )
+            withdrawn_count = self._send_merges(collector, slots, to_withdraw, {})
+            merged_count = self._send_merges(collector, slots, due, ads)
         except PoolError as error:
-            return replace(seen, error=str(error))
-        return replace(seen, merged_count=merged, withdrawn_count=withdrawn)
+            return replace(result, error=str(error))
+        return replace(result, merged_count=merged_count, withdrawn_count=withdrawn_count)
 
     def _missing_merges_reason(self, collector: str, missing: int) -> str | None:
-        """Why nothing arrived: a collector may hang up on us after it took an ad.
+        """Return the reason why no merge arrived: a collector may hang up after it took an ad.
 
-        One that lets us merge may be slow to show it; that counts when it lasts for two intervals.
+        A collector that allows merges may be slow to show one; that is an error after two intervals.
         """
         answer = self._client.ping("collector", "NEGOTIATOR", collector)
         now = self._clock()
-        begun = self._unconfirmed_since.setdefault(collector, now)
+        since = self._unconfirmed_since.setdefault(collector, now)
         if not answer.is_allowed:
-            known = f"it knows us as {answer.identity} (by {answer.method}) and denies that identity"
-            return f"collector {collector}: {answer.reason or known}; {MERGE_ADVICE}"
-        lasts = now - begun > 2 * self._interval
-        return f"collector {collector}: of {missing} merges that it got none is there" if lasts else None
+            denial = describe_denial(str(answer.identity), str(answer.method))
+            return f"collector {collector}: {answer.reason or denial}; {MERGE_ADVICE}"
+        if now - since <= 2 * self._interval:
+            return None
+        return f"collector {collector}: none of {missing} merges sent to it is visible"
 
-    # as a publisher
+    # Publisher
 
     def published(self) -> Mapping[Site, PublishedAd]:
-        """By site, the oldest that one of its slots carries.
+        """Return by site the oldest ad that one of its slots carries.
 
-        Slots that carry nothing, or numbers that cannot be ours, do not count.
+        Slots without a merge, or with impossible numbers, do not count.
         """
-        found: dict[Site, PublishedAd] = {}
+        oldest: dict[Site, PublishedAd] = {}
 
-        def look(collector: str) -> MergeResult:
+        def read(collector: str) -> MergeResult:
             for slot in self._query_slots(collector):
-                if shown := _parse_slot_ad(slot, self._clock()):
-                    known = found.get(shown.site, shown)
-                    found[shown.site] = min(known, shown, key=lambda one: (one.generation, one.as_of))
+                if ad := _parse_slot_ad(slot, self._clock()):
+                    ads = (oldest.get(ad.site, ad), ad)
+                    oldest[ad.site] = min(ads, key=lambda one: (one.generation, one.as_of))
             return MergeResult()
 
-        self._raise_errors(self._run_at_collectors(look))
-        return found
+        self._raise_errors(self._run_at_collectors(read))
+        return oldest
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
         """Merge *ads* into the slots of their sites."""
-        wanted = {ad.site: ad for ad in ads}
-        self._raise_errors(self.run_once(wanted, lambda _: False))
-        self._wait_until_visible(lambda slots: not select_due_slots(slots, wanted, self._refresh))
+        ads_by_site = {ad.site: ad for ad in ads}
+        self._raise_errors(self.run_once(ads_by_site, lambda _: False))
+        self._wait_until_visible(lambda slots: not select_due_slots(slots, ads_by_site, self._refresh))
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
-        """Take everything of ours out of the slots that carry what was merged for *sites*."""
+        """Remove the merged attributes from the slots that carry those of *sites*."""
 
-        def one(collector: str) -> MergeResult:
-            slots = self._query_slots(collector)
-            gone = [
+        def select(slots: Sequence[Slot]) -> list[Slot]:
+            return [
                 slot for slot in slots if slot.advertised_via == VIA_MERGE and slot.advertised_site in sites
             ]
-            return MergeResult(withdrawn_count=self._send_merges(collector, slots, gone, {}))
 
-        self._raise_errors(self._run_at_collectors(one))
-        self._wait_until_visible(
-            lambda slots: (
-                not any(slot.advertised_via == VIA_MERGE and slot.advertised_site in sites for slot in slots)
-            )
-        )
+        def withdraw(collector: str) -> MergeResult:
+            slots = self._query_slots(collector)
+            return MergeResult(withdrawn_count=self._send_merges(collector, slots, select(slots), {}))
+
+        self._raise_errors(self._run_at_collectors(withdraw))
+        self._wait_until_visible(lambda slots: not select(slots))
 
     def _wait_until_visible(self, is_visible: Callable[[Sequence[Slot]], bool]) -> None:
-        """Wait a short time until the collectors show it: they answer from forked copies of themselves."""
+        """Wait a short time until all collectors show it: they answer from forked copies of themselves."""
         pause = 0.01
         while pause < MAX_PAUSE_SECONDS:
-            shown: list[bool] = []
+            answers: list[bool] = []
 
-            def look(collector: str, shown: list[bool] = shown) -> MergeResult:
-                shown.append(is_visible(self._query_slots(collector)))
+            def query(collector: str, answers: list[bool] = answers) -> MergeResult:
+                answers.append(is_visible(self._query_slots(collector)))
                 return MergeResult()
 
-            self._run_at_collectors(look)
-            if all(shown) or self._close_event.wait(pause):
+            self._run_at_collectors(query)
+            if all(answers) or self._close_event.wait(pause):
                 return
             pause *= 2
 
-    # both
+    # both ports
 
     def _run_at_collectors(self, work: Callable[[str], MergeResult]) -> Mapping[str, MergeResult]:
-        """What *work* came to at every collector, whatever happens at another one."""
-        found: dict[str, MergeResult] = {}
+        """Run *work* at every collector, also after another one failed; return the results by collector."""
+        results: dict[str, MergeResult] = {}
         try:
             collectors = self._client.collectors()
         except PoolError as error:
             return {"": MergeResult(error=str(error))}
         for collector in sorted(collectors, key=lambda one: (one in self._failed_collectors, one)):
             try:
-                found[collector] = work(collector)
+                results[collector] = work(collector)
             except (PoolError, ConfigError) as error:
-                found[collector] = MergeResult(error=str(error))
+                results[collector] = MergeResult(error=str(error))
             if self._close_event.is_set():
                 return {}
-        self._failed_collectors = {collector for collector, merged in found.items() if merged.error}
-        return found or {"": MergeResult(error="no collector is configured (COLLECTOR_HOST)")}
+        self._failed_collectors = {collector for collector, result in results.items() if result.error}
+        return results or {"": MergeResult(error="no collector is configured (COLLECTOR_HOST)")}
 
     def _raise_errors(self, results: Mapping[str, MergeResult]) -> None:
-        if wrong := [merged.error for merged in results.values() if merged.error]:
-            raise PublishError(self._name, "; ".join(wrong))
+        if errors := [result.error for result in results.values() if result.error]:
+            raise PublishError(self._name, "; ".join(errors))
 
     def _query_slots(self, collector: str) -> list[Slot]:
         ads = self._client.slots_at(collector, [*SLOT_ATTRIBUTES, *self._site_attributes], NOT_DYNAMIC_SLOT)
@@ -230,28 +224,27 @@ class SlotMerger:
         target_slots: Sequence[Slot],
         ads: Mapping[Site, SiteAd],
     ) -> int:
-        """Send what *ads* say into the *chosen* slots, or take it back where they say nothing."""
+        """Merge *ads* into *target_slots*; take the merge back at slots whose site has no ad."""
         texts = {slot.site or Site(""): "" for slot in target_slots}
         texts |= {site: slot_ad_text(ads[site]) for site in texts if site in ads}
         since = max((slot.last_heard_from for slot in all_slots), default=0)
-        time = self._slot_times.setdefault(collector, SlotTime())
+        slot_time = self._slot_times.setdefault(collector, SlotTime())
+        max_slots = max(1, min(MAX_BATCH_SLOTS, int(self._slots_per_second)))
         count = 0
-        for batch in split_into_batches(
-            target_slots, texts, max(1, min(MAX_BATCH_SLOTS, int(self._slots_per_second))), MAX_BATCH_BYTES
-        ):
+        for batch in split_into_batches(target_slots, texts, max_slots, MAX_BATCH_BYTES):
             if count and self._close_event.wait(len(batch) / self._slots_per_second):
                 break
             sites = {slot.site or Site("") for slot in batch}
-            told: dict[str, str | None] = {site: texts[site] or None for site in sites}
+            batch_texts: dict[str, str | None] = {site: texts[site] or None for site in sites}
             rows = [(slot.name, slot.address, slot.site or Site(""), slot.last_heard_from) for slot in batch]
-            sent = set(self._client.merge(collector, told, rows, since))
-            reached = [slot for slot in batch if slot.name in sent]
-            for slot in reached:
+            names = set(self._client.merge(collector, batch_texts, rows, since))
+            merged_slots = [slot for slot in batch if slot.name in names]
+            for slot in merged_slots:
                 ad = ads.get(slot.site) if slot.site else None
                 self._sent_contents.setdefault(collector, {})[slot] = content_of(ad)
             if ads:
-                time.record_merge(reached, self._clock().timestamp())
-            count += len(sent)
+                slot_time.record_merge(merged_slots, self._clock().timestamp())
+            count += len(names)
         return count
 
 

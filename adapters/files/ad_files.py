@@ -1,7 +1,7 @@
-"""A Publisher: one file per site, for the hook's ``--file``; replaced whole, never written in place.
+"""Ad files: publish one file per site for the hook's ``--file``; replaced whole, never written in place.
 
 A site's file is its name percent-encoded (``/`` and all but letters, digits
-and ``_ . - ~``) with ``.ad`` behind. Its modification time is when we wrote it.
+and ``_ . - ~``), with the suffix ``.ad``. Its modification time is the time of writing.
 """
 
 import os
@@ -23,7 +23,7 @@ from hydrator.domain.ports import Clock
 
 AD_SUFFIX: Final = ".ad"
 LEFTOVER_AFTER: Final = timedelta(minutes=10)
-"""A temporary file this old has no writer any more: that daemon was killed."""
+"""Age from which a temporary file has no writer any more: its daemon was killed."""
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 _MODE: Final = 0o644
@@ -35,10 +35,10 @@ _LAST_LINE: Final = re.compile(r"\nDataLocalityVersion = [0-9]+\n\Z")
 
 
 class AdFilePublisher:
-    """Writes ads into *folder*, which it creates, and reads them back from there.
+    """A publisher that writes ads into *folder*, which it creates, and reads them back.
 
-    ``rejected`` names the ``.ad`` files that the last read-back did not take for
-    ads of ours (torn, foreign, unreadable, of a time to come), each with its reason.
+    ``rejected`` has the ``.ad`` files that the last read-back did not adopt
+    (torn, foreign, unreadable, dated in the future), each with its reason.
     """
 
     name = "file"
@@ -49,12 +49,12 @@ class AdFilePublisher:
         self.rejected: Mapping[str, str] = {}
 
     def path(self, site: Site) -> Path:
-        """Where the ad of *site* stands: what a hook's ``--file`` names."""
+        """Return the path of the ad of *site*, for a hook's ``--file``."""
         return self._folder / (quote(site, safe="") + AD_SUFFIX)
 
     def published(self) -> Mapping[Site, PublishedAd]:
-        """See :class:`hydrator.domain.ports.Publisher`; a folder that is not there yet holds nothing."""
-        found, now = ReadBackAds(), self._clock()
+        """See :class:`hydrator.domain.ports.Publisher`; a missing folder is empty."""
+        read_back, now = ReadBackAds(), self._clock()
         try:
             names = sorted(name for name in os.listdir(self._folder) if name.endswith(AD_SUFFIX))  # noqa: PTH208
         except FileNotFoundError:
@@ -63,12 +63,12 @@ class AdFilePublisher:
             raise PublishError(self.name, f"{self._folder}: {exc.strerror}") from exc
         for name in names:
             with suppress(FileNotFoundError):  # it was withdrawn meanwhile
-                found.add(name, partial(_read_back, self._folder / name, now))
-        self.rejected = found.rejected
-        return found.adopted_ads
+                read_back.add(name, partial(_read_back, self._folder / name, now))
+        self.rejected = read_back.rejected
+        return read_back.adopted_ads
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
-        """See :class:`hydrator.domain.ports.Publisher`; each file is replaced whole or stays as it was."""
+        """See :class:`hydrator.domain.ports.Publisher`; each file is replaced whole or stays unchanged."""
         try:
             self._create_folder()
             remove_leftovers(self._folder, self._clock)
@@ -82,16 +82,16 @@ class AdFilePublisher:
         self._run_steps(removals, "removed")
 
     def _run_steps(self, steps: Iterable[tuple[Site, Callable[[], None]]], past_verb: str) -> None:
-        """Take every step, then say in one error which failed; the folder is flushed to disk once."""
-        failed = []
+        """Run every step, then raise one error for those that failed; flush the folder to disk once."""
+        failures = []
         for site, step in steps:
             try:
                 step()
             except (OSError, ValueError) as exc:
-                failed.append(f"{site}: {getattr(exc, 'strerror', None) or exc}")
+                failures.append(f"{site}: {getattr(exc, 'strerror', None) or exc}")
         flush_folder(self._folder)
-        if failed:
-            raise PublishError(self.name, f"not {past_verb} in {self._folder}: {'; '.join(failed)}")
+        if failures:
+            raise PublishError(self.name, f"not {past_verb} in {self._folder}: {'; '.join(failures)}")
 
     def _write(self, ad: SiteAd) -> None:
         moment = int(self._clock().timestamp() * 1_000_000_000)
@@ -103,7 +103,7 @@ class AdFilePublisher:
         self.path(site).unlink(missing_ok=True)
 
     def _create_folder(self) -> None:
-        """Readable by hooks whatever the umask; a folder that stands already keeps its mode."""
+        """Create the folder, readable by hooks whatever the umask; an existing one keeps its mode."""
         if not self._folder.is_dir():
             self._folder.mkdir(parents=True)
             self._folder.chmod(0o755)
@@ -119,10 +119,10 @@ def remove_leftovers(folder: Path, clock: Clock) -> None:
 
 
 def _read_back(path: Path, now: datetime) -> PublishedAd:
-    """What *path* tells a hook; raises OSError, or ValueError where it is no whole ad of ours."""
+    """Read the ad in *path*; raise OSError, or ValueError if it is not a whole ad of this daemon."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
-        heard = os.fstat(file.fileno()).st_mtime
+        written_at = os.fstat(file.fileno()).st_mtime
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise ValueError(f"larger than {MAX_BYTES} bytes")
@@ -131,19 +131,19 @@ def _read_back(path: Path, now: datetime) -> PublishedAd:
         raise ValueError("torn: its last line is not DataLocalityVersion")
     site = Site(unquote(path.name.removesuffix(AD_SUFFIX)))
     if _unescape(_match_once(_SITE, text)) != site:
-        raise ValueError("it speaks for another site than its name says")
+        raise ValueError("it is the ad of another site than its file name")
     return parse_published_ad(
-        site, int(_match_once(_GENERATION, text)), int(_match_once(_AS_OF, text)), heard, now
+        site, int(_match_once(_GENERATION, text)), int(_match_once(_AS_OF, text)), written_at, now
     )
 
 
 def _match_once(pattern: re.Pattern[str], text: str) -> str:
-    found = pattern.findall(text)
-    if len(found) != 1:
-        raise ValueError(f"not an ad of ours: {len(found)} lines like {pattern.pattern[1:40]}")
-    return str(found[0])
+    matches = pattern.findall(text)
+    if len(matches) != 1:
+        raise ValueError(f"not an ad of this daemon: {len(matches)} lines like {pattern.pattern[1:40]}")
+    return str(matches[0])
 
 
 def _unescape(literal: str) -> str:
-    r"""The text of a ClassAd string, as far as a site's name needs it: ``\\`` and ``\"``."""
+    r"""Return the text of a ClassAd string, with the escapes of a site's name: ``\\`` and ``\"``."""
     return re.sub(r"\\(.)", r"\1", literal)

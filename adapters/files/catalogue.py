@@ -1,9 +1,9 @@
-"""A Catalogue in one file, TOML or JSON by its ending; read again when it changes.
+"""File catalogue: one TOML or JSON file, by its suffix; read again when it changes.
 
 In TOML (the same shape in JSON, where ``as_of`` is a string)::
 
-    as_of = 2026-11-21T02:00:00Z      # when the list was made; left out: when we look
-    sites = ["UK", "AU", "NL"]        # all sites it speaks for; left out: those named below
+    as_of = 2026-11-21T02:00:00Z      # when the list was made; default: time of reading
+    sites = ["UK", "AU", "NL"]        # all sites it covers; default: those named below
     count = 1                         # number of datasets below: shows a torn file
     [datasets."lofar:L1"]
     bytes = 123
@@ -11,9 +11,9 @@ In TOML (the same shape in JSON, where ``as_of`` is a string)::
     sites.AU = { state = "staging", fraction = 0.5 }
     sites.NL = ["nearline", { state = "partial", fraction = 0.1 }]    # two storage elements
 
-Writers should replace the file (write beside it, then rename); one that is
-rewritten in place is caught where it can be: it changes under our eyes, it
-does not parse, it is empty, or ``count`` does not fit.
+Writers should replace the file (write a second file, then rename it). One that is
+rewritten in place is rejected where that shows: it changes while it is read, it
+does not parse, it is empty, or ``count`` is wrong.
 """
 
 import hashlib
@@ -59,20 +59,20 @@ STATE_BY_WORD: Final[Mapping[str, ReplicaState]] = {
     "stuck": ReplicaState.STUCK,
 }
 CLOCK_SKEW: Final = timedelta(minutes=5)
-"""``as_of`` may be ahead of our clock by this much, and then counts as now."""
+"""``as_of`` may be ahead of the local clock by this much, and then counts as now."""
 
 MAX_READS: Final = 3
-"""How often a file that changes while it is read is read again."""
+"""Attempts to read a file that changes while it is read."""
 
 SETTLE_SECONDS: Final = 2.0
-"""A file changed more recently may change again without its times showing it."""
+"""Seconds after a change in which a further one may leave the file's times unchanged."""
 
 MAX_PROBLEMS_SHOWN: Final = 10
 
 BOUNDS: Final = Bounds(
     64_000_000, 2_000_000, bytes_setting="fixed: give two files", values_setting="fixed: give two files"
 )
-"""Of one file: some 250,000 datasets."""
+"""Limits of one file: some 250,000 datasets."""
 
 DescriptorReader = Callable[[int], bytes]
 
@@ -87,7 +87,7 @@ class _DatasetEntry:
 
 @dataclass(frozen=True, slots=True)
 class _ParsedFile:
-    """A file that was read and found good."""
+    """Content of a valid file."""
 
     as_of: datetime | None
     sites: frozenset[Site]
@@ -98,7 +98,7 @@ class _ParsedFile:
 
 @dataclass(frozen=True, slots=True)
 class _CachedFile:
-    """What was made of the file, and by what a change of it is known."""
+    """Content of the file, and the signature and digest that show a change of it."""
 
     signature: tuple[int, ...]
     is_settled: bool
@@ -107,18 +107,18 @@ class _CachedFile:
 
 
 def read_descriptor(descriptor: int) -> bytes:
-    """All bytes of an open file."""
+    """Return all bytes of an open file."""
     with os.fdopen(os.dup(descriptor), "rb") as file:
         return file.read()
 
 
 class FileCatalogue:
-    """What one file records.
+    """A catalogue in one file.
 
     Args:
         name: its name in the configuration.
         path: ends in ``.toml`` or ``.json``.
-        clock: the time of readings where the file does not say ``as_of``.
+        clock: the time of readings from a file without ``as_of``.
         default_scope: for names in the file without a scope.
         read_all: reads an open file; a seam for tests.
     """
@@ -144,14 +144,14 @@ class FileCatalogue:
         """See :class:`hydrator.domain.ports.Catalogue`.
 
         Raises:
-            CatalogueUnreachable: no file, or it keeps changing while it is read.
-            CatalogueDenied: it may not be read.
-            CatalogueGarbled: it cannot be understood; every problem with its key.
+            CatalogueUnreachable: the file is missing, or keeps changing while it is read.
+            CatalogueDenied: the daemon may not read it.
+            CatalogueGarbled: it is not valid; every problem with its key.
         """
         now = self._clock()
         contents = self._load()
         at = self._as_of(contents, now)
-        if not contents.has_site_list:  # a site that held its last dataset is still one it speaks for
+        if not contents.has_site_list:  # the file still covers a site whose last dataset was removed
             self._known_sites |= contents.sites
         return Survey(
             catalogue=self.name,
@@ -161,22 +161,22 @@ class FileCatalogue:
         )
 
     def verify(self, did: Did) -> Seen:
-        """See :class:`hydrator.domain.ports.Auditor`: the file is read again. It cannot tell whether it is right."""
+        """See :class:`hydrator.domain.ports.Auditor`; reads the file again."""
         self._cache = None
         now = self._clock()
         contents = self._load()
         return _reading(did, self._as_of(contents, now), contents)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """See :class:`hydrator.domain.ports.Catalogue`; raises what :meth:`read_catalogue` raises."""
+        """See :class:`hydrator.domain.ports.Catalogue`; raises like :meth:`read`."""
         return filter_by_patterns(self._load().datasets, patterns)
 
     def close(self) -> None:
-        """Forget what was read; no file stays open between reads."""
+        """Drop the cache; no file stays open between reads."""
         self._cache = None
 
     def _as_of(self, contents: _ParsedFile, now: datetime) -> datetime:
-        """When the facts were true: never in the future, or they would outlive their time."""
+        """Return the time of the facts, never in the future, or they would expire too late."""
         if contents.as_of is None:
             return now
         if contents.as_of > now + CLOCK_SKEW:
@@ -188,11 +188,11 @@ class FileCatalogue:
         return min(contents.as_of, now)
 
     def _load(self) -> _ParsedFile:
-        """What the file holds now, parsed only when its bytes are new."""
+        """Return the current content of the file, parsed only when its bytes changed."""
         try:
-            kept = self._cache
-            if kept is not None and kept.is_settled and kept.signature == file_signature(self._path.stat()):
-                return kept.contents
+            cache = self._cache
+            if cache is not None and cache.is_settled and cache.signature == file_signature(self._path.stat()):
+                return cache.contents
             signature, data = self._read_unchanged()
         except PermissionError as exc:
             raise CatalogueDenied(
@@ -201,22 +201,21 @@ class FileCatalogue:
         except OSError as exc:
             raise CatalogueUnreachable(self.name, f"{self._path}: {exc.strerror}") from exc
         digest = hashlib.blake2b(data).digest()
-        known = kept.contents if kept is not None and kept.digest == digest else None
-        contents = known or self._parse_contents(data)
+        is_same = cache is not None and cache.digest == digest
+        contents = cache.contents if cache and is_same else self._parse_contents(data)
         self._cache = _CachedFile(signature, _is_settled(signature), digest, contents)
         return contents
 
     def _read_unchanged(self) -> tuple[tuple[int, ...], bytes]:
-        """The bytes of a file that did not change, nor was replaced, while it was read.
+        """Read a file that does not change, and is not replaced, meanwhile.
 
         Raises:
             OSError: it cannot be opened or read.
-            CatalogueUnreachable: it changed each time, or is no ordinary file.
+            CatalogueUnreachable: it changed each time, or is not an ordinary file.
         """
         for _ in range(MAX_READS):
-            descriptor = os.open(
-                self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-            )  # a pipe must not hang us
+            # without O_NONBLOCK a pipe would block
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 before = os.fstat(descriptor)
                 if not stat.S_ISREG(before.st_mode):
@@ -227,15 +226,15 @@ class FileCatalogue:
                 after = os.fstat(descriptor)
             finally:
                 os.close(descriptor)
-            # renaming or unlinking changes the ctime of the file that was there, and that is no tear
-            whole = _bytes_signature(before) == _bytes_signature(after) and len(data) == after.st_size
-            if whole and _bytes_signature(self._path.stat()) == _bytes_signature(after):
+            # ignore ctime: renaming or unlinking the file changes it, but not the bytes
+            is_whole = _bytes_signature(before) == _bytes_signature(after) and len(data) == after.st_size
+            if is_whole and _bytes_signature(self._path.stat()) == _bytes_signature(after):
                 return file_signature(before), data
         reason = f"{self._path}: it changed while it was read, {MAX_READS} times; replace it by a rename"
         raise CatalogueUnreachable(self.name, reason)
 
     def _parse_contents(self, data: bytes) -> _ParsedFile:
-        """Raises CatalogueGarbled with all problems of the file, each with its key."""
+        """Parse *data*; raise CatalogueGarbled with all problems of the file, each with its key."""
         try:
             parsed = _parse(self._path, data)
         except (ValueError, RecursionError) as exc:
@@ -250,11 +249,11 @@ class FileCatalogue:
 
 
 def _reading(did: Did, at: datetime, contents: _ParsedFile) -> Seen:
-    listed = contents.datasets.get(did)
+    entry = contents.datasets.get(did)
     return Seen(
         as_of=at,
-        replicas=listed.replicas if listed else (),
-        bytes_total=listed.bytes_total if listed else None,
+        replicas=entry.replicas if entry else (),
+        bytes_total=entry.bytes_total if entry else None,
         case_variants=case_variants(did, contents.case_groups),
     )
 
@@ -265,16 +264,16 @@ def _bytes_signature(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _is_settled(signature: tuple[int, ...]) -> bool:
-    """Whether the times of the file are old enough that any later change moves them."""
+    """Return True if the times of the file are so old that any later change moves them."""
     newest = max(signature[3], signature[4]) / 1e9
     return 0 <= newest < time.time() - SETTLE_SECONDS
 
 
 def _parse(path: Path, data: bytes) -> dict[str, Any]:
-    """The file as a table; raises ValueError or RecursionError."""
+    """Parse the file into a table; raise ValueError or RecursionError."""
     check_size(data, BOUNDS)
     if not data.strip():
-        raise ValueError("it is empty; a catalogue without datasets says so: an empty [datasets]")
+        raise ValueError("it is empty; write an empty [datasets] for a catalogue without datasets")
     text = data.decode("utf-8-sig")
     if path.suffix == ".toml":
         return tomllib.loads(text)
@@ -287,17 +286,17 @@ def _parse(path: Path, data: bytes) -> dict[str, Any]:
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object whose keys are given once: of two, the reader could not know which was meant."""
+    """Build a JSON object; reject repeated keys, since it is unclear which one counts."""
     table = dict(pairs)
     if len(table) != len(pairs):
         keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"key {twice[:100]!r} is given twice in one object")
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"key {repeated[:100]!r} is given twice in one object")
     return table
 
 
 def _reject_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _parse_error_text(exc: Exception) -> str:
@@ -309,7 +308,7 @@ def _parse_error_text(exc: Exception) -> str:
 
 
 class _FileParser:
-    """Turns the parsed file into words, and collects everything that is wrong on the way."""
+    """A parser of the file's table that collects all problems."""
 
     def __init__(self, default_scope: str | None) -> None:
         self.problems: list[str] = []
@@ -320,10 +319,10 @@ class _FileParser:
         as_of = self._parse_as_of(document["as_of"]) if "as_of" in document else None
         sites = self._parse_sites(document["sites"]) if "sites" in document else None
         datasets = self._parse_datasets(document, sites)
-        named = {replica.site for listed in datasets.values() for replica in listed.replicas}
+        named_sites = {replica.site for entry in datasets.values() for replica in entry.replicas}
         return _ParsedFile(
             as_of,
-            frozenset(named if sites is None else sites),
+            frozenset(named_sites if sites is None else sites),
             sites is not None,
             datasets,
             group_by_lower_case(datasets),
@@ -386,24 +385,20 @@ class _FileParser:
     ) -> dict[Did, _DatasetEntry]:
         tables = document.get("datasets")
         if not isinstance(tables, dict):
-            told = (
-                "missing; it may be empty, but a torn file must not look so"
-                if tables is None
-                else "not a table"
-            )
-            self._add_problem("datasets", told)
+            missing = "missing; write an empty table for none, so that a torn file does not look empty"
+            self._add_problem("datasets", missing if tables is None else "not a table")
             return {}
         self._check_count(document, len(tables))
         datasets: dict[Did, _DatasetEntry] = {}
         for key, table in tables.items():
-            where = f'datasets."{key[:200]}"'
-            did = self._parse_did(key, where)
-            listed = self._parse_dataset(did, table, where, sites)
-            if did is None or listed is None:
+            key_path = f'datasets."{key[:200]}"'
+            did = self._parse_did(key, key_path)
+            entry = self._parse_dataset(did, table, key_path, sites)
+            if did is None or entry is None:
                 continue
             if did in datasets:
-                self._add_problem(where, f"{did} is given twice, with its scope and without")
-            datasets[did] = listed
+                self._add_problem(key_path, f"{did} is given twice, with its scope and without")
+            datasets[did] = entry
         return datasets
 
     def _check_count(self, document: Mapping[str, Any], actual_count: int) -> None:
@@ -413,7 +408,7 @@ class _FileParser:
         elif count != actual_count:
             self._add_problem(
                 "count",
-                f"says {count}, but {actual_count} datasets are here: the file is torn or out of step",
+                f"is {count}, but the file has {actual_count} datasets: it is torn or the count is outdated",
             )
 
     def _parse_did(self, key: str, key_path: str) -> Did | None:
@@ -435,11 +430,11 @@ class _FileParser:
         if bytes_total is not None and not _is_whole_number(bytes_total):
             self._add_problem(f"{key}.bytes", "must be a whole number, 0 or more")
             bytes_total = None
-        held = table.get("sites", {})
-        if not isinstance(held, dict):
+        states = table.get("sites", {})
+        if not isinstance(states, dict):
             self._add_problem(f"{key}.sites", 'must be a table of sites, like sites.UK = "available"')
-            held = {}
-        replicas = self._parse_replicas(did, held, key, sites)
+            states = {}
+        replicas = self._parse_replicas(did, states, key, sites)
         return _DatasetEntry(tuple(replicas), bytes_total)
 
     def _parse_replicas(
@@ -452,24 +447,24 @@ class _FileParser:
         for name, value in sorted(states_by_site.items()):
             key = f"{key_prefix}.sites.{name[:200]}"
             if sites is None:
-                named = self._check_site_name(name, key)
+                is_valid = self._check_site_name(name, key)
             else:
-                named = name in sites
-                if not named:
+                is_valid = name in sites
+                if not is_valid:
                     self._add_problem(key, f"{name[:50]!r} is not among sites")
-            found = self._parse_states(value, key)
-            if named and did is not None:
-                yield from (Replica(did, Site(name), *state) for state in found)
+            states = self._parse_states(value, key)
+            if is_valid and did is not None:
+                yield from (Replica(did, Site(name), *state) for state in states)
 
     def _parse_states(self, value: object, key: str) -> list[tuple[ReplicaState, float | None]]:
-        """What one site holds: one state, or a list with one for each of its storage elements."""
-        each = value if isinstance(value, list) else [value]
-        if not each:
-            self._add_problem(key, "an empty list says nothing; leave the site out")
-        return [state for state in (self._parse_state(one, key) for one in each) if state]
+        """Parse one state, or a list with one for each storage element of a site."""
+        values = value if isinstance(value, list) else [value]
+        if not values:
+            self._add_problem(key, "the list is empty; leave the site out")
+        return [state for state in (self._parse_state(one, key) for one in values) if state]
 
     def _parse_state(self, value: object, key: str) -> tuple[ReplicaState, float | None] | None:
-        """State and fraction, from a word or from a table of both."""
+        """Parse state and fraction, from a word or from a table of both."""
         table = {"state": value} if isinstance(value, str) else value
         if not isinstance(table, dict):
             self._add_problem(key, 'must be a state, or a table like { state = "staging", fraction = 0.5 }')
@@ -479,8 +474,8 @@ class _FileParser:
         word = table.get("state")
         state = STATE_BY_WORD.get(word) if isinstance(word, str) else None
         if state is None:
-            told = "is missing" if word is None else f"{str(word)[:50]!r} is no state"
-            self._add_problem(f"{key}.state", f"{told}; use {', '.join(STATE_BY_WORD)}")
+            problem = "is missing" if word is None else f"{str(word)[:50]!r} is not a state"
+            self._add_problem(f"{key}.state", f"{problem}; use {', '.join(STATE_BY_WORD)}")
             return None
         fraction = table.get("fraction")
         if fraction is None:

@@ -1,9 +1,9 @@
-"""A Catalogue of folders on file systems: measurement sets below one root a site. A plugin, written as one.
+"""Directory catalogue: measurement sets in folders below one root a site. Written as a plugin.
 
-A folder is a dataset where one of the patterns matches its path below the root. It is complete when it holds
-the *marker*, or, without a marker, when nothing in it changed for a while. A root without anything in it
-looks just like one that is not mounted, so it counts as not looked at. What stands below a folder that
-cannot be read is not known, so what was not found elsewhere at that site counts as not looked at, too.
+A folder is a dataset if one of the patterns matches its path below the root. It is complete when it has the
+*marker*, or, without a marker, when nothing in it changed for a while. An empty root looks like one that is
+not mounted, so its site counts as not read. The content of an unreadable folder is unknown, so a dataset that
+was not found elsewhere at that site counts as not read, too.
 """
 
 import os
@@ -33,12 +33,12 @@ from hydrator.domain.ports import Clock
 
 def _require_absolute(path: Path) -> Path:
     if not path.is_absolute():
-        raise ValueError("write the whole path, from / on")
+        raise ValueError("write the absolute path, from / on")
     return path
 
 
 class DirectoryOptions(BaseModel):
-    """What stands in its [[catalogue]]."""
+    """Options of its [[catalogue]]."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -52,12 +52,12 @@ class DirectoryOptions(BaseModel):
 
 
 def catalogue(name: str, options: Mapping[str, Any], clock: Clock) -> "DirectoryCatalogue":
-    """What the configuration calls ``type = "directory"``. Raises ValueError where *options* are wrong."""
+    """Build the catalogue for ``type = "directory"``; raise ValueError if *options* are wrong."""
     return DirectoryCatalogue(name, DirectoryOptions(**options), clock)
 
 
 class DirectoryCatalogue:
-    """The folders below the roots; see the module's text."""
+    """A catalogue of the folders below the roots; see the module."""
 
     def __init__(self, name: str, options: DirectoryOptions, clock: Clock) -> None:
         self.name = name
@@ -67,41 +67,42 @@ class DirectoryCatalogue:
     def read(self, dids: AbstractSet[Did]) -> Survey:
         """See :class:`hydrator.domain.ports.Catalogue`."""
         at = self._clock()
-        held, blind, dark = self._scan()
-        groups = group_by_lower_case(held)
+        paths, unreadable, incomplete = self._scan()
+        groups = group_by_lower_case(paths)
         readings: dict[Did, Reading] = {}
         for did in sorted(dids):
-            states = {site: self._replica_state(path, at) for site, path in sorted(held.get(did, {}).items())}
+            states = {
+                site: self._replica_state(path, at) for site, path in sorted(paths.get(did, {}).items())
+            }
             replicas = tuple(Replica(did, site, state) for site, state in states.items() if state)
-            unread = (
-                blind | (dark - states.keys()) | {site for site, state in states.items() if state is None}
-            )
-            readings[did] = Seen(
-                at, replicas, unreachable_sites=unread, case_variants=case_variants(did, groups)
-            )
+            failed = {site for site, state in states.items() if state is None}
+            unreachable = unreadable | (incomplete - states.keys()) | failed
+            variants = case_variants(did, groups)
+            readings[did] = Seen(at, replicas, unreachable_sites=unreachable, case_variants=variants)
         return Survey(self.name, at, frozenset(Site(site) for site in self._options.roots), readings)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
         """See :class:`hydrator.domain.ports.Catalogue`."""
-        held, blind, dark = self._scan()
-        if blind:
-            raise CatalogueUnreachable(self.name, f"the root of {min(blind)} is empty or cannot be read")
-        if dark:
-            raise CatalogueUnreachable(self.name, f"a folder below the root of {min(dark)} cannot be read")
-        return filter_by_patterns(held, patterns)
+        paths, unreadable, incomplete = self._scan()
+        if unreadable:
+            raise CatalogueUnreachable(self.name, f"the root of {min(unreadable)} is empty or cannot be read")
+        if incomplete:
+            reason = f"a folder below the root of {min(incomplete)} cannot be read"
+            raise CatalogueUnreachable(self.name, reason)
+        return filter_by_patterns(paths, patterns)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: no file stays open."""
 
     def _scan(self) -> tuple[dict[Did, dict[Site, Path]], frozenset[Site], frozenset[Site]]:
-        """All datasets with their folders by site, the sites that cannot be looked at, and those in part."""
-        held: dict[Did, dict[Site, Path]] = {}
-        blind: set[Site] = set()
-        dark: set[Site] = set()
+        """Return folders by dataset and site, the unreadable sites, and the partly readable ones."""
+        paths: dict[Did, dict[Site, Path]] = {}
+        unreadable: set[Site] = set()
+        incomplete: set[Site] = set()
         for name, root in sorted(self._options.roots.items()):
             site, errors = Site(name), list[OSError]()
             if not _list_folder(root, errors):
-                blind.add(site)
+                unreadable.add(site)
                 continue
             parts = [PurePath(pattern).parts for pattern in self._options.patterns]
             for path in {path for each in parts for path in _find_matches(root, each, errors)}:
@@ -109,15 +110,15 @@ class DirectoryCatalogue:
                     did = parse_did(f"{self._options.scope}:{path.relative_to(root).as_posix()}")
                 except BadDid:  # no job could name it
                     continue
-                held.setdefault(did, {})[site] = path
+                paths.setdefault(did, {})[site] = path
             if errors:
-                dark.add(site)
-        if len(blind) == len(self._options.roots):
+                incomplete.add(site)
+        if len(unreadable) == len(self._options.roots):
             raise CatalogueUnreachable(self.name, "every root is empty or cannot be read: is it mounted?")
-        return held, frozenset(blind), frozenset(dark)
+        return paths, frozenset(unreadable), frozenset(incomplete)
 
     def _replica_state(self, path: Path, now: datetime) -> ReplicaState | None:
-        """What *path* is: complete, still written to, or left unfinished; None where it cannot be read."""
+        """Return if *path* is complete, still written to, or left unfinished; None if it cannot be read."""
         marker = self._options.marker
         try:
             if marker and (path / marker).exists():
@@ -131,13 +132,13 @@ class DirectoryCatalogue:
 
 
 def _change_time(path: Path, now: float) -> float:
-    """Return when *path* last changed, in Unix seconds of any year; whoever owns it may set one to come."""
+    """Return when *path* last changed, in Unix seconds; its owner may have set a time in the future."""
     status = path.lstat()
     return status.st_mtime if status.st_mtime <= now else status.st_ctime
 
 
 def _list_folder(folder: Path, errors: list[OSError]) -> list[Path]:
-    """What stands in *folder*; nothing, and one more of *errors*, where that cannot be read."""
+    """Return the entries of *folder*; on failure none, and append to *errors*."""
     try:
         return list(folder.iterdir())
     except OSError as error:
@@ -146,7 +147,7 @@ def _list_folder(folder: Path, errors: list[OSError]) -> list[Path]:
 
 
 def _find_matches(folder: Path, parts: Sequence[str], errors: list[OSError]) -> Iterator[Path]:
-    """The folders below that match; ``Path.glob`` would pass over what it may not read without a word."""
+    """Yield the matching folders below; ``Path.glob`` would skip unreadable ones without an error."""
     if not parts:
         yield folder
         return
@@ -157,16 +158,16 @@ def _find_matches(folder: Path, parts: Sequence[str], errors: list[OSError]) -> 
         if not (deep or fnmatchcase(path.name, parts[0])):
             continue
         try:
-            goes_on = path.is_dir() and not (deep and path.is_symlink())
+            is_folder = path.is_dir() and not (deep and path.is_symlink())
         except OSError as error:
             errors.append(error)
             continue
-        if goes_on:
+        if is_folder:
             yield from _find_matches(path, parts if deep else parts[1:], errors)
 
 
 def _walk(path: Path) -> Iterator[Path]:
-    """*path* and everything in it. Raises OSError where something cannot be read."""
+    """Yield *path* and everything in it; raise OSError if something cannot be read."""
 
     def fail(error: OSError) -> None:
         raise error

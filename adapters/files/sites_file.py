@@ -1,18 +1,18 @@
-"""A Publisher: one JSON file that says at which sites each dataset is AVAILABLE, for who starts pilots.
+"""Sites file: publish one JSON file with the sites of each AVAILABLE dataset, for programs that start pilots.
 
-A GlideinWMS frontend sees jobs and factory entries, not slots. What the slots
-of each site would say it reads here, once a cycle, and never over HTTP::
+A GlideinWMS frontend sees jobs and factory entries, not slots. It reads the
+content of each site's slots here, once a cycle, and never over HTTP::
 
     {"version": 1, "written": 1763690400, "valid_until": 1763694000, "max_age": 20700,
      "sites": {"UK": {"as_of": 1763690395, "generation": 1763690000, "heard": 1763690400.0}},
      "datasets": {"lofar:L1": ["UK"], "private:0123…": ["UK"]}}
 
 Times are Unix seconds. A dataset that no site has is not listed. Private
-datasets stand under the opaque names that the ads and the jobs have for them.
-Past ``valid_until`` the file tells nothing: whoever reads it then works as if
-it were not there. A site that was not seen stands as it was, with the age it
-has; once its ``as_of`` is ``max_age`` seconds old no job counts on it, and no
-reader should. The file is replaced whole, never written in place.
+datasets have the pseudonyms that the ads and the jobs use for them.
+After ``valid_until`` the file is not valid: a reader ignores it then. A site
+that was not seen stays unchanged, with its age; once its ``as_of`` is
+``max_age`` seconds old no job relies on it, and no reader should. The file is
+replaced whole, never written in place.
 """
 
 import json
@@ -39,27 +39,27 @@ VERSION: Final = 1
 MAX_BYTES: Final = 256 * 1024 * 1024
 _MODE: Final = 0o644
 _AVAILABLE: Final = re.compile(r"'([^']+)'=\"AVAILABLE\"")
-"""One entry of ``DatasetStates`` as it stands in a site's ad: a quote stands in no DID."""
+"""One entry of ``DatasetStates`` in a site's ad: no DID contains a quote."""
 
 
 @dataclass(frozen=True)
 class _SitesFileContents:
-    """What the file says: of each site when, and which datasets."""
+    """Content of the file: each site's ad, and its datasets."""
 
     ads: Mapping[Site, PublishedAd] = field(default_factory=dict)
     available_dids: Mapping[Site, frozenset[str]] = field(default_factory=dict)
 
 
 class SitesFilePublisher:
-    """Keeps *path*, ``sites_by_dataset.json``, and reads it back from there.
+    """A publisher that writes *path*, ``sites_by_dataset.json``, and reads it back.
 
     Args:
-        path: the file; its folder is made, readable by all.
-        valid: how long after it was written it tells something.
-        max_age: how old a site's facts may be, as jobs judge it.
-        clock: stamps it.
+        path: the file; its folder is created, readable by all.
+        valid_for: time after writing until ``valid_until``.
+        max_age: the largest age of a site's facts that jobs accept.
+        clock: aware UTC time.
 
-    ``rejected`` says why the last read-back did not take the file for one of ours
+    ``rejected`` has the reason why the last read-back did not adopt the file
     (torn, foreign, of another version), which is then replaced whole, or a site in it.
     """
 
@@ -73,33 +73,33 @@ class SitesFilePublisher:
         self.rejected: Mapping[str, str] = {}
 
     def published(self) -> Mapping[Site, PublishedAd]:
-        """See :class:`hydrator.domain.ports.Publisher`; a file that is not there yet, or is odd, shows nothing."""
+        """See :class:`hydrator.domain.ports.Publisher`; a missing or invalid file is empty."""
         return self._load().ads
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
-        """See :class:`hydrator.domain.ports.Publisher`; all of *ads* are in the file at once, or none is."""
+        """See :class:`hydrator.domain.ports.Publisher`; all of *ads* are in the file at once, or none."""
         if not ads:
             return
-        shown, now = self._load(), self._clock()
-        told = {ad.site: PublishedAd(ad.site, ad.generation, ad.as_of, now) for ad in ads}
-        available = {ad.site: _available_dids(ad) for ad in ads}
-        self._replace(_SitesFileContents({**shown.ads, **told}, {**shown.available_dids, **available}), now)
+        contents, now = self._load(), self._clock()
+        new_ads = {ad.site: PublishedAd(ad.site, ad.generation, ad.as_of, now) for ad in ads}
+        new_dids = {ad.site: _available_dids(ad) for ad in ads}
+        merged = _SitesFileContents({**contents.ads, **new_ads}, {**contents.available_dids, **new_dids})
+        self._replace(merged, now)
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
         """See :class:`hydrator.domain.ports.Publisher`."""
-        shown = self._load()
-        if sites & shown.ads.keys():
-            kept = {site: ad for site, ad in shown.ads.items() if site not in sites}
-            self._replace(
-                _SitesFileContents(kept, {site: shown.available_dids[site] for site in kept}), self._clock()
-            )
+        contents = self._load()
+        if sites & contents.ads.keys():
+            ads = {site: ad for site, ad in contents.ads.items() if site not in sites}
+            dids = {site: contents.available_dids[site] for site in ads}
+            self._replace(_SitesFileContents(ads, dids), self._clock())
 
     def _load(self) -> _SitesFileContents:
-        shown, self.rejected = self._read_file()
-        return shown
+        contents, self.rejected = self._read_file()
+        return contents
 
     def _read_file(self) -> tuple[_SitesFileContents, Mapping[str, str]]:
-        """Read the file; nothing is shown where there is none, or where it is not one of ours."""
+        """Read the file; empty if it is missing or not valid."""
         try:
             return _read_back(self._path, self._clock())
         except FileNotFoundError:
@@ -123,7 +123,7 @@ class SitesFilePublisher:
 
 
 def _available_dids(ad: SiteAd) -> frozenset[str]:
-    """What slots with *ad* say is AVAILABLE; what the budget left out cannot be matched there either."""
+    """Return the DIDs that are AVAILABLE in *ad*; without those that the budget left out."""
     return frozenset(_AVAILABLE.findall(dict(ad.content).get("DatasetStates", "")))
 
 
@@ -148,9 +148,9 @@ def _to_json(contents: _SitesFileContents, now: datetime, valid_for: timedelta, 
 
 
 def _read_back(path: Path, now: datetime) -> tuple[_SitesFileContents, Mapping[str, str]]:
-    """Read *path*, and say which sites in it are not adopted.
+    """Read *path*; return its contents, and the sites that are not adopted with their reasons.
 
-    Raises OSError, or one of the errors of a text that is not such a file of ours.
+    Raises OSError, or one of the errors that parsing a foreign file can raise.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
@@ -160,12 +160,11 @@ def _read_back(path: Path, now: datetime) -> tuple[_SitesFileContents, Mapping[s
     document: Any = json.loads(data)
     if document["version"] != VERSION:
         raise ValueError(f"of version {document['version']}, not {VERSION}")
-    found = ReadBackAds()
+    read_back = ReadBackAds()
     for site, row in document["sites"].items():
-        found.add(site, partial(_read_ad, site, row, now))
-    return _SitesFileContents(
-        found.adopted_ads, _dids_by_site(document["sites"], found, document["datasets"])
-    ), found.rejected
+        read_back.add(site, partial(_read_ad, site, row, now))
+    dids = _dids_by_site(document["sites"], read_back, document["datasets"])
+    return _SitesFileContents(read_back.adopted_ads, dids), read_back.rejected
 
 
 def _read_ad(site: str, row: Mapping[str, Any], now: datetime) -> PublishedAd:
@@ -175,7 +174,7 @@ def _read_ad(site: str, row: Mapping[str, Any], now: datetime) -> PublishedAd:
 def _dids_by_site(
     sites: Iterable[str], ads: ReadBackAds, datasets: Mapping[str, Sequence[str]]
 ) -> dict[Site, frozenset[str]]:
-    """By adopted site its datasets; raises KeyError for one that is not among *sites*: not a file of ours."""
+    """Return the datasets of each adopted site; raise KeyError for a site that is not among *sites*."""
     listed: dict[str, set[str]] = {site: set() for site in sites}
     for did, places in datasets.items():
         for place in places:

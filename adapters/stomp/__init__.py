@@ -1,1 +1,1 @@
-"""STOMP: events of a message broker."""
+"""STOMP client: events of a message broker."""

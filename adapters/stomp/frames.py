@@ -1,4 +1,4 @@
-"""STOMP 1.2 frames [1], as far as a subscriber needs them; of whatever size, what is kept is bounded.
+"""STOMP 1.2 frames [1] for a subscriber; memory is bounded whatever the size of a frame.
 
 [1] https://stomp.github.io/stomp-specification-1.2.html
 """
@@ -15,12 +15,12 @@ _UNESCAPES: Final = {escaped: plain for plain, escaped in _ESCAPES.items()}
 
 
 class NotStomp(Exception):
-    """The other side does not speak STOMP."""
+    """An answer that is not STOMP."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame; ``body`` is None where it was larger than is read."""
+    """One frame; ``body`` is None if it was larger than the limit."""
 
     command: str
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Frame:
 
 
 def encode_frame(frame: Frame) -> bytes:
-    """*frame* for the wire; CONNECT escapes nothing, so that its values must be of one line."""
+    """Encode *frame*; CONNECT escapes nothing, so its values must have one line."""
     plain = frame.command == "CONNECT"
     lines = [frame.command]
     for name, value in frame.headers.items():
@@ -39,39 +39,38 @@ def encode_frame(frame: Frame) -> bytes:
 
 
 class FrameParser:
-    """Makes frames of what a socket brings, whatever the pieces.
+    """A parser of frames that arrive in any pieces.
 
     Args:
-        most: the largest body, in bytes, that is kept; a larger one is passed over as it comes.
+        max_body_bytes: a larger body is dropped as it arrives.
     """
 
     def __init__(self, max_body_bytes: int) -> None:
         self._max_body_bytes = max_body_bytes
         self._buffer = bytearray()
         self._current_frame: Frame | None = None
-        self._remaining_bytes: int | None = (
-            None  # bytes of the body still to come, with its NUL; None: up to a NUL
-        )
+        self._remaining_bytes: int | None = None
+        """Bytes of the body still to come, with its NUL; None: up to a NUL."""
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """The frames that *data* completes.
+        """Yield the frames that *data* completes.
 
         Raises:
-            NotStomp: there is no such frame.
+            NotStomp: the data is not a STOMP frame.
         """
         self._buffer += data
         while True:
             if self._current_frame is None and not self._start_frame():
                 return
-            done = self._take_frame()
-            if done is None:
+            frame = self._take_frame()
+            if frame is None:
                 return
-            yield done
+            yield frame
 
     def _start_frame(self) -> bool:
-        """Take the head of a frame out of the buffer, if all of it is there."""
-        beats = len(self._buffer) - len(self._buffer.lstrip(b"\r\n"))
-        del self._buffer[:beats]
+        """Take the head of a frame out of the buffer; return False if it is incomplete."""
+        heartbeat_bytes = len(self._buffer) - len(self._buffer.lstrip(b"\r\n"))
+        del self._buffer[:heartbeat_bytes]
         end = _END_OF_HEAD.search(self._buffer, 0, MAX_HEAD_BYTES)
         if end is None:
             if len(self._buffer) >= MAX_HEAD_BYTES:
@@ -81,28 +80,29 @@ class FrameParser:
         del self._buffer[: end.end()]
         length = self._current_frame.headers.get("content-length", "")
         if length and not re.fullmatch(r"[0-9]{1,12}", length):
-            raise NotStomp("a frame's content-length is no number")
+            raise NotStomp("a frame's content-length is not a number")
         self._remaining_bytes = int(length) + 1 if length else None
         if self._remaining_bytes is not None and self._remaining_bytes - 1 > self._max_body_bytes:
             self._current_frame = Frame(self._current_frame.command, self._current_frame.headers, None)
         return True
 
     def _take_frame(self) -> Frame | None:
-        """The frame that began, when its end is there."""
-        begun = self._current_frame
-        if begun is None:
+        """Return the current frame, if its end has arrived."""
+        current = self._current_frame
+        if current is None:
             return None
         size = self._remaining_bytes if self._remaining_bytes is not None else self._buffer.find(b"\0") + 1
-        if begun.body is None or (self._remaining_bytes is None and not size):
-            return self._skip_body(begun, size)
+        if current.body is None or (self._remaining_bytes is None and not size):
+            return self._skip_body(current, size)
         if len(self._buffer) < size:
             return None
         if self._buffer[size - 1] != 0:
-            raise NotStomp("a frame does not end where it says")
-        return self._finish_frame(Frame(begun.command, begun.headers, bytes(self._buffer[: size - 1])), size)
+            raise NotStomp("a frame does not end at its content-length")
+        frame = Frame(current.command, current.headers, bytes(self._buffer[: size - 1]))
+        return self._finish_frame(frame, size)
 
     def _skip_body(self, frame: Frame, size: int) -> Frame | None:
-        """Drop what is not kept of a body that is too large; while that is not known, keep all of it."""
+        """Drop a body that is too large as it arrives; wait while its size is unknown and small."""
         if frame.body is not None and len(self._buffer) <= self._max_body_bytes:
             return None
         self._current_frame = Frame(frame.command, frame.headers, None)
@@ -116,17 +116,17 @@ class FrameParser:
     def _finish_frame(self, frame: Frame, size: int) -> Frame:
         del self._buffer[:size]
         self._current_frame = self._remaining_bytes = None
-        too_large = frame.body is not None and len(frame.body) > self._max_body_bytes
-        return Frame(frame.command, frame.headers, None) if too_large else frame
+        is_too_large = frame.body is not None and len(frame.body) > self._max_body_bytes
+        return Frame(frame.command, frame.headers, None) if is_too_large else frame
 
 
 def _parse_head(text: bytes) -> Frame:
     try:
         command, *lines = text.decode().replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError as error:
-        raise NotStomp("a frame's head is no UTF-8") from error
+        raise NotStomp("a frame's head is not UTF-8") from error
     if not re.fullmatch(r"[A-Z]{1,20}", command):
-        raise NotStomp("what it sends is no frame")
+        raise NotStomp("its data is not a STOMP frame")
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
@@ -134,7 +134,7 @@ def _parse_head(text: bytes) -> Frame:
             raise NotStomp("a frame has a header without a colon")
         plain = command == "CONNECTED"
         pair = (name, value) if plain else (_unescape(name), _unescape(value))
-        headers.setdefault(*pair)  # of repeated headers the first counts
+        headers.setdefault(*pair)  # the first of repeated headers counts
     return Frame(command, headers)
 
 
@@ -144,5 +144,5 @@ def _escape(text: str) -> str:
 
 def _unescape(text: str) -> str:
     if re.search(r"\\(?![\\rnc])|\\$", text.replace("\\\\", "")):
-        raise NotStomp("a frame has an escape that there is not")
+        raise NotStomp("a frame has an unknown escape")
     return re.sub(r"\\[\\rnc]", lambda found: _UNESCAPES[found[0]], text)

@@ -1,9 +1,8 @@
-"""A broker's STOMP subscription, such as Rucio's daemon hermes fills: events to whoever listens.
+"""STOMP subscription to a broker, such as Rucio's daemon hermes fills: pass events to a handler.
 
-It reads from a thread of its own, connects again whenever the connection ends,
-later each time, and believes nothing: a frame is passed on or passed over.
-STOMP is so small that a library would bring more than it saves; the usual one
-reads frames of any size into memory.
+It reads in a thread of its own and connects again with backoff whenever the connection ends. An invalid frame
+is ignored or ends the connection, never the thread. The client is the project's own: stomp.py reads frames of
+any size into memory (docs/decisions.md).
 """
 
 import random
@@ -26,17 +25,17 @@ from hydrator.domain.text import reason_of
 from .frames import Frame, FrameParser, NotStomp, encode_frame
 
 _TICK_SECONDS: Final = 0.5
-"""Seconds between two looks at whether we are to stop or to give a sign of life."""
+"""Seconds between two checks for a stop and for a heartbeat to send."""
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 1.0, 60.0
 _STEADY_SECONDS: Final = 60.0
-"""Seconds that a connection must last before the next failure counts as the first one again."""
+"""Seconds that a connection must last to reset the backoff."""
 _MAX_MISSED_HEARTBEATS: Final = 2.5
-"""A broker that was silent for so many of the beats it promised is gone."""
+"""Heartbeat intervals without data after which the connection counts as lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class StompSettings:
-    """Where a broker is, who we are to it, and what we want; secrets are files, read for each login."""
+    """Address of a broker, credentials and subscription; secrets are files, read for each login."""
 
     name: str
     host: str
@@ -55,15 +54,15 @@ class StompSettings:
 
 
 class _ConnectionLost(Exception):
-    """There is no connection, or no longer; the text says why."""
+    """A connection that failed or ended; the text is the reason."""
 
 
 class StompSource:
-    """Listens to one broker until it is stopped.
+    """A listener for one broker, until it is stopped.
 
     Args:
-        settings: where and what.
-        ears: who is told of events, and of connections that come and go; called from our thread.
+        settings: the broker and the subscription.
+        handler: receives events, connects and disconnects; called from this object's thread.
     """
 
     def __init__(self, settings: StompSettings, handler: EventHandler) -> None:
@@ -76,7 +75,7 @@ class StompSource:
         self._thread.start()
 
     def stop(self, timeout: timedelta = timedelta(seconds=2)) -> None:
-        """End it; a connection that hangs is left to the end of the process."""
+        """Stop the thread; a connection that hangs ends with the process."""
         self._stop_event.set()
         if self._thread.is_alive():
             self._thread.join(timeout.total_seconds())
@@ -84,50 +83,50 @@ class StompSource:
     def _run(self) -> None:
         pause = _FIRST_PAUSE_SECONDS
         while not self._stop_event.is_set():
-            begun = time.monotonic()
+            started_at = time.monotonic()
             try:
                 self._listen()
-                why = "we stop"
+                reason = "it was stopped"
             except (_ConnectionLost, NotStomp, ConfigError) as error:
-                why = str(error)
+                reason = str(error)
             except OSError as error:
-                why = reason_of(error)
-            except Exception as error:  # noqa: BLE001 - a bug must not end what brings events
-                why = f"a bug: {type(error).__name__}: {error}"
+                reason = reason_of(error)
+            except Exception as error:  # noqa: BLE001 - a bug must not end the thread
+                reason = f"a bug: {type(error).__name__}: {error}"
             if self._stop_event.is_set():
                 return
-            self._handler.on_disconnect(self._settings.name, why)
-            if time.monotonic() - begun > _STEADY_SECONDS:
+            self._handler.on_disconnect(self._settings.name, reason)
+            if time.monotonic() - started_at > _STEADY_SECONDS:
                 pause = _FIRST_PAUSE_SECONDS
-            self._stop_event.wait(pause * random.uniform(0.5, 1))  # noqa: S311 - not to come all at once
+            self._stop_event.wait(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads the clients
             pause = min(2 * pause, _MAX_PAUSE_SECONDS)
 
     def _listen(self) -> None:
-        """Connect, subscribe and pass on what comes; returns when we are to stop."""
-        with self._open_session() as line:
-            early = self._subscribe(line)
+        """Connect, subscribe and pass on frames until a stop."""
+        with self._open_session() as connection:
+            early = self._subscribe(connection)
             self._handler.on_connect(self._settings.name)
             for frame in early:
                 self._handle_frame(frame)
-            for frame in line.frames():
+            for frame in connection.frames():
                 self._handle_frame(frame)
 
     @contextmanager
     def _open_session(self) -> "Iterator[_StompConnection]":
-        """A connection on which the broker knows us, left in peace."""
+        """Log in; disconnect cleanly at the end."""
         settings = self._settings
-        with self._open_socket() as connection:
-            line = _StompConnection(connection, settings.max_bytes, self._stop_event.is_set)
-            line.send(Frame("CONNECT", self._connect_headers()))
-            beats = line.expect("CONNECTED", settings.timeout).headers.get("heart-beat", "0,0")
-            line.negotiate_heartbeat(settings.heartbeat, beats)
-            yield line
-            line.send(Frame("DISCONNECT"))
+        with self._open_socket() as stream:
+            connection = _StompConnection(stream, settings.max_bytes, self._stop_event.is_set)
+            connection.send(Frame("CONNECT", self._connect_headers()))
+            headers = connection.expect("CONNECTED", settings.timeout).headers
+            connection.negotiate_heartbeat(settings.heartbeat, headers.get("heart-beat", "0,0"))
+            yield connection
+            connection.send(Frame("DISCONNECT"))
 
     def _subscribe(self, connection: "_StompConnection") -> list[Frame]:
-        """Ask for the events; what came before the answer."""
-        wanted = {"id": "0", "destination": self._settings.destination, "ack": "auto", "receipt": "0"}
-        connection.send(Frame("SUBSCRIBE", wanted))
+        """Subscribe; return the frames that arrived before the receipt."""
+        headers = {"id": "0", "destination": self._settings.destination, "ack": "auto", "receipt": "0"}
+        connection.send(Frame("SUBSCRIBE", headers))
         early: list[Frame] = []
         connection.expect("RECEIPT", self._settings.timeout, early)
         return early
@@ -137,13 +136,13 @@ class StompSource:
         return self._settings.name
 
     def test_connection(self) -> str:
-        """See the port. Only topics are subscribed to: of a queue we would take the daemon's events."""
+        """See the port. Subscribe to topics only: from a queue this would take the daemon's events."""
         try:
-            with self._open_session() as line:
+            with self._open_session() as connection:
                 if not self._settings.destination.startswith("/topic/"):
-                    return "lets us in"
-                self._subscribe(line)
-                return f"lets us in, and to {self._settings.destination}"
+                    return "accepts the login"
+                self._subscribe(connection)
+                return f"accepts the login and the subscription to {self._settings.destination}"
         except (_ConnectionLost, NotStomp, ConfigError) as error:
             raise EventsError(self.name, str(error)) from error
         except OSError as error:
@@ -157,15 +156,15 @@ class StompSource:
 
     def _connect_headers(self) -> dict[str, str]:
         settings = self._settings
-        beat = round(settings.heartbeat.total_seconds() * 1000)
-        greeting = {
+        heartbeat_ms = round(settings.heartbeat.total_seconds() * 1000)
+        headers = {
             "accept-version": "1.2",
             "host": settings.virtual_host or settings.host,
-            "heart-beat": f"{beat},{beat}",
+            "heart-beat": f"{heartbeat_ms},{heartbeat_ms}",
         }
         if settings.username:
-            greeting |= {"login": settings.username, "passcode": self._read_password()}
-        return greeting
+            headers |= {"login": settings.username, "passcode": self._read_password()}
+        return headers
 
     def _read_password(self) -> str:
         file = self._settings.password_file
@@ -188,7 +187,7 @@ class StompSource:
 
 
 def build_tls_context(settings: StompSettings) -> ssl.SSLContext | None:
-    """How we speak TLS; None where we do not.
+    """Build the TLS context; None without TLS.
 
     Raises:
         ConfigError: a certificate cannot be used.
@@ -205,7 +204,7 @@ def build_tls_context(settings: StompSettings) -> ssl.SSLContext | None:
 
 
 class _StompConnection:
-    """Frames over one connection, with signs of life both ways."""
+    """Frames over one connection, with heartbeats both ways."""
 
     def __init__(
         self, connection: socket.socket, max_body_bytes: int, is_stopping: Callable[[], bool]
@@ -220,23 +219,23 @@ class _StompConnection:
         self._receive_interval_seconds: float | None = None
 
     def negotiate_heartbeat(self, interval: timedelta, broker_heartbeat: str) -> None:
-        """Agree on heart-beats: we offer one each way every *ours*; they say ``can,want`` in milliseconds."""
-        can, _, want = broker_heartbeat.partition(",")
-        if not (can.isdigit() and want.isdigit() and len(broker_heartbeat) < 30):
+        """Set the intervals: the client offers *interval* both ways, the broker ``can,want`` in ms."""
+        can_send, _, wants = broker_heartbeat.partition(",")
+        if not (can_send.isdigit() and wants.isdigit() and len(broker_heartbeat) < 30):
             raise NotStomp("its heart-beat is not two numbers")
-        least = interval.total_seconds()
-        self._send_interval_seconds = max(least, int(want) / 1000) if int(want) else None
-        self._receive_interval_seconds = max(least, int(can) / 1000) if int(can) else None
+        own_seconds = interval.total_seconds()
+        self._send_interval_seconds = max(own_seconds, int(wants) / 1000) if int(wants) else None
+        self._receive_interval_seconds = max(own_seconds, int(can_send) / 1000) if int(can_send) else None
 
     def send(self, frame: Frame) -> None:
         self._connection.sendall(encode_frame(frame))
         self._last_sent_at = time.monotonic()
 
     def expect(self, command: str, timeout: timedelta, other_frames: list[Frame] | None = None) -> Frame:
-        """The next frame, which must be a *command*; where *others* may come first, they are kept there.
+        """Return the next frame, a *command*; append earlier ones to *other_frames*, if given.
 
         Raises:
-            _Lost: it was refused, or did not come in time.
+            _ConnectionLost: the broker sent an error, another frame, or nothing in time.
         """
         deadline = time.monotonic() + timeout.total_seconds()
         while time.monotonic() < deadline and not self._is_stopping():
@@ -251,26 +250,24 @@ class _StompConnection:
         raise _ConnectionLost(f"it sent no {command} within {timeout.total_seconds():.0f} s")
 
     def frames(self) -> Iterator[Frame]:
-        """What comes, until we are to stop."""
+        """Yield frames until a stop; send heartbeats, and check for those of the broker."""
         while not self._is_stopping():
             ready, self._ready_frames = self._ready_frames, []
             yield from ready
             self._receive()
-            now = time.monotonic()
-            if (
-                self._send_interval_seconds is not None
-                and now - self._last_sent_at >= self._send_interval_seconds / 2
-            ):
-                self._connection.sendall(b"\n")
-                self._last_sent_at = now
-            if (
-                self._receive_interval_seconds is not None
-                and now - self._last_received_at > _MAX_MISSED_HEARTBEATS * self._receive_interval_seconds
-            ):
-                raise _ConnectionLost(f"no sign of life for {now - self._last_received_at:.0f} s")
+            self._keep_alive(time.monotonic())
+
+    def _keep_alive(self, now: float) -> None:
+        send_interval, receive_interval = self._send_interval_seconds, self._receive_interval_seconds
+        if send_interval is not None and now - self._last_sent_at >= send_interval / 2:
+            self._connection.sendall(b"\n")
+            self._last_sent_at = now
+        silence = now - self._last_received_at
+        if receive_interval is not None and silence > _MAX_MISSED_HEARTBEATS * receive_interval:
+            raise _ConnectionLost(f"no heartbeat for {silence:.0f} s")
 
     def _receive(self) -> None:
-        """Wait a moment for more."""
+        """Read available data, waiting up to _TICK_SECONDS."""
         try:
             data = self._connection.recv(64 * 1024)
         except TimeoutError:
@@ -282,8 +279,8 @@ class _StompConnection:
 
 
 def _describe_frame(frame: Frame) -> str:
-    """What a frame that we did not want says, on one line."""
+    """Describe an unexpected frame on one line."""
     if frame.command != "ERROR":
-        return f"it sent {frame.command} out of turn"
-    said = sanitize(frame.headers.get("message", ""), 200)
-    return f"it says: {said}" if said else "it refused us and does not say why"
+        return f"it sent an unexpected {frame.command}"
+    message = sanitize(frame.headers.get("message", ""), 200)
+    return f"it sent an error: {message}" if message else "it sent an error without a reason"

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Protocol
 
 from adapters.condor import CondorClient, CondorSettings
-from adapters.condor.desired_sites import ScheddJobSites
+from adapters.condor.collector import PoolSlots
 from adapters.condor.peers import CollectorPeers
-from adapters.condor.schedds import ScheddHistory, ScheddMisses, ScheddQueues
+from adapters.condor.schedds import ScheddHistory, ScheddJobSites, ScheddMisses, ScheddQueues
 from adapters.condor.slot_merge import SlotMerger
-from adapters.condor.slots import PoolSlots
 from hydrator.config import Settings, StandbySettings
 from hydrator.config.daemon import HTCondorSettings, SitesSettings
 from hydrator.domain.errors import PoolError

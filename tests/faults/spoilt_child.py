@@ -25,7 +25,11 @@ def spoil(how: str, channel, request: dict) -> None:
     elif how == "talks nonsense":
         channel.sendall(b"%!PS-Adobe\n")
     elif how == "is denied":
-        error = {"kind": "denied", "reason": "it knows us as eve (by IDTOKENS)", "daemon": None}
+        error = {
+            "kind": "denied",
+            "reason": "it authenticated the client as eve (by IDTOKENS)",
+            "daemon": None,
+        }
         channel.sendall(json.dumps({"id": request["id"], "error": error}).encode() + b"\n")
     elif how == "fails":
         error = {"kind": "pool", "reason": "Failed communication with collector.", "daemon": None}
@@ -36,7 +40,7 @@ def main() -> None:
     control = Path(sys.argv[1])
     child.die_with_parent()
     channel = child.take_channel()
-    pool = child.BindingsServer()
+    handlers = child.build_handlers()
     with channel, channel.makefile("rb") as requests:
         channel.sendall(b'{"id": 0, "ok": "ready"}\n')
         for line in requests:
@@ -44,7 +48,7 @@ def main() -> None:
             if how := json.loads(control.read_text()).get(request["call"]):
                 spoil(how, channel, request)
                 continue
-            reply = {"id": request["id"], **child.answer(pool, request)}
+            reply = {"id": request["id"], **child.answer(handlers, request)}
             channel.sendall(json.dumps(reply).encode() + b"\n")
 
 

@@ -192,7 +192,7 @@ def test_a_collector_that_fails_us_leaves_the_files_and_gets_its_ads_later(besid
     daemon.spoil(**{call: fault})
     daemon.hold(QUEUED)  # a change, so that there is something to send
     report = daemon.run()
-    errors = {outcome.publisher: outcome.error for outcome in report.outcomes}
+    errors = {outcome.publisher: outcome.error for outcome in report.results}
     assert errors["collector"]
     assert errors["file"] is None
     assert not daemon.in_files(PINNED)
@@ -283,7 +283,7 @@ def test_a_schedd_that_denies_us_keeps_its_demand_and_is_named(beside, troubled)
         wait_for(lambda: (goes_on(daemon), daemon.unasked)[1], 30, "the schedd to deny us")
         afresh = beside()  # a session from before is dropped without a word
         afresh.cycle.refresh_demand()
-        assert "knows us as hydrator@pool.test (by IDTOKENS) and denies" in afresh.reasons
+        assert "authenticated the client as hydrator@pool.test (by IDTOKENS) and denies" in afresh.reasons
     finally:
         troubled.reconfig(schedd="")
     daemon.settle()
@@ -299,7 +299,9 @@ def test_a_collector_that_is_down_gets_every_ad_when_it_is_back_and_empty(beside
         assert daemon.cycle.demand_error
     finally:
         troubled.start_daemon("collector")
-    wait_for(lambda: daemon.run().whole and daemon.in_collector().keys() == before.keys(), 60, "the ads")
+    wait_for(
+        lambda: daemon.run().is_complete and daemon.in_collector().keys() == before.keys(), 60, "the ads"
+    )
     assert all(daemon.in_collector()[site] >= number for site, number in before.items())
     troubled.wait_ready()
     daemon.settle()
@@ -310,7 +312,7 @@ def test_a_collector_killed_again_and_again_is_filled_again_each_time(beside, tr
     daemon.settle()
     for _ in range(3):
         troubled.kill_daemon("collector")
-        wait_for(lambda: daemon.run().whole and set(daemon.in_collector()) == {UK, AU}, 60, "the ads")
+        wait_for(lambda: daemon.run().is_complete and set(daemon.in_collector()) == {UK, AU}, 60, "the ads")
     troubled.wait_ready()
     daemon.settle()
 
@@ -325,7 +327,7 @@ def test_a_collector_that_denies_our_ads_is_told_and_hooks_go_on(beside, trouble
 
         def denied() -> bool:
             daemon.hold(*next(wanted))
-            (error,) = [o.error for o in daemon.run().outcomes if o.publisher == "collector"]
+            (error,) = [o.error for o in daemon.run().results if o.publisher == "collector"]
             return bool(error and "DAEMON" in error)
 
         wait_for(denied, 60, "the collector to deny us")

@@ -319,7 +319,7 @@ def test_a_token_of_another_pool_is_refused_in_one_sentence(connect: Connect, tm
     token.chmod(0o600)
     with pytest.raises(PoolDenied) as caught:
         connect(token_directory=directory).site_ads()
-    assert "none of our credentials" in caught.value.reason
+    assert "none of the credentials" in caught.value.reason
     assert "condor_token_create" in caught.value.reason
     assert "\n" not in str(caught.value)
     assert signature not in str(caught.value)
@@ -493,7 +493,7 @@ def test_a_protected_clause_is_released_by_a_queue_super_user_only_and_an_immuta
             )
             wait_for_config(pool, bob, "IMMUTABLE_JOB_ATTRS")
             for client in (alice, bob):
-                with pytest.raises(PoolDenied, match="nobody what IMMUTABLE_JOB_ATTRS lists"):
+                with pytest.raises(PoolDenied, match="no user may edit those in IMMUTABLE_JOB_ATTRS"):
                     client.release(None, mine)
             pool.reconfig(
                 schedd=f"{bob_is_super}PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) DataLocalityHere"

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from adapters.condor import CondorClient, CondorSettings
-from adapters.condor.desired_sites import ScheddJobSites
+from adapters.condor.schedds import ScheddJobSites
 from hydrator.domain.errors import PoolDenied
 from hydrator.domain.model import Site, SiteAd
 from hydrator.reconcile.desired_sites.controller import DesiredSitesController, DesiredSitesResult

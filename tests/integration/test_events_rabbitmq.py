@@ -103,7 +103,7 @@ def test_real_events_of_a_real_transfer_show_it_in_the_ad_long_before_the_next_p
     heeded = site.metric('hydrator_events_total{outcome="accepted",source="rucio"}')
     assert heeded >= 4
     assert site.early() >= 2
-    assert site.checked()["message"] == f"lets us in, and to {TOPIC}"
+    assert site.checked()["message"] == f"accepts the login and the subscription to {TOPIC}"
     assert site.end() == 0
 
 

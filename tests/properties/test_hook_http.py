@@ -188,7 +188,7 @@ def test_a_304_gives_back_what_was_kept_and_no_more(server, ad, data):
         (response(gzip.compress(gzip.compress(b"x" * 9)), Content_Encoding=b"gzip, gzip"), "not asked for"),
         (response(b"x" * (2 << 20), Content_Length=b"2097152"), "1048576 are allowed"),
         (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 300 + b"\r\n", "over 200 header fields"),
-        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 200_000, "does not speak HTTP"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 200_000, "does not answer in HTTP"),
         (response(b"", b"302 Found", Location=b"file:///etc/condor/tokens.d/token"), "redirects"),
         (response(b"", b"307 Away", Location=b"http://169.254.169.254/latest"), "redirects"),
         (response(b"ffffffff\r\nx", Transfer_Encoding=b"chunked"), "are allowed"),
@@ -206,5 +206,5 @@ def test_an_attack_is_one_sentence_and_prints_nothing(server, answer, told):
     "url", ["file:///etc/passwd", "ftp://h/x", "gopher://h", "unix:/run/x", "//h/x", "h:1/x"]
 )
 def test_no_url_but_http_is_asked(url):
-    with pytest.raises(hook.BadUsage, match="is no URL"):
+    with pytest.raises(hook.BadUsage, match="is not a URL"):
         hook.HookSettings(["--url", url, "--site", SITE], {})

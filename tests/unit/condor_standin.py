@@ -29,7 +29,7 @@ def act(what: str) -> object:
         return {
             "error": {
                 "kind": "denied",
-                "reason": "it knows us as eve (by IDTOKENS) and denies that identity",
+                "reason": "it authenticated the client as eve (by IDTOKENS) and denies that identity",
                 "daemon": None,
             }
         }

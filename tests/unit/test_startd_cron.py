@@ -232,11 +232,11 @@ def test_an_attribute_given_twice_is_refused():
 
 
 def test_another_sites_ad_is_refused():
-    assert refusal(ad_text(), site="AU") == "it speaks for site 'UK', asked was 'AU'"
+    assert refusal(ad_text(), site="AU") == "it is the ad of site 'UK', not of 'AU'"
 
 
 def test_letter_case_makes_another_site():
-    assert "speaks for" in refusal(ad_text(), site="uk")
+    assert "it is the ad of site" in refusal(ad_text(), site="uk")
 
 
 def test_a_newer_contract_is_refused_and_says_what_to_do():
@@ -394,21 +394,21 @@ def test_the_environment_wins_over_glidein_config(tmp_path):
         (("--url", "http://h", "--file", "/ads"), "more than one source: --url, --file"),
         (("--url",), "--url needs a value"),
         (("--site", "", "--file", "/ads"), "--site is empty"),
-        (("--sight", "UK"), "no option '--sight'"),
+        (("--sight", "UK"), "unknown option '--sight'"),
         (("/nowhere/UK",), "unexpected argument"),
         (("--file", "/ads", "--timeout", "soon"), "--timeout 'soon' is not a number of seconds"),
         (("--file", "/ads", "--timeout", "301"), "from 0 to 300"),
         (("--file", "/ads", "--timeout", "0"), "--timeout is 0"),
         (("--file", "/ads", "--site-keys", "a,b c"), "--site-keys has 'b c'"),
         (("--file", "/ads\n"), "odd characters"),
-        (("--url", "ftp://h"), "is no URL"),
-        (("--url", "http://user:pw@h"), "is no URL"),
-        (("--url", "http://h:99999"), "is no URL"),
+        (("--url", "ftp://h"), "is not a URL"),
+        (("--url", "http://user:pw@h"), "is not a URL"),
+        (("--url", "http://h:99999"), "is not a URL"),
         (("--url", "http://h/#x"), "has a #"),
         (("--url", "http://h/ x"), "has spaces"),
         (("--url", "http://h\r\nX: y"), "odd characters"),
         (("--url", "https://h", "--token-file", "/nowhere"), "cannot read the token"),
-        (("--url", "https://h", "--ca-file", "/nowhere"), "is no file"),
+        (("--url", "https://h", "--ca-file", "/nowhere"), "is not a file"),
         (("--collector", "-debug"), "odd characters"),
     ],
 )
@@ -435,7 +435,7 @@ def test_a_token_is_not_sent_in_the_clear_to_another_host(tmp_path):
 def test_a_token_with_a_line_break_is_refused(tmp_path):
     token = tmp_path / "token"
     token.write_text("secret\r\nX-Evil: 1")
-    assert "holds no token" in usage("--url", "https://h", "--token-file", str(token))
+    assert "has no token" in usage("--url", "https://h", "--token-file", str(token))
 
 
 @pytest.mark.parametrize(
@@ -680,7 +680,7 @@ def test_the_attributes_are_tried_in_order_and_the_order_can_be_changed(run, tmp
     path = wrote(tmp_path / "UK.ad")
     places = {"GLIDEIN_Site": "AU", "GLIDEIN_ResourceName": "UK"}
     assert run("--file", path, **places).returncode == 0
-    failed(run("--file", path, "--site-keys", "GLIDEIN_Site", **places), 1, "asked was 'AU'")
+    failed(run("--file", path, "--site-keys", "GLIDEIN_Site", **places), 1, "not of 'AU'")
     assert run("--file", path, "--site-keys", "Mine", Mine="UK").returncode == 0
 
 
@@ -962,7 +962,7 @@ def test_without_a_local_copy_a_dead_server_prints_nothing(run):
 def test_another_server_or_site_does_not_share_the_copy(run, server):
     server.respond = ok()
     run("--site", "UK", "--url", server.url)
-    failed(run("--site", "AU", "--url", server.url), 1, "speaks for site 'UK'")
+    failed(run("--site", "AU", "--url", server.url), 1, "the ad of site 'UK'")
     failed(run("--site", "UK", "--url", "http://127.0.0.1:1"), 1, "127.0.0.1:1")
 
 
@@ -1014,9 +1014,9 @@ def test_a_token_is_sent_and_never_follows_a_redirect(run, server, tmp_path):
 
 
 GARBLED = {
-    "another site": (ok(ad_text(DataLocalitySite='"AU"')), "speaks for site 'AU'"),
+    "another site": (ok(ad_text(DataLocalitySite='"AU"')), "the ad of site 'AU'"),
     "a hostile line": (ok("START = true\n" + ad_text()), "START = true"),
-    "a torn text": (ok(ad_text()[:200]), "is refused"),
+    "a torn text": (ok(ad_text()[:200]), "is not valid"),
     "too few bytes": (ok(Content_Length="99999"), "torn"),
     "an endless body": (ok(b"x" * (1 << 21), Content_Length=""), "over 1048576"),
     "a huge length": (ok(Content_Length="99999999"), "are allowed"),
@@ -1103,7 +1103,7 @@ def test_a_slow_drip_ends_at_the_time_limit(run, pieces):
 
 def test_something_that_is_no_http_server_is_said_so(run):
     with dripping(b"SSH\n") as url:
-        failed(run("--site", "UK", "--url", url), 1, "does not speak HTTP")
+        failed(run("--site", "UK", "--url", url), 1, "does not answer in HTTP")
 
 
 @pytest.fixture(scope="module")
@@ -1231,7 +1231,7 @@ def test_a_startd_that_went_away_is_no_traceback(run, tmp_path):
         check=False,
     )
     os.close(far)
-    assert (done.returncode, done.stderr) == (1, "hydrator hook: the startd closed our output: Broken pipe\n")
+    assert (done.returncode, done.stderr) == (1, "hydrator hook: the startd closed the output: Broken pipe\n")
 
 
 def test_what_was_not_read_is_not_remembered(run, tmp_path):
@@ -1335,7 +1335,7 @@ def test_the_exception_of_python_3_6_is_no_answer_and_not_a_bug():
         def timeout_seconds(self) -> float:
             raise CertificateError("hostname 'a' doesn't match 'b'")
 
-        @timeout.setter
+        @timeout_seconds.setter
         def timeout_seconds(self, _: float) -> None:
             pass
 
@@ -1385,7 +1385,7 @@ def kept_by(run: Run, server: Server) -> hook.HookSettings:
     return settings("--url", server.url, "--jitter", "0", "--cache-dir", str(run.cache))
 
 
-@pytest.mark.parametrize("odd", [{"timeout": "soon"}, {"proxy": object()}, {"token": 7}])
+@pytest.mark.parametrize("odd", [{"timeout_seconds": "soon"}, {"proxy": object()}, {"token": 7}])
 def test_a_bug_while_asking_prints_the_copy(run, server, odd):
     found = kept_by(run, server)
     for name, value in odd.items():

@@ -1,6 +1,6 @@
-"""The parts of a ClassAd expression that must all be true, as text: no ClassAd library has a tree to look at.
+"""Clauses of a ClassAd expression, which must all be true, as text: no ClassAd library exposes the tree.
 
-What is written is what HTCondor prints: balanced brackets, ``"…"`` for strings, ``'…'`` for names.
+The input is HTCondor's own output: balanced brackets, ``"…"`` for strings, ``'…'`` for names.
 """
 
 import re
@@ -19,31 +19,33 @@ _MAX_DEPTH = 20
 def split_into_clauses(
     attribute: str, text_of: Callable[[str], str | None], atomic_attributes: Sequence[str]
 ) -> list[str]:
-    """The clauses of *attribute* that ``&&`` joins, in their order.
+    """Return the clauses of *attribute* that ``&&`` joins, in their order.
 
     Args:
         attribute: an attribute of the ad, such as ``Requirements``.
-        text_of: an attribute's expression, None where the ad has none.
-        whole: attributes that are given as they are referred to, not as what they are made of.
+        text_of: returns an attribute's expression, None if the ad lacks it.
+        atomic_attributes: attributes that stay references, instead of being replaced by their expression.
     """
-    kept = frozenset(name.lower() for name in atomic_attributes)
+    atomic_names = frozenset(name.lower() for name in atomic_attributes)
     text = text_of(attribute)
-    return ["undefined"] if text is None else list(_expand_clauses(text, text_of, kept, {attribute.lower()}))
+    if text is None:
+        return ["undefined"]
+    return list(_expand_clauses(text, text_of, atomic_names, {attribute.lower()}))
 
 
 def find_names(text: str) -> set[str]:
-    """Everything in *text* that may be the name of an attribute; functions and keywords too."""
-    found = set()
+    """Return all words in *text* that may be the name of an attribute; functions and keywords too."""
+    names = set()
     for piece in _TOKEN.findall(text):
         if _NAME.match(piece):
-            found.add(piece)
+            names.add(piece)
         elif piece.startswith("'") and _NAME.match(piece[1:-1]):
-            found.add(piece[1:-1])
-    return found
+            names.add(piece[1:-1])
+    return names
 
 
 def split_conjunction(text: str) -> list[str]:
-    """The operands of the ``&&`` outside all brackets; *text* alone where something weaker stands there."""
+    """Return the operands of ``&&`` outside all brackets; *text* alone if it has a weaker operator there."""
     depth = 0
     parts = [""]
     for piece in _TOKEN.findall(text):
@@ -58,7 +60,7 @@ def split_conjunction(text: str) -> list[str]:
 
 
 def strip_parentheses(text: str) -> str:
-    """*text* without the parentheses around all of it."""
+    """Remove the parentheses around all of *text*."""
     text = text.strip()
     while text.startswith("(") and _closing_index(text) == len(text) - 1:
         text = text[1:-1].strip()
@@ -79,15 +81,15 @@ def _expand_clauses(
     if not reference or name in atomic_names or name in expanded_names or len(expanded_names) > _MAX_DEPTH:
         yield clause
         return
-    behind = text_of(name)
-    if behind is None or _LITERAL.fullmatch(behind):
+    expression = text_of(name)
+    if expression is None or _LITERAL.fullmatch(expression):
         yield clause
         return
-    yield from _expand_clauses(behind, text_of, atomic_names, expanded_names | {name})
+    yield from _expand_clauses(expression, text_of, atomic_names, expanded_names | {name})
 
 
 def _closing_index(text: str) -> int:
-    """Where the bracket that opens *text* closes; -1 where it does not."""
+    """Return the index of the bracket that closes the one opening *text*; -1 without one."""
     depth = place = 0
     for piece in _TOKEN.findall(text):
         depth += (piece in "([{") - (piece in ")]}")

@@ -1,4 +1,4 @@
-"""A job beside slots, in the child process: the value of each clause of both, as the bindings evaluate it."""
+"""Match of a job with slots, in the child process: the bindings' value of each clause of both."""
 # ruff: noqa: ANN401  (the bindings have no types)
 
 import json
@@ -10,12 +10,12 @@ from .clauses import find_names, split_into_clauses
 from .values import expression_text, is_number, is_plain
 
 RESOURCES = ("Cpus", "Memory", "Disk", "GPUs")
-"""What a partitionable slot hands out; ``TotalSlot…`` is what it has when nothing of it is in use."""
+"""Resources of a partitionable slot; ``TotalSlot…`` is the amount when nothing of it is in use."""
 Ad = dict[str, Any]
 
 
 class JobMatch:
-    """One job beside many slots."""
+    """Evaluation of one job against many slots."""
 
     def __init__(
         self,
@@ -34,21 +34,22 @@ class JobMatch:
         self._depends_by_clause: dict[str, bool] = {}
 
     def collect_slot_attributes(self) -> set[str]:
-        """The names that the job's expressions mention, also those that they mention by way of others."""
+        """Return the names that the job's expressions mention, also indirectly."""
         return self._collect_names({"Requirements", *self._clauses, *self._facts})
 
     def _collect_names(self, texts: Iterable[str]) -> set[str]:
-        """The names in *texts*, and those that the job's attributes of these names mention in turn."""
-        found: set[str] = set()
+        """Return the names in *texts*, and those that the job's attributes of these names mention in turn."""
+        names: set[str] = set()
         new = find_names(" ".join(texts))
         while new:
-            found |= new
+            names |= new
             text_in = self._text_reader(self._job)
             mentioned = (find_names(text) for name in new if (text := text_in(name)) is not None)
-            new = set().union(*mentioned) - found
-        return found
+            new = set().union(*mentioned) - names
+        return names
 
     def evaluate_slots(self, slots: Iterable[tuple[Any, Any]]) -> Ad:
+        """Evaluate slots, each with the ad of its site's long attributes; alike slots in one group."""
         groups: dict[str, Ad] = {}
         for ad, carrier in slots:
             target = ad
@@ -81,7 +82,7 @@ class JobMatch:
                     )
 
     def _evaluate_slot(self, slot: Any) -> Ad:
-        """What makes slots alike: their site, what they are, and every clause's value."""
+        """Return the values that make slots alike: site, kind, and the value of every clause."""
         text = expression_text(slot, "Requirements") if "Requirements" in slot else "undefined"
         theirs = split_into_clauses("Requirements", self._text_reader(slot), ())
         site = next(
@@ -100,9 +101,9 @@ class JobMatch:
             "job_values": [self._truth_value(clause, self._job, slot) for clause in self._clauses],
             "slot_values": [self._truth_value(clause, slot, self._job) for clause in theirs],
         }
-        # where a clause does not hold the whole does not: long ones need not be evaluated again
-        hopeful = {*one["job_values"], *one["slot_values"]} == {"true"}
-        one["matches"] = hopeful and bool(self._job.symmetricMatch(slot))
+        # if a clause is not true the whole is not: skip the costly evaluation
+        all_true = {*one["job_values"], *one["slot_values"]} == {"true"}
+        one["matches"] = all_true and bool(self._job.symmetricMatch(slot))
         if one["partitionable"]:
             with self._assume_empty(slot):
                 one["job_values_empty"] = self._reevaluate(self._clauses, one["job_values"], self._job, slot)
@@ -110,7 +111,7 @@ class JobMatch:
         return one
 
     def _reevaluate(self, texts: Sequence[str], values: Sequence[str], my: Any, target: Any) -> list[str]:
-        """The values anew, of those that depend on what the slot has."""
+        """Evaluate again the texts that depend on the slot's resources; return all values."""
         return [
             self._truth_value(text, my, target) if self._depends_on_resources(text) else value
             for text, value in zip(texts, values, strict=True)
@@ -126,7 +127,7 @@ class JobMatch:
 
     @contextmanager
     def _assume_empty(self, slot: Any) -> Iterator[None]:
-        """The partitionable slot as it is when nothing of it is in use."""
+        """Set the resources of a partitionable slot as if nothing of it were in use."""
         before = {name: slot.lookup(name) for name in RESOURCES if name in slot}
         for name in before:
             if f"TotalSlot{name}" in slot:
@@ -148,7 +149,7 @@ class JobMatch:
         )
 
     def _truth_value(self, text: str, my: Any, target: Any) -> str:
-        """``true`` where it lets the two match, else ``false``, ``undefined`` or ``error``."""
+        """Return ``true`` if *text* allows the match, else ``false``, ``undefined`` or ``error``."""
         try:
             value = self._evaluate(text, my, target)
         except Exception:  # noqa: BLE001  (the bindings raise several kinds)
@@ -160,7 +161,7 @@ class JobMatch:
         return "error"
 
     def _evaluate_scalar(self, text: str, my: Any, target: Any = None) -> Any:
-        """A scalar, None for anything else."""
+        """Evaluate *text* to a scalar; None for any other value."""
         try:
             value = self._evaluate(text, my, target)
         except Exception:  # noqa: BLE001

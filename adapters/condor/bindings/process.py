@@ -1,4 +1,4 @@
-"""Child process of HTCondor's bindings: start it, exchange one JSON line a call, and end it."""
+"""Child process of HTCondor's bindings: start it, exchange one JSON line a call, end it and replace it."""
 
 import json
 import os
@@ -8,46 +8,54 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, Any
+from types import TracebackType
+from typing import IO, Any, Self
 
+from hydrator.domain.errors import ConfigError, PoolDenied, PoolError
 from hydrator.domain.redaction import escape_unprintable_tree
 
+from .token_advice import LEVEL_BY_ADVICE, describe_token_limit, is_level_missing, token_advice, token_limits
+from .values import FIRST_COLLECTOR
+
 CHILD = (sys.executable, "-P", "-m", "adapters.condor.bindings.child")
-
-
 START_SECONDS = 60.0
-"""How long a child may take to import the bindings: 0.2 s when idle, far more on a busy machine."""
-
-
+"""Seconds that a child may take to import the bindings: 0.2 s when idle, far more on a busy machine."""
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
-
-
 MAX_STDERR_CHARS = 300
-
-
 FATAL_STATUS = 4  # EXCEPT() in HTCondor's C++ code ends the process with it
-
-
 CONFIG_FILES = ("/etc/condor/condor_config", "/usr/local/etc/condor_config")
-
-
+MAX_PAUSE_SECONDS = 5.0
+MAX_CALLS_OF_CHILD = 10_000
+"""Answers after which another child takes over: the bindings leak some 0.7 kB a call (benchmarks, soak)."""
+COLLECTOR_QUERIES = {"site_ads", "schedds", "slots"}
+"""Calls in which only a collector can hang: the next child queries another one first, where there is one."""
+TIMEOUT_FACTORS = {
+    "evaluate_match": 6,
+    "outcomes": 6,
+    "read_job_groups": 6,
+    "set_desired_sites": 3,
+    "restore_desired_sites": 6,
+}
+"""Timeouts that a call may take; 2,000 slots and 244 datasets take 4 s, and the queries come on top."""
 Ad = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class CondorSettings:
-    """Where the pool is and who we are to it.
+    """The address of a pool and the credentials for it.
 
     ``collector`` is ``host:port``, several separated by commas; None takes
-    COLLECTOR_HOST from HTCondor's configuration. ``config_file`` stands in for
-    CONDOR_CONFIG. ``token_directory`` has our IDTOKENS. ``params`` are HTCondor
-    configuration values that outrank all others. ``timeout`` bounds each call.
+    COLLECTOR_HOST from HTCondor's configuration. ``config_file`` replaces
+    CONDOR_CONFIG. ``token_directory`` has the IDTOKENS to use. ``params`` are
+    HTCondor configuration values that override all others. ``timeout`` bounds each call.
     """
 
     collector: str | None = None
@@ -60,13 +68,13 @@ class CondorSettings:
 def build_environment(
     settings: CondorSettings, base_environment: Mapping[str, str], config_files: Iterable[str] = CONFIG_FILES
 ) -> dict[str, str]:
-    """The child's environment.
+    """Build the child's environment.
 
     HTCondor reads ``_CONDOR_NAME`` as configuration. With a token directory
-    and no configuration file of ours the token is the only credential: the
-    client's default asks for no authentication where the daemon does not
-    insist, and would then be a stranger. *files* are where HTCondor looks
-    for a configuration; without any, only this environment counts.
+    and without ``settings.config_file`` the token is the only credential: by
+    default the client does not authenticate where the daemon does not insist,
+    and would be unauthenticated there. *config_files* are the places where
+    HTCondor looks for a configuration; without any, only this environment counts.
     """
     env = dict(base_environment)
     if settings.config_file is not None:
@@ -85,41 +93,40 @@ def build_environment(
 
 
 def summarize_stderr(stderr: str) -> str:
-    """The one line of *stderr* that says most, without time stamps and tokens."""
+    """Return the most informative line of *stderr*, without time stamps and tokens."""
     lines = [
         re.sub(r"^\d\d/\d\d/\d\d \d\d:\d\d:\d\d(\.\d+)? ", "", line).strip() for line in stderr.splitlines()
     ]
-    telling = [line for line in lines if line]
-    errors = [line for line in telling if "ERROR" in line or "Error" in line]
-    chosen = (errors or telling or [""])[-1]
+    texts = [line for line in lines if line]
+    errors = [line for line in texts if "ERROR" in line or "Error" in line]
+    chosen = (errors or texts or [""])[-1]
     return re.sub(r"eyJ[\w-]{10,}(\.[\w-]+)*", "(token)", chosen)[:MAX_STDERR_CHARS]
 
 
 class _ChildUnavailable(Exception):
-    """The child cannot be used any more; the text says why."""
+    """A child that cannot be used any more; the text is the reason."""
 
 
 class _Child:
-    """One running child process and the socket it answers on."""
+    """A running child process and the socket on which it answers."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
-        ours, theirs = socket.socketpair()
-        self._channel = ours
+        self._channel, child_end = socket.socketpair()
         self._buffer = b""
         self._stderr: IO[bytes] = tempfile.TemporaryFile("a+b")  # noqa: SIM115  (closed by end)
         self.answer_count = 0
-        with theirs:
+        with child_end:
             try:
                 self._process: subprocess.Popen[bytes] = subprocess.Popen(
                     command,
-                    stdin=theirs.fileno(),
+                    stdin=child_end.fileno(),
                     stdout=self._stderr,
                     stderr=self._stderr,
                     env=env,
                     start_new_session=True,
                 )
             except OSError:
-                ours.close()
+                self._channel.close()
                 self._stderr.close()
                 raise
 
@@ -128,10 +135,10 @@ class _Child:
         return self._process.pid
 
     def exchange(self, request: Mapping[str, Any] | None, seconds: float) -> Ad:
-        """Send *request*, where there is one, and take one answer.
+        """Send *request*, if any, and return one answer.
 
         Raises:
-            _Gone: no answer in time, the child died, or what it said is no answer to this.
+            _ChildUnavailable: no answer in time, the child died, or its line is not the answer.
         """
         deadline = time.monotonic() + seconds
         try:
@@ -149,12 +156,14 @@ class _Child:
             answer = json.loads(line)
         except ValueError:
             raise _ChildUnavailable(
-                f"the HTCondor process answered {line[:60]!r}, which is no JSON"
+                f"the HTCondor process answered {line[:60]!r}, which is not JSON"
             ) from None
         if not isinstance(answer, dict) or answer.get("id") != (request or {"id": 0})["id"]:
-            raise _ChildUnavailable(f"the HTCondor process answered {line[:60]!r}, which we did not ask")
+            raise _ChildUnavailable(
+                f"the HTCondor process answered {line[:60]!r}, not the answer to its request"
+            )
         self.answer_count += request is not None
-        if b"\\u" in line:  # so JSON writes what is not ASCII, and what steers a terminal
+        if b"\\u" in line:  # JSON's form of non-ASCII letters and of terminal control codes
             return dict(escape_unprintable_tree(answer, "\n\r\t"))
         return answer
 
@@ -162,10 +171,10 @@ class _Child:
         chunks = [self._buffer]
         size = len(self._buffer)
         while b"\n" not in chunks[-1]:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining_seconds = deadline - time.monotonic()
+            if remaining_seconds <= 0:
                 raise TimeoutError
-            self._channel.settimeout(left)
+            self._channel.settimeout(remaining_seconds)
             chunk = self._channel.recv(1 << 18)
             size += len(chunk)
             if not chunk:
@@ -177,7 +186,7 @@ class _Child:
         return line
 
     def _exit_reason(self) -> str:
-        """How the child ended and its last words; it has let go of the channel, so it is as good as dead."""
+        """Return how the child ended and its last error; it closed the channel and is unusable."""
         try:
             status = self._process.wait(timeout=2)
         except subprocess.TimeoutExpired:
@@ -188,22 +197,162 @@ class _Child:
             how = f"met a fatal error in HTCondor's C++ code (exit status {FATAL_STATUS})"
         else:
             how = f"ended with status {status}"
-        words = summarize_stderr(self._read_stderr_tail())
-        return f"the HTCondor process {how}" + (f": {words}" if words else "")
+        error = summarize_stderr(self._read_stderr_tail())
+        return f"the HTCondor process {how}" + (f": {error}" if error else "")
 
     def _read_stderr_tail(self) -> str:
         size = os.fstat(self._stderr.fileno()).st_size
         return os.pread(self._stderr.fileno(), 8192, max(0, size - 8192)).decode("utf-8", "replace")
 
     def kill(self) -> None:
-        """End the process, and whatever it started; it remains to be waited for."""
+        """Kill the process group; :meth:`end` waits for it."""
         if self._process.poll() is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill, wait, let go: leaves no zombie and no descriptor."""
+        """Kill the process, wait for it and close its files: no zombie and no descriptor remains."""
         self.kill()
         self._channel.close()
         self._process.wait()
         self._stderr.close()
+
+
+class ProcessClient:
+    """Calls of one child process at a time, which may hang or die without harm to this process.
+
+    Thread-safe: one request at a time. Each call has ``settings.timeout``. A
+    child that hangs, dies or answers nonsense is killed, the call raises
+    PoolError, and the next call starts another one. The child ends with the
+    thread that started it, so with this process, however that ends.
+
+    Every call raises:
+        PoolDenied: a daemon denied the credentials or the authorization.
+        PoolError: a daemon did not answer in time.
+        ConfigError: an expression that the caller gave cannot be parsed.
+    """
+
+    def __init__(
+        self,
+        settings: CondorSettings,
+        command: Sequence[str] = CHILD,
+        *,
+        max_calls_of_child: int = MAX_CALLS_OF_CHILD,
+    ) -> None:
+        self._settings = settings
+        self._max_calls_of_child = max_calls_of_child
+        self._command = tuple(command)
+        self._lock = threading.Lock()
+        self._close_event = threading.Event()
+        # PR_SET_PDEATHSIG means the *thread* that started the child, so one thread is reserved for that
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="condor-child")
+        self._child: _Child | None = None
+        self._start_count = 0
+        self._planned_restarts = 0
+        self._failed_starts = 0
+        self._last_id = 0
+        self._first_collector = 0
+
+    @property
+    def restart_count(self) -> int:
+        """Return how often the child was started again, without replacements after MAX_CALLS_OF_CHILD."""
+        return max(0, self._start_count - self._planned_restarts - 1)
+
+    @property
+    def pid(self) -> int | None:
+        """Return the child's process id, None without a child."""
+        child = self._child
+        return child.pid if child else None
+
+    def close(self) -> None:
+        """End the child, also during a call that waits for it; closing twice is not an error."""
+        self._close_event.set()
+        if child := self._child:
+            child.kill()
+        with self._lock:
+            self._discard_child()
+        self._starter.shutdown(wait=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def token_folders(self) -> list[Path]:
+        """Return the folders where HTCondor looks for IDTOKENS, as it is configured; asks no daemon."""
+        return [Path(folder) for folder in self._call("token_folders", "HTCondor's configuration", "")]
+
+    def _call(self, call: str, target: str, advice: str, **args: object) -> Any:  # noqa: ANN401  (JSON)
+        """Make one call; *advice* is the remedy when the daemon, *target*, denies it."""
+        seconds = self._settings.timeout.total_seconds() * TIMEOUT_FACTORS.get(call, 1)
+        with self._lock:
+            try:
+                child = self._ensure_child()
+                self._last_id += 1
+                request = {"id": self._last_id, "call": call, "args": args}
+                answer = child.exchange(request, seconds)
+            except _ChildUnavailable as exc:
+                self._discard_child()
+                if call in COLLECTOR_QUERIES:
+                    self._first_collector += 1
+                raise PoolError(target, str(exc)) from None
+        if error := answer.get("error"):
+            self._raise_error(error, target, advice)
+        return answer["ok"]
+
+    def _raise_error(self, error: Mapping[str, Any], target: str, advice: str) -> None:
+        daemon, reason = error["daemon"] or target, str(error["reason"]).rstrip(".")
+        if error["kind"] == "usage":
+            raise ConfigError([reason])
+        if error["kind"] == "denied":
+            if "none of the credentials" in reason:
+                advice = token_advice(self._settings.token_directory, os.geteuid())
+            elif "(by IDTOKENS)" in reason and advice in LEVEL_BY_ADVICE:
+                advice = self._token_limit_advice(LEVEL_BY_ADVICE[advice]) or advice
+            raise PoolDenied(daemon, f"{reason}; {advice}" if advice else reason)
+        if "determine collector host" in reason:
+            reason += "; name it: htcondor.collector (or have htcondor.config_file name it)"
+        raise PoolError(daemon, reason)
+
+    def _token_limit_advice(self, level: str) -> str:
+        """Return the advice where the tokens do not allow *level*; empty where they do, or on failure."""
+        with suppress(PoolError):
+            allowed_levels = token_limits(self.token_folders())
+            if is_level_missing(allowed_levels, level):
+                return describe_token_limit(allowed_levels, level)
+        return ""
+
+    def _ensure_child(self) -> _Child:
+        if self._close_event.is_set():
+            raise _ChildUnavailable("the client is closed")
+        if self._child is not None and self._child.answer_count >= self._max_calls_of_child:
+            self._planned_restarts += 1
+            self._discard_child()
+        if self._child is None:
+            if self._failed_starts:
+                self._close_event.wait(min(0.1 * 2 ** (self._failed_starts - 1), MAX_PAUSE_SECONDS))
+            self._child = self._start_child()
+        return self._child
+
+    def _start_child(self) -> _Child:
+        self._start_count += 1
+        env = {
+            **build_environment(self._settings, os.environ),
+            FIRST_COLLECTOR: str(self._first_collector),
+        }
+        try:
+            child = self._starter.submit(_Child, self._command, env).result()
+        except (OSError, RuntimeError) as exc:
+            raise _ChildUnavailable(f"the HTCondor process could not be started: {exc}") from None
+        self._child = child
+        child.exchange(None, START_SECONDS)
+        return child
+
+    def _discard_child(self) -> None:
+        if child := self._child:
+            self._child = None
+            self._failed_starts = 0 if child.answer_count else self._failed_starts + 1
+            child.end()

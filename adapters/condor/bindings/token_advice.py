@@ -1,67 +1,90 @@
-"""Why HTCondor found no IDTOKEN that it may use, or one that allows too little: what the folder shows."""
+"""Advice after a denial: the authorization level that a call needs, and problems of the IDTOKENS."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
 from hydrator.domain.untrusted import claims_of
 
-TOKEN_ADVICE = "give us a token of this pool (condor_token_create; its file must be ours and private)"
+READ_ADVICE = "it needs READ there, see ALLOW_READ in docs/security.md"
+MERGE_ADVICE = "it needs NEGOTIATOR at the collector, see COLLECTOR.ALLOW_NEGOTIATOR and docs/slot-merge.md"
+ADVERTISE_ADVICE = "it needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON in docs/security.md"
+RELEASE_ADVICE = (
+    "only a queue super user that the schedd has a user record of (QUEUE_SUPER_USERS, condor_qusers -add) "
+    "may edit the attributes in PROTECTED_JOB_ATTRS; no user may edit those in IMMUTABLE_JOB_ATTRS"
+)
+DESIRED_SITES_ADVICE = (
+    "only a queue super user that the schedd has a user record of may edit other people's jobs "
+    "(QUEUE_SUPER_USERS, condor_qusers -add); no user may edit the attributes in IMMUTABLE_JOB_ATTRS: "
+    "docs/desired-sites.md"
+)
+LEVEL_BY_ADVICE = {
+    READ_ADVICE: "READ",
+    MERGE_ADVICE: "NEGOTIATOR",
+    ADVERTISE_ADVICE: "DAEMON",
+    RELEASE_ADVICE: "WRITE",
+    DESIRED_SITES_ADVICE: "WRITE",
+}
+"""The authorization level that a call needs, by its advice."""
+TOKEN_ADVICE = "provide an IDTOKEN of this pool (condor_token_create), in a private file of this user"  # noqa: S105
+_SCOPE = "condor:/"
+_IMPLIED_BY = {
+    "READ": {"WRITE", "DAEMON", "NEGOTIATOR", "ADMINISTRATOR"},
+    "WRITE": {"DAEMON", "ADMINISTRATOR"},
+}
+"""Authorization levels that include another one, by that one."""
+_MAX_FILE_BYTES = 1 << 16
+"""Bytes of a token file that are read."""
 
 
 def token_advice(folder: Path | None, uid: int) -> str:
-    """What to do when a daemon accepted none of our credentials.
+    """Return what to do when a daemon accepted none of the credentials.
 
     Args:
         folder: ``htcondor.token_directory``; None where HTCondor's own configuration names one.
-        user: our uid, whom HTCondor wants tokens to belong to.
+        uid: the user id of this process; HTCondor uses only token files that belong to it.
     """
     if folder is None:
         return f"{TOKEN_ADVICE}, and name its folder: htcondor.token_directory"
     try:
         owners = {file: file.stat().st_uid for file in sorted(folder.iterdir()) if file.is_file()}
     except OSError as error:
-        return f"{folder}: {error.strerror} (we are uid {uid}); under systemd LoadCredential= hands it over"
+        return (
+            f"{folder}: {error.strerror} (this process has uid {uid}); "
+            "under systemd, pass the tokens by LoadCredential="
+        )
     if not owners:
-        return f"{TOKEN_ADVICE}: {folder} holds none"
+        return f"{TOKEN_ADVICE}: {folder} contains none"
     for file, owner in owners.items():
         if owner != uid:
-            return f"{file} belongs to uid {owner}, and HTCondor takes tokens of uid {uid} alone, who we are"
+            return (
+                f"{file} belongs to uid {owner}; HTCondor uses only tokens of this process's user, uid {uid}"
+            )
     return TOKEN_ADVICE
-
-
-_SCOPE = "condor:/"
-_IMPLIED_BY = {
-    "READ": {"WRITE", "DAEMON", "NEGOTIATOR", "ADMINISTRATOR"},
-    "WRITE": {"DAEMON", "ADMINISTRATOR"},
-}
-"""By authorization level those that bring it along."""
-_MAX_FILE_BYTES = 1 << 16
-"""Bytes of a file with tokens that are read."""
 
 
 def token_limits(folders: Iterable[Path]) -> frozenset[str]:
     """Return the levels that all tokens in *folders* are limited to (``condor_token_create -authz``).
 
-    Nothing where one has no limit, where there is none, or where one cannot be read.
+    Empty where one of them has no limit, where there are none, or where one cannot be read.
     """
-    found: set[str] = set()
+    limits: set[str] = set()
     try:
         files = [file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir())]
         for file in (file for file in files if file.is_file()):
-            with file.open("rb") as opened:
-                lines = opened.read(_MAX_FILE_BYTES).decode("utf-8", "replace").splitlines()
+            with file.open("rb") as stream:
+                lines = stream.read(_MAX_FILE_BYTES).decode("utf-8", "replace").splitlines()
             for line in (line.strip() for line in lines if line.strip() and not line.startswith("#")):
                 levels = _parse_levels(line)
                 if not levels:
                     return frozenset()
-                found |= levels
+                limits |= levels
     except OSError:
         return frozenset()
-    return frozenset(found)
+    return frozenset(limits)
 
 
 def is_level_missing(allowed_levels: frozenset[str], level: str) -> bool:
-    """Return True where tokens that are *limited* to some levels do not allow *level*, whoever shows them."""
+    """Return True if tokens limited to *allowed_levels* do not allow *level*, whatever the identity."""
     return (
         bool(allowed_levels)
         and level not in allowed_levels
@@ -70,14 +93,14 @@ def is_level_missing(allowed_levels: frozenset[str], level: str) -> bool:
 
 
 def describe_token_limit(allowed_levels: frozenset[str], level: str) -> str:
-    """Say that a token does not allow *level*, and what to do."""
-    wanted = " ".join(f"-authz {one}" for one in sorted({*allowed_levels, level}))
+    """Return the advice for tokens that do not allow *level*."""
+    options = " ".join(f"-authz {one}" for one in sorted({*allowed_levels, level}))
     only = ", ".join(sorted(allowed_levels))
-    return f"its token is limited to {only}: make one that allows {level} too (condor_token_create {wanted})"
+    return f"its token is limited to {only}: make one that allows {level} too (condor_token_create {options})"
 
 
 def _parse_levels(token: str) -> set[str]:
-    """Return what the scope of *token*, a JWT, limits it to; nothing where it has no limit."""
+    """Return the levels that the scope of *token*, a JWT, is limited to; empty without a limit."""
     words = str(claims_of(token).get("scope", "")).split()
     return {
         word.removeprefix(_SCOPE)[:40] for word in words if word.startswith(_SCOPE) and word.isprintable()

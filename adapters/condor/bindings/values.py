@@ -1,59 +1,80 @@
-"""What the bindings' values are: their `undefined` and `error` are members of an enumeration of integers."""
+"""Values of HTCondor's bindings, whose `undefined` and `error` are members of an enumeration of integers."""
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, TypeGuard
 
+FIRST_COLLECTOR = "HYDRATOR_FIRST_COLLECTOR"
+"""Environment variable of the child: the index, from 0, of the collector that it queries first."""
+SITE_WIDE_ATTRIBUTES = (
+    "AvailableDatasets",
+    "DatasetStates",
+    "DatasetFractions",
+    "DatasetAsOf",
+    "DatasetLetters",
+)
+"""Long attributes, the same on all slots of a site that have one generation."""
 MAX_MISSES_OF_JOB = 50
-"""Of one job so many misses are read, and of each so many characters: its owner writes what he likes."""
+"""Misses of one job that are read, since its owner may write any number of them."""
 MAX_MISS_CHARS = 2000
+"""Characters of one miss that are read."""
 
 
 def is_plain(value: object) -> TypeGuard[str | int | float | bool]:
-    """Is this a text, a number or a truth value, and none of the two that Python takes for integers?"""
+    """Return True for a text, a number or a truth value, but not for the bindings' two integers."""
     return isinstance(value, (str, float, bool)) or type(value) is int
 
 
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Return True for a number that is not a truth value, NaN or infinity."""
+    return type(value) is int or (isinstance(value, float) and math.isfinite(value))
+
+
 def expression_text(ad: Any, attribute: str) -> str:  # noqa: ANN401  (the bindings have no types)
-    """The text of an expression on one line; in ClassAd text a line break never stands inside a string."""
+    """Return the text of an expression on one line; ClassAd text has no line break inside a string."""
     lines = map(str.strip, str(ad.lookup(attribute)).split("\n"))
     return " ".join(line for line in lines if line)
 
 
-def is_number(value: object) -> TypeGuard[int | float]:
-    """Is this a number, and neither a truth value, NaN nor infinity?"""
-    return type(value) is int or (isinstance(value, float) and math.isfinite(value))
+def read_strings(ad: Any, attribute: str) -> list[str]:  # noqa: ANN401  (the bindings have no types)
+    """Return the strings in a list attribute; a job's owner may have written anything there."""
+    with suppress(Exception):
+        value = ad.eval(attribute)
+        return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+    return []
 
 
 def choose_misses_fairly(reports: Iterable[tuple[str, Sequence[str]]], max_misses: int) -> list[list[str]]:
-    """Choose *at_most* misses of many, so that nobody's hide another's.
+    """Choose *max_misses* misses of many, so that no user's misses hide those of another.
 
-    Each user's turn comes again and again. Of one user first those that differ in dataset or site, the
-    newest of each; misses that only repeat these come last, where there is room.
+    The users take turns. The misses of one user that differ in dataset or site come first, the newest of
+    each; misses that only repeat these come last, where there is room.
 
     Args:
-        reports: user and MISSES of each job, ``WHEN DID,DID,+N SITE``.
-        at_most: 1 or more.
+        reports: user and misses of each job, ``WHEN DID,DID,+N SITE``.
+        max_misses: 1 or more.
     """
-    first: dict[str, dict[str, str]] = {}
-    rest: list[str] = []
+    newest_by_user: dict[str, dict[str, str]] = {}
+    repeats: list[str] = []
     for user, texts in reports:
-        known = first.setdefault(user, {})
-        for text in texts[:MAX_MISSES_OF_JOB]:
-            what = text[:MAX_MISS_CHARS].partition(" ")[2]
-            before, newest = known.get(what), text[:MAX_MISS_CHARS]
-            if before is not None:
-                before, newest = sorted((before, newest), key=_miss_time)
-                rest.append(before)
-            known[what] = newest
-        del rest[max_misses:]
-    turns = [iter(known.values()) for known in first.values()]
+        newest = newest_by_user.setdefault(user, {})
+        for text in (text[:MAX_MISS_CHARS] for text in texts[:MAX_MISSES_OF_JOB]):
+            subject = text.partition(" ")[2]
+            if subject in newest:
+                older, newer = sorted((newest[subject], text), key=_miss_time)
+                repeats.append(older)
+            else:
+                newer = text
+            newest[subject] = newer
+        del repeats[max_misses:]
+    turns = [iter(newest.values()) for newest in newest_by_user.values()]
     chosen: list[str] = []
     while turns and len(chosen) < max_misses:
-        found = [next(turn, None) for turn in turns]
-        turns = [turn for turn, text in zip(turns, found, strict=True) if text is not None]
-        chosen += [text for text in found if text is not None]
-    return [[text] for text in (chosen + rest)[:max_misses]]
+        texts_or_none = [next(turn, None) for turn in turns]
+        turns = [turn for turn, text in zip(turns, texts_or_none, strict=True) if text is not None]
+        chosen += [text for text in texts_or_none if text is not None]
+    return [[text] for text in (chosen + repeats)[:max_misses]]
 
 
 def _miss_time(text: str) -> int:

@@ -563,7 +563,7 @@ class FakePool:
 
 
 IDLE = [{"procs": [0, 1], "ad": {"ClusterId": "7", "JobStatus": "1", "RequiredDatasets": '{ "lofar:L1" }'}}]
-DENIED = PoolDenied("schedd b", "it knows us as eve")
+DENIED = PoolDenied("schedd b", "it authenticated the client as eve")
 
 
 def asked(pool: FakePool, known: DaemonKnowledge | None = None) -> WhyQuery:
@@ -572,7 +572,7 @@ def asked(pool: FakePool, known: DaemonKnowledge | None = None) -> WhyQuery:
 
 def test_a_schedd_that_denies_does_not_hide_the_job_that_another_has():
     found = ask_job(asked(FakePool({"a": IDLE, "b": DENIED})), 7, None, None)
-    assert found.unreachable_schedds == {"b": "it knows us as eve"}
+    assert found.unreachable_schedds == {"b": "it authenticated the client as eve"}
     (answer,) = found.answers
     assert (answer.job.job_count, [at.slots for at in answer.sites]) == (2, [1])
     json.dumps(answer_json(answer))

@@ -244,8 +244,8 @@ def test_the_hook_gets_its_sites_ad_over_https_with_its_token_and_no_other_sites
         assert 'DataLocalitySite = "CAM"' in mine.stdout
         other = hook(server, tmp_path / "mine", tmp_path, *trust, "--site", "RAL")
         assert (other.returncode, "DataLocalitySite" in other.stdout) == (1, False)
-        assert "refuses us (403)" in other.stderr
-        assert "refuses us (403)" in other.stdout  # told to the pool, too
+        assert "denies access (403)" in other.stderr
+        assert "denies access (403)" in other.stdout  # told to the pool, too
         untrusted = hook(server, tmp_path / "mine", tmp_path / "elsewhere")
         assert (untrusted.returncode, "DataLocalitySite" in untrusted.stdout) == (1, False)
         assert "certificate" in untrusted.stderr.lower()

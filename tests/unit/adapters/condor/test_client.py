@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from adapters.condor import CondorClient, CondorSettings
-from adapters.condor.bindings.child import explain_failure
+from adapters.condor.bindings.library import explain_failure
 from adapters.condor.bindings.process import build_environment, summarize_stderr
 from hydrator.domain.errors import PoolDenied, PoolError
 from testbed.patience import PATIENCE
 
-STANDIN = Path(__file__).with_name("condor_standin.py")
+STANDIN = Path(__file__).parents[2] / "condor_standin.py"
 
 
 class Bench:
@@ -152,7 +152,9 @@ def test_a_child_that_talks_nonsense_is_replaced(bench: Bench, how: str):
 
 def test_a_denial_is_an_error_of_its_own_and_costs_no_child(bench: Bench):
     client = bench.client()
-    with pytest.raises(PoolDenied, match=r"schedd denied: it knows us as eve .*; it needs READ"):
+    with pytest.raises(
+        PoolDenied, match=r"schedd denied: it authenticated the client as eve .*; it needs READ"
+    ):
         ask(client, "denied")
     assert client.restart_count == 0
 
@@ -286,36 +288,36 @@ def test_last_words_are_the_last_error_where_there_is_one():
     assert summarize_stderr("") == ""
 
 
-# the logs below are what htcondor 25.14.1 wrote when real collectors, 25.14.1 and 23.9.6, refused us
+# the logs below are what htcondor 25.14.1 wrote when real collectors, 25.14.1 and 23.9.6, denied a client
 REFUSALS = {
     "ERROR: AUTHENTICATE:1003:Failed to authenticate with any method|"
     "AUTHENTICATE:1004:Failed to authenticate using IDTOKENS": (
         "denied",
-        "it accepted none of our credentials (tried IDTOKENS)",
+        "it accepted none of the credentials (tried IDTOKENS)",
     ),
     'SECMAN: FAILED: Received "DENIED" from server for user alice@test.pool using method IDTOKENS.': (
         "denied",
-        "it knows us as alice@test.pool (by IDTOKENS) and denies that identity",
+        "it authenticated the client as alice@test.pool (by IDTOKENS) and denies that identity",
     ),
     "AUTHENTICATE: method 2048 (IDTOKENS) failed.\n"
     'SECMAN: FAILED: Received "DENIED" from server for user unauthenticated@unmapped using no authentication '
     "method, which may imply host-based security.": (
         "denied",
-        "it accepted none of our credentials (tried IDTOKENS) and denies strangers",
+        "it accepted none of the credentials (tried IDTOKENS) and denies unauthenticated clients",
     ),
     "TOKEN: No token found.\nAUTHENTICATE: method 2048 (IDTOKENS) failed.\n"
     "ERROR: SECMAN:2007:Failed to received post-auth ClassAd": (
         "denied",
-        "it accepted none of our credentials (tried IDTOKENS; there was no token for this pool)",
+        "it accepted none of the credentials (tried IDTOKENS; there was no token for this pool)",
     ),
     "AUTHENTICATE: method 4 (FS) failed.\nAuthentication was a Success.\n"
     'SECMAN: FAILED: Received "DENIED" from server for user eve@pool using method IDTOKENS.': (
         "denied",
-        "it knows us as eve@pool (by IDTOKENS) and denies that identity",
+        "it authenticated the client as eve@pool (by IDTOKENS) and denies that identity",
     ),
     'Received "DENIED" from server for user unauthenticated@unmapped using no authentication method': (
         "denied",
-        "it accepted none of our credentials (tried none) and denies strangers",
+        "it accepted none of the credentials (tried none) and denies unauthenticated clients",
     ),
     "attempt to connect to <127.0.0.1:29999> failed: Connection refused (connect errno = 111).": (
         "pool",

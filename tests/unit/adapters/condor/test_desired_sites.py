@@ -78,10 +78,7 @@ class Queue:
 
 
 def sites(queue: Queue) -> DesiredSitesEditor:
-    def strings(ad, name):
-        return [str(item) for item in ad.eval(name)]
-
-    return DesiredSitesEditor(classad2, Denied, queue, GROUP_BY, strings)
+    return DesiredSitesEditor(classad2, Denied, queue, GROUP_BY)
 
 
 def turn(queue: Queue, known=UK, at_most: int = 100) -> int:
@@ -182,7 +179,7 @@ def test_a_job_that_leaves_the_queue_meanwhile_hinders_no_other():
 
 
 @pytest.mark.parametrize(
-    ("keeps", "why"), [("DESIRED_Sites", "it keeps DESIRED_Sites"), (SAVED_ATTRIBUTE, "did not let us")]
+    ("keeps", "why"), [("DESIRED_Sites", "it keeps DESIRED_Sites"), (SAVED_ATTRIBUTE, "rejected the edit")]
 )
 def test_a_schedd_that_refuses_without_a_word_is_found_out_and_leaves_no_mark(keeps, why):
     queue = Queue(job("UK,NL"))

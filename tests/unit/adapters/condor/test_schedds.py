@@ -184,7 +184,7 @@ def test_a_bug_in_one_answer_is_that_schedds_failure_and_logged_once():
         "well1": "well1",
     }
     assert [line["event"] for line in logged] == [
-        "the query of schedd well0 failed: this is a bug, please report it"
+        "query of schedd well0 failed: this is a bug, please report it"
     ]
 
 

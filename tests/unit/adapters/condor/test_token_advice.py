@@ -17,12 +17,12 @@ from adapters.condor.bindings.token_advice import (
 
 def test_a_folder_that_is_not_there_or_not_ours_to_read_is_named_with_who_we_are(tmp_path):
     said = token_advice(tmp_path / "tokens.d", os.geteuid())
-    assert f"{tmp_path}/tokens.d: No such file or directory (we are uid {os.geteuid()})" in said
+    assert f"{tmp_path}/tokens.d: No such file or directory (this process has uid {os.geteuid()})" in said
     assert "LoadCredential=" in said
 
 
 def test_an_empty_folder_is_told_as_such(tmp_path):
-    assert token_advice(tmp_path, os.geteuid()) == f"{TOKEN_ADVICE}: {tmp_path} holds none"
+    assert token_advice(tmp_path, os.geteuid()) == f"{TOKEN_ADVICE}: {tmp_path} contains none"
 
 
 def test_a_token_of_somebody_else_is_told_with_both_owners(tmp_path):
@@ -30,7 +30,7 @@ def test_a_token_of_somebody_else_is_told_with_both_owners(tmp_path):
     owner = os.geteuid()
     said = token_advice(tmp_path, owner + 1)
     assert f"{tmp_path}/hydrator belongs to uid {owner}" in said
-    assert f"tokens of uid {owner + 1} alone" in said
+    assert f"only tokens of this process's user, uid {owner + 1}" in said
 
 
 def test_a_token_of_ours_that_is_refused_is_no_token_of_that_pool(tmp_path):

@@ -122,10 +122,10 @@ def test_withdrawing_before_anything_was_published_is_no_error(publisher):
         (ad(L1).text[:-1], "torn"),
         (ad(L1).text.rsplit("\n", 2)[0] + "\n", "torn"),
         (ad(L1).text[: len(ad(L1).text) // 2], "torn"),
-        ("\nDataLocalityVersion = 1\n", "not an ad of ours"),
+        ("\nDataLocalityVersion = 1\n", "not an ad of this daemon"),
         (ad(L1, site=RAL).text, "another site"),
-        (ad(L1).text.replace("AsOf = 1", "AsOf = x1"), "not an ad of ours"),
-        (ad(L1).text + ad(L1).text, "not an ad of ours"),
+        (ad(L1).text.replace("AsOf = 1", "AsOf = x1"), "not an ad of this daemon"),
+        (ad(L1).text + ad(L1).text, "not an ad of this daemon"),
     ],
 )
 def test_a_torn_or_foreign_file_does_not_count_as_published(publisher, folder, text, told):

@@ -183,14 +183,14 @@ def test_nonsense_and_errors_end_the_connection_and_the_next_one_is_heard(broker
     ears.up()
     broker.raw(nonsense)
     ears.up(2)
-    assert ears.states[1] in {"what it sends is no frame", "it says: no such queue"}
+    assert ears.states[1] in {"its data is not a STOMP frame", "it sent an error: no such queue"}
 
 
 def test_a_broker_that_falls_silent_though_it_promised_signs_of_life_is_gone(broker, listen):
     broker.beats = "100,0"
     ears = listen(beat=0.1)
     ears.up(2)
-    assert ears.states[1].startswith("no sign of life")
+    assert ears.states[1].startswith("no heartbeat")
 
 
 def test_signs_of_life_keep_a_connection_on_which_nothing_happens(broker, listen):
@@ -205,7 +205,7 @@ def test_signs_of_life_keep_a_connection_on_which_nothing_happens(broker, listen
 @pytest.mark.parametrize(
     ("trouble", "why"),
     [
-        ({"refuses": "Bad CONNECT\nAccess refused"}, "it says: Bad CONNECT Access refused"),
+        ({"refuses": "Bad CONNECT\nAccess refused"}, "it sent an error: Bad CONNECT Access refused"),
         ({"mute": True}, "it sent no CONNECTED within"),
         ({"beats": "soon"}, "its heart-beat is not two numbers"),
     ],
@@ -290,13 +290,13 @@ def a_source(port: int, destination: str = "/topic/rucio", **changes) -> StompSo
 def test_a_broker_is_tried_once_and_left(broker, tmp_path):
     (tmp_path / "secret").write_text("geheim")
     source = a_source(broker.port, username="hydrator", password_file=tmp_path / "secret")
-    assert source.test_connection() == "lets us in, and to /topic/rucio"
+    assert source.test_connection() == "accepts the login and the subscription to /topic/rucio"
     assert [login["login"] for login in broker.logins] == ["hydrator"]
     assert len(broker.subscriptions) == 1
 
 
 def test_no_event_of_a_queue_is_taken_from_the_daemon_by_trying(broker):
-    assert a_source(broker.port, "/queue/rucio").test_connection() == "lets us in"
+    assert a_source(broker.port, "/queue/rucio").test_connection() == "accepts the login"
     assert broker.subscriptions == []
 
 
@@ -309,7 +309,7 @@ def test_why_a_broker_cannot_be_had_is_told(broker, tmp_path):
     with pytest.raises(EventsError, match="nowhere cannot be read"):
         a_source(broker.port, username="hydrator", password_file=tmp_path / "nowhere").test_connection()
     broker.refuses = "Bad CONNECT"
-    with pytest.raises(EventsError, match="it says: Bad CONNECT"):
+    with pytest.raises(EventsError, match="it sent an error: Bad CONNECT"):
         a_source(broker.port).test_connection()
     broker.refuses, broker.mute = "", True
     with pytest.raises(EventsError, match="it sent no CONNECTED"):

@@ -234,9 +234,9 @@ def test_an_installation_that_is_well_has_nothing_to_do(tmp_path):
         ),
         (Pool(slots_there=[slot(DataLocalityAsOf=None)]), Level.WARN, "no DataLocality attributes", "hook"),
         (
-            Pool(slots_there=[slot(DataLocalityTrouble="UK refuses us (401): check --token-file")]),
+            Pool(slots_there=[slot(DataLocalityTrouble="UK denies access (401): check --token-file")]),
             Level.WARN,
-            "the hook fails at 1 slot, slot1@a: UK refuses us (401): check --token-file",
+            "the hook fails at 1 slot, slot1@a: UK denies access (401): check --token-file",
             "When nothing arrives",
         ),
         (Pool(slots_there=[slot(Start="true")]), Level.WARN, "without DataLocalityHere", "--role startd"),
@@ -492,9 +492,9 @@ def test_a_collector_that_does_not_answer_is_one_finding_and_the_others_are_look
 
 @pytest.mark.parametrize("site", [CAM, None])
 def test_a_hook_that_fails_is_one_finding(site):
-    trouble = {"DataLocalityTrouble": "CAM refuses us (401)", "DataLocalityAsOf": None}
+    trouble = {"DataLocalityTrouble": "CAM denies access (401)", "DataLocalityAsOf": None}
     (found,) = ill(findings(Pool(slots_there=[slot(site=site, **trouble)])))
-    assert "the hook fails at 1 slot, slot1@a: CAM refuses us (401)" in found.message
+    assert "the hook fails at 1 slot, slot1@a: CAM denies access (401)" in found.message
 
 
 def test_slots_are_not_called_unmerged_where_every_collector_refuses_merges():

@@ -1,0 +1,203 @@
+"""HTCondor's Python bindings, and the steps that calls to several daemons share, in the child process.
+
+The bindings report a failure in one vague sentence; its reason is in the security log. So the child
+turns that log on, sends it to descriptor 2, empties it before each request and reads it after a failed one.
+"""
+# ruff: noqa: ANN401  (the bindings have no types)
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from .values import FIRST_COLLECTOR, expression_text, is_plain
+
+NO_DATA_SLOT = "IsDataSlot =!= true"
+"""HTCondor 25 keeps common input files on slots of their own (``data1_1@…``), which run no jobs."""
+LOCATION_ATTRIBUTES = ("Name", "MyAddress", "MyType", "CondorVersion", "AddressV1")
+"""Attributes of a daemon's ad that the bindings need to connect to it."""
+Ad = dict[str, Any]
+
+
+class CallError(Exception):
+    """A failure that the parent raises again: *kind* is ``pool``, ``denied`` or ``usage``."""
+
+    def __init__(self, kind: str, reason: str, daemon: str | None = None) -> None:
+        super().__init__(reason)
+        self.kind = kind
+        self.reason = reason
+        self.daemon = daemon
+
+
+def explain_failure(log: str) -> tuple[str, str] | None:
+    """Return the kind and reason of a failure, from the security log of the request that failed."""
+    denials = re.findall(r'"DENIED" from server for user (\S+) using (?:method (\w+)|no)', log)
+    if denials and not denials[-1][0].startswith("unauthenticated@"):
+        user, method = denials[-1]
+        return "denied", describe_denial(user, method)
+    if connections := re.findall(r"attempt to connect to <([^>?]*)[^>]*> failed: ([^(.\n]*)", log):
+        address, reason = connections[-1]
+        return "pool", f"no connection to {address}: {reason.strip()}"
+    attempts = re.findall(
+        r"Failed to authenticate using (\w+)|AUTHENTICATE: method \d+ \((\w+)\) failed", log
+    )
+    if denials or (attempts and "Authentication was a Success" not in log):
+        methods = ", ".join(sorted({"".join(pair) for pair in attempts})) or "none"
+        missing = "; there was no token for this pool" if "No token found" in log else ""
+        anonymous = " and denies unauthenticated clients" if denials else ""
+        return "denied", f"it accepted none of the credentials (tried {methods}{missing}){anonymous}"
+    return None
+
+
+def describe_denial(identity: str, method: str) -> str:
+    """Return the reason of a denial; the parent reads identity and method out of it again."""
+    return f"it authenticated the client as {identity} (by {method}) and denies that identity"
+
+
+def read_log() -> str:
+    """Return the text that went to descriptor 2 since this request began, where that is a file."""
+    with suppress(OSError):
+        return os.pread(2, 200_000, 0).decode("utf-8", "replace")
+    return ""
+
+
+class Bindings:
+    """The modules ``htcondor2`` and ``classad2``, with queries and conversions to JSON.
+
+    Nothing else in the project imports these modules.
+    """
+
+    def __init__(self) -> None:
+        import classad2
+        import htcondor2
+
+        self.classad = classad2
+        self.htcondor = htcondor2
+        htcondor2.enable_debug("D_SECURITY")
+
+    # calls that any daemon answers, or none
+
+    def ping(self, daemon: str, level: str, name: str | None) -> Ad:
+        """Ask *daemon* whether this client has the authorization *level*, and as which identity."""
+        ad = self.htcondor.ping(self.locate(daemon, name), level)
+        return {
+            "identity": self.scalar(ad, "MyRemoteUserName"),
+            "method": self.scalar(ad, "AuthMethods"),
+            "allowed": self.scalar(ad, "AuthorizationSucceeded") is True,
+        }
+
+    def config_of(self, daemon: str, names: Sequence[str], name: str | None) -> dict[str, str | None]:
+        """Return configuration values of *daemon*, None for those that it does not have."""
+        config = self.htcondor.RemoteParam(self.locate(daemon, name))
+        spelling = {key.upper(): key for key in config}
+        return {key: config[spelling[key.upper()]] if key.upper() in spelling else None for key in names}
+
+    def token_folders(self) -> list[str]:
+        """Return the folders where HTCondor looks for this user's IDTOKENS; asks no daemon."""
+        names = ["SEC_TOKEN_DIRECTORY", *(["SEC_TOKEN_SYSTEM_DIRECTORY"] if os.geteuid() == 0 else [])]
+        folders = [self.htcondor.param.get(name, "") for name in names]
+        home = os.path.expanduser("~/.condor/tokens.d")  # noqa: PTH111 - HTCondor's default, as text
+        return [folder or home for folder in folders if folder or os.geteuid() != 0]
+
+    def parse(self, expressions: Mapping[str, str]) -> None:
+        """Check that the texts, by their description, are expressions, also in parentheses with others."""
+        for description, text in expressions.items():
+            self.parse_expression(text, description)
+            self.parse_expression(f"({text})", description)
+
+    # queries
+
+    def collectors(self) -> list[str]:
+        """Return the addresses of all collectors, first those that did not hang at the last query.
+
+        The bindings would choose one at random and wait for it longer than the parent waits for this process.
+        """
+        parts = re.split(r"[,\s]+", self.htcondor.param.get("COLLECTOR_HOST", ""))
+        addresses = [address for address in parts if address]
+        first = int(os.environ.get(FIRST_COLLECTOR, "0")) % max(1, len(addresses))
+        return addresses[first:] + addresses[:first]
+
+    def query_ads(
+        self, ad_type: str, attributes: Sequence[str], constraint: str, collector: str | None = None
+    ) -> list[Any]:
+        """Return ads from the first collector that answers, or from *collector*."""
+        kind = getattr(self.htcondor.AdType, ad_type)
+        constraint = f"({constraint}) && {NO_DATA_SLOT}" if ad_type == "Slot" else constraint
+        failures = []
+        addresses = [collector] if collector else self.collectors() or [""]
+        for address in addresses:
+            try:
+                return list(
+                    self.htcondor.Collector(address or None).query(kind, constraint, list(attributes))
+                )
+            except self.htcondor.HTCondorException as exc:
+                failures.append((explain_failure(read_log()) or ("pool", str(exc)), exc))
+        failure, cause = failures[-1]
+        raise CallError(*failure, f"collector {', '.join(addresses)}".strip()) from cause
+
+    def query_scalars(
+        self,
+        ad_type: str,
+        attributes: Sequence[str],
+        constraint: str = "true",
+        collector: str | None = None,
+    ) -> list[Ad]:
+        """Return ads like :meth:`query_ads`, as JSON."""
+        self.parse_expression(constraint, "the constraint")
+        ads = self.query_ads(ad_type, attributes, constraint, collector)
+        return [self.scalars(ad, attributes) for ad in ads]
+
+    def locate(self, daemon: str, name: str | None) -> Any:
+        """Return the ad of a daemon, by which the bindings connect to it."""
+        if daemon == "collector" and name is not None:
+            return self._find_collector_ad(name)
+        kinds = {"startd": "StartDaemon", "slot": "Slot", "schedd": "Schedd", "negotiator": "Negotiator"}
+        constraint = "true" if name is None else f"Name =?= {self.classad.quote(name)}"
+        ads = self.query_ads(kinds.get(daemon, daemon.capitalize()), LOCATION_ATTRIBUTES, constraint)
+        located = [ad for ad in ads if "MyAddress" in ad]
+        if not located:
+            reason = "the collector knows none" if name is None else "the collector does not know it"
+            raise CallError("pool", reason)
+        return min(located, key=lambda ad: str(ad.get("Name", "")))
+
+    def _find_collector_ad(self, address: str) -> Any:
+        """Return the own ad of the collector at *address*; a parent collector has its children's too."""
+        ads = self.query_ads("Collector", LOCATION_ATTRIBUTES, "true", address)
+        located = [ad for ad in ads if "MyAddress" in ad]
+        port = address.rpartition(":")[2]
+        own = [ad for ad in located if re.search(rf":{re.escape(port)}\b", str(ad["MyAddress"]))]
+        if not located:
+            raise CallError("pool", "it has no ad of itself", f"collector {address}")
+        return (own or located)[0]
+
+    def schedd(self, name: str) -> Any:
+        """Return the bindings' object for the schedd *name*."""
+        return self.htcondor.Schedd(self.locate("schedd", name))
+
+    # values
+
+    def scalars(self, ad: Any, attributes: Sequence[str]) -> Ad:
+        """Return :meth:`scalar` of each of *attributes*."""
+        return {attribute: self.scalar(ad, attribute) for attribute in attributes}
+
+    def scalar(self, ad: Any, attribute: str) -> Any:
+        """Return a literal as itself, undefined as None, any other expression as its text."""
+        try:
+            value = ad[attribute]
+        except KeyError:
+            return None
+        except Exception:  # noqa: BLE001  (bytes that are not UTF-8 raise SystemError here)
+            return expression_text(ad, attribute)
+        if is_plain(value):
+            return value
+        if value is self.classad.Value.Undefined:
+            return None
+        return expression_text(ad, attribute)
+
+    def parse_expression(self, text: str, description: str) -> Any:
+        """Return *text* as an expression of the bindings."""
+        try:
+            return self.classad.ExprTree(text)
+        except Exception as exc:
+            raise CallError("usage", f"{description} is not a ClassAd expression: {text[:200]}") from exc
