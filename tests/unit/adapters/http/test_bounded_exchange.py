@@ -112,10 +112,10 @@ def test_eight_bombs_at_once_take_no_more_memory_than_the_bounds_promise(bomb):
     code = """
 import resource, sys
 from concurrent.futures import ThreadPoolExecutor
-from adapters.http.client import Server
+from adapters.http.client import JsonClient
 from hydrator.domain.errors import CatalogueError
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-server = Server("sick", sys.argv[1])
+server = JsonClient("sick", sys.argv[1])
 def ask(_):
     try:
         return server.get("/x", read=len).body

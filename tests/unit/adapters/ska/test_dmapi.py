@@ -370,10 +370,10 @@ def test_a_server_that_asks_for_a_pause_gets_it_from_all():
         slept.append(seconds)
         times[0] += seconds
 
-    from adapters.http.client import HttpRateLimiter
+    from adapters.http.rate_limiter import HttpRateLimiter
 
     pace = HttpRateLimiter(10, lambda: times[0], sleep)
-    pace.pause_for(5)
+    pace.record_refusal("5", None)
     assert pace.wait_for_turn(within_seconds=10)
     assert not pace.wait_for_turn(within_seconds=0.05)
     assert slept == [5.0]
@@ -395,7 +395,7 @@ def test_a_pause_longer_than_the_question_may_last_ends_it_at_once_and_the_next_
     with pytest.raises(CatalogueUnreachable, match="not now"):
         server.get("/x")
     now[0] += 899 - FAST.deadline.total_seconds()
-    with pytest.raises(CatalogueUnreachable, match="slow down"):
+    with pytest.raises(CatalogueUnreachable, match="asked for a pause"):
         server.get("/x")
     assert len(asked) == 1
     now[0] += 900
@@ -514,7 +514,7 @@ def test_a_token_file_is_read_anew_and_one_that_is_refused_twice_is_denied(tmp_p
 def test_a_token_that_no_header_carries_is_no_token(tmp_path, token):
     body = json.dumps({"access_token": token})
     bearer, _ = credentials(tmp_path, lambda _: httpx.Response(200, text=body))
-    with pytest.raises(CatalogueGarbled, match="answers no access_token"):
+    with pytest.raises(CatalogueGarbled, match="answers without an access_token"):
         bearer.token()
 
 

@@ -10,7 +10,7 @@ import pytest
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from adapters.rucio.session.connection_pool import ConnectionPool
 from adapters.rucio.session.queries import QueryRunner
-from adapters.rucio.session.rate_limiter import RucioRateLimiter
+from adapters.http.rate_limiter import HttpRateLimiter
 from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.domain.model import Did, Seen, Unseen
 from testbed.rucio_standin import RucioStandIn
@@ -139,7 +139,7 @@ class Wire:
         self.client = client
         self.asked = 0
 
-    def beside(self, _: int) -> "Wire":
+    def with_shared_deadline(self, _: int) -> "Wire":
         return Wire(self.client)
 
     def ask(self, call):
@@ -257,7 +257,7 @@ def test_who_waits_for_a_turn_waits_on_when_another_line_is_told_to_pause():
             pace.record_refusal("40", None)  # on another line, meanwhile
         now[0] += seconds
 
-    pace = RucioRateLimiter(10, lambda: now[0], sleep)
+    pace = HttpRateLimiter(10, lambda: now[0], sleep)
     pace.wait_for_turn()
     pace.wait_for_turn()
     assert now[0] == pytest.approx(1040)
@@ -266,7 +266,7 @@ def test_who_waits_for_a_turn_waits_on_when_another_line_is_told_to_pause():
 
 def test_refusals_of_what_was_under_way_together_count_once_and_an_answer_ends_no_pause():
     now = [1000.0]
-    pace = RucioRateLimiter(10, lambda: now[0], lambda _: None)
+    pace = HttpRateLimiter(10, lambda: now[0], lambda _: None)
     for _ in range(5):
         pace.record_refusal(None, None)
     assert pace.pause_seconds == 2
