@@ -235,7 +235,11 @@ def test_each_fact_says_by_which_call_it_came_and_what_it_rests_on(standin, open
     standin.put(L1, 4, {"SPSRC_STORM": 1})
     standin.put(L2, 1, {"CAM-T0": 1}, kind="FILE")
     readings = opened().read({L1, L2}).readings
-    told = {r.storage: (r.provenance.call, r.provenance.reason) for did in (L1, L2) for r in readings[did].replicas}
+    told = {
+        r.storage: (r.provenance.call, r.provenance.reason)
+        for did in (L1, L2)
+        for r in readings[did].replicas
+    }
     assert told == {
         "SPSRC_STORM": ("GET /data/locate", "1 of 4 files, by GET /metadata"),
         "CAM-T0": ("GET /data/locate", "a file has all of itself"),
@@ -269,7 +273,7 @@ def test_an_answer_that_names_a_next_page_was_cut(standin, opened):
 
 def test_a_page_of_the_ingress_is_no_answer(standin, opened):
     standin.habits.html = True
-    with pytest.raises(CatalogueGarbled, match="no JSON"):
+    with pytest.raises(CatalogueGarbled, match="not JSON"):
         opened(capabilities=False).read({L1})
 
 
