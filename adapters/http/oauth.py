@@ -31,7 +31,7 @@ _MIN_TOKEN_AGE = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """The client's identity at the provider at ``token_url``, and the service (audience) it needs a token for."""
+    """The client's identity at the provider (``token_url``), and the audience of its tokens."""
 
     token_url: str
     client_id: str
@@ -50,7 +50,7 @@ class _CachedToken:
 
 
 class ClientCredentials:
-    """A source of tokens for one audience; safe to use from several threads. It reads the secret for each token."""
+    """A thread-safe source of tokens for one audience. It reads the secret again for each token."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ QueryKey = tuple[str, Did]
 
 _FIRST_WAIT_SECONDS = 60.0
 _MAX_WAIT_SECONDS = 3600.0
-# After a retry that took 1 s, the next one starts 4 s later, so that retries take a fifth of the time at most.
+# After a retry that took 1 s, the next one starts 4 s later: retries take a fifth of the time at most.
 _RETRY_GAP_FACTOR = 4.0
 _MAX_LAG_SECONDS = 60.0  # verification that polls delayed for longer is not caught up
 _MAX_FAILURES_IN_ROW = 3  # verification stops after so many, until the next poll
@@ -78,7 +78,7 @@ class BackgroundVerifier(Generic[T, R]):
 
     @property
     def is_enabled(self) -> bool:
-        """Return whether the background runs; not where ``verify_every`` is zero, since polls count all then."""
+        """Return whether the background runs; False where ``verify_every`` is zero: polls then count all."""
         return self._verify_every_seconds > 0
 
     @contextmanager

@@ -3,21 +3,23 @@
 A poll (:meth:`RucioCatalogue.read`) is a straight line; each step is a module:
 
 1. RSEs (:mod:`.rses`): the storage elements and their sites.
-2. Names (:mod:`.datasets.dids`, :mod:`.datasets.containers`): which names exist, and the datasets in containers.
+2. Names (:mod:`.datasets.dids`, :mod:`.datasets.containers`): which names exist, and the datasets in
+   containers.
 3. Replicas (:mod:`.replicas`): the files of each dataset at each storage element, from cheap rows or counts.
 4. Locks and rules (:mod:`.rules.locks`): what moves, what is stuck, and what ends.
 5. States (:mod:`.conclusions`, :mod:`.states`): the replicas of datasets, then of files and containers.
 6. Survey: one reading for each DID, with its variants in letter case (:mod:`.datasets.case_variants`).
 
-Steps 3 to 5 overlap: while Rucio answers for one batch of datasets, the daemon concludes another. Methods named
-``iter_…`` yield datasets as they are done, while others are still queried.
+Steps 3 to 5 overlap: while Rucio answers for one batch of datasets, the daemon concludes another. Methods
+named ``iter_…`` yield datasets as they are done, while others are still queried.
 
-Rucio has two answers for step 3. The cheap one (bulk, "shallow") is a table that Rucio's daemons refresh: it has
-0 of 0 files before they have counted, omits replicas without a rule, and ignores files that went bad. The true
-one ("deep") counts files, and needs one call for each dataset. So the cheap answer only selects the datasets
-to count. A dataset that is not complete and unchanged in it is counted in every poll, the others between polls,
-once in ``verify_every``. A dataset that was not counted is Unseen, never absent and never complete. Neither answer
-distinguishes a container or a name that does not exist from an empty dataset, so step 2 looks names up first.
+Rucio has two answers for step 3. The cheap one (bulk, "shallow") is a table that Rucio's daemons refresh: it
+has 0 of 0 files before they have counted, omits replicas without a rule, and ignores files that went bad.
+The true one ("deep") counts files, and needs one call for each dataset. So the cheap answer only selects the
+datasets to count. A dataset that is not complete and unchanged in it is counted in every poll, the others
+between polls, once in ``verify_every``. A dataset that was not counted is Unseen, never absent and never
+complete. Neither answer distinguishes a container or a name that does not exist from an empty dataset, so
+step 2 looks names up first.
 """
 
 import threading
@@ -66,9 +68,9 @@ def single_site_groups(sites: AbstractSet[Site]) -> AbstractSet[AbstractSet[Site
 class RucioCatalogue:
     """A Rucio server as a Catalogue; see the module's docstring for the steps of a poll.
 
-    Without *rate_limiter* it makes one from *settings*. *capabilities* has downtimes, and the sites of storage
-    elements that neither *settings* nor Rucio map. *group_sites* returns the groups of sites whose storage a
-    job of any of them reads.
+    Without *rate_limiter* it makes one from *settings*. *capabilities* has downtimes, and the sites of
+    storage elements that neither *settings* nor Rucio map. *group_sites* returns the groups of sites whose
+    storage a job of any of them reads.
     """
 
     def __init__(
@@ -174,7 +176,7 @@ class RucioCatalogue:
     # -- the steps of a poll
 
     def _read_rses(self, now: datetime) -> Mapping[str, Rse]:
-        """Read all storage elements; return the object of the last poll where nothing changed, for the caches."""
+        """Read all storage elements; return the last poll's object where nothing changed, for the caches."""
         rses = self._rses.read(now)
         if rses != self._last_rses:
             self._last_rses = rses

@@ -67,7 +67,7 @@ class DatasetConclusions:
         self._cached_replicas: dict[Did, _CachedReplicas] = {}
         self._site_groups: tuple[Mapping[str, Rse], AbstractSet[AbstractSet[Site]]] | None = None
         self.shared_counts: dict[Did, Mapping[str, Count]] = {}
-        """The datasets whose parts at several storage elements may be complete together, with their counts."""
+        """The counts of datasets whose parts at several storage elements may be complete together."""
 
     def start_poll(self, dids: AbstractSet[Did]) -> None:
         """Start a poll of *dids*; forget all others."""

@@ -1,4 +1,4 @@
-"""Completion estimates: the progress of moving datasets from poll to poll, and the time they will be complete."""
+"""Completion estimates: the progress of moving datasets from poll to poll, and the time of completion."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence

@@ -142,7 +142,7 @@ class DatasetCounter:
         return now - self._counts[did].counted_at >= self._queries.settings.verify_every
 
     def _is_unchanged(self, did: Did, rows: Sequence[DatasetRow]) -> bool:
-        """Return whether the last count is still valid: its cheap rows matched, are complete and unchanged."""
+        """Return whether the last count is valid: its cheap rows matched, are complete and unchanged."""
         known = self._counts.get(did)
         return (
             known is not None

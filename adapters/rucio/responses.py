@@ -1,6 +1,7 @@
 """Responses of Rucio: parse rows into values. This module is pure: no socket, no clock.
 
-Rucio's words (RSE, lock, rule, length) stay inside this package. Their meaning is as observed in Rucio 41.5.1.
+Rucio's words (RSE, lock, rule, length) stay inside this package. Their meaning is as observed in Rucio
+41.5.1.
 """
 
 import contextlib
@@ -26,9 +27,9 @@ class Rse:
     """A storage element (RSE); *site* is None where it is not mapped, and for a deleted one.
 
     Jobs cannot read data at one that is not *is_readable*; no data arrives at one that is not *is_writable*;
-    a volatile one, a cache, drops data without notice. *other_sites* also read it as their own. *former_sites*
-    are sites that it was at before: they are known to have none of its data now. *fault* describes an
-    unreadable row about it.
+    a volatile one, a cache, drops data without notice. *other_sites* also read it as their own.
+    *former_sites* are sites that it was at before: they are known to have none of its data now. *fault*
+    describes an unreadable row about it.
     """
 
     name: str
@@ -62,7 +63,7 @@ class Count(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether all files are available; False for 0 of 0 files, Rucio's value before it has counted."""
+        """Return whether all files are available; False for 0 of 0, Rucio's value before it has counted."""
         return 0 < self.length <= self.available_length
 
     @property

@@ -20,8 +20,8 @@ _MAX_MISSING = 20
 class RseDirectory:
     """The directory of storage elements: listed in every poll, with their attributes in a cache.
 
-    An element that the list no longer has is queried by its name, since a list may be cut short. It is deleted
-    only if Rucio answers 404. Its former sites stay in the directory, without data; otherwise the ads
+    An element that the list no longer has is queried by its name, since a list may be cut short. It is
+    deleted only if Rucio answers 404. Its former sites stay in the directory, without data; otherwise the ads
     would keep the last state of these sites until it is too old.
     """
 

@@ -113,7 +113,8 @@ def combinable_storages(
 ) -> frozenset[str]:
     """Return the storage elements whose durable parts of a dataset may be complete together.
 
-    A job reads the storage of all sites of one of *site_groups*. A group with a durable complete copy needs none.
+    A job reads the storage of all sites of one of *site_groups*. A group with a durable complete copy needs
+    none.
     """
     if sum(0 < count.available_length < count.length for count in counts.values()) < 2:
         return frozenset()

@@ -13,8 +13,8 @@ from pathlib import Path
 from adapters.files.catalogue import FileCatalogue, read_descriptor
 from adapters.files.directory import catalogue as directory
 from adapters.http.client import HttpLimits, JsonClient
-from adapters.http.rate_limiter import HttpRateLimiter
 from adapters.http.oauth import ClientCredentials, ClientSettings
+from adapters.http.rate_limiter import HttpRateLimiter
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
 from hydrator.domain.model import Did, Site

@@ -29,7 +29,7 @@ from hydrator.domain.model import Did
 
 @dataclass(frozen=True, slots=True)
 class DidInfo:
-    """Rucio's information on a DID: its type (DATASET, CONTAINER or FILE); *bytes_total* is None while it is open.
+    """Rucio's information on a DID: DATASET, CONTAINER or FILE; *bytes_total* is None while it is open.
 
     *ends_at* is the end of the DID's own lifetime, and of all its rules; None: it has no end.
     """

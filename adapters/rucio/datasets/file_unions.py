@@ -39,7 +39,7 @@ class FileLists:
         self._tried_at: dict[Did, datetime] = {}
 
     def read(self, poll: RucioPoll, shared_counts: Mapping[Did, Mapping[str, Count]]) -> None:
-        """Add the unions of files to the readings of *poll*; datasets without a list get into ``poll.errors``.
+        """Add unions of files to the readings of *poll*; datasets without a list get into ``poll.errors``.
 
         Args:
             poll: the poll, with the conclusions for each storage element alone.

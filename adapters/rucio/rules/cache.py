@@ -27,7 +27,7 @@ _RFC1123 = "%a, %d %b %Y %H:%M:%S UTC"
 
 @dataclass
 class _CachedRules:
-    """The rules read since the last full query at *read_at*; *asked_at* is the server's time at the last query."""
+    """The rules since the last full query at *read_at*; *asked_at* is the server's time of the last query."""
 
     read_at: datetime
     asked_at: datetime
@@ -107,11 +107,11 @@ class RuleCache:
     def iter_permanent_locks(
         self, rule_storages: Mapping[Did, AbstractSet[str]]
     ) -> Iterator[tuple[Did, Sequence[Lock]]]:
-        """Yield the datasets that their own permanent rules hold at all their *rule_storages*, with the locks.
+        """Yield the datasets that their own permanent rules hold at all *rule_storages*, with the locks.
 
         They come while the list is still read. A rule without an end, on the dataset itself, whose expression
-        is the name of one storage element, implies its lock. The generator skips other datasets: the rule of a
-        container may hold them, or one with another expression.
+        is the name of one storage element, implies its lock. The generator skips other datasets: the rule of
+        a container may hold them, or one with another expression.
 
         Raises:
             CatalogueError: the rules of a scope cannot be listed.

@@ -49,7 +49,7 @@ class LockReader:
         return known.locks if known else None
 
     def is_due(self, poll: RucioPoll, did: Did, changed_dids: AbstractSet[Did]) -> bool:
-        """Return whether to query the locks of a settled dataset: after ``verify_every``, or a rule's change."""
+        """Return whether a settled dataset's locks are due: after ``verify_every``, or a change of rules."""
         known = self._dataset_locks.get(did)
         if known is None or poll.started_at - known.read_at >= self._queries.settings.verify_every:
             return True
@@ -70,7 +70,7 @@ class LockReader:
     def iter_permanent(
         self, poll: RucioPoll, rule_storages: Mapping[Did, AbstractSet[str]]
     ) -> Iterator[tuple[Did, Sequence[Lock]]]:
-        """Yield datasets whose rules imply their locks; reading such rules costs a tenth of reading the locks."""
+        """Yield datasets whose rules imply their locks; reading these rules costs a tenth of their locks."""
         try:
             for did, locks in self._rule_cache.iter_permanent_locks(rule_storages):
                 self._dataset_locks[did] = _DatasetLocks(poll.started_at, locks)

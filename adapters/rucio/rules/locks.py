@@ -152,7 +152,7 @@ class LockTracker:
         return [*locks, *past] if past else locks
 
     def _load_rules(self, poll: RucioPoll, settled_by_did: Mapping[Did, bool]) -> None:
-        """Load the rules of all locks; put unsettled datasets whose rules are missing into ``poll.errors``."""
+        """Load the rules of all locks; put unsettled datasets without their rules into ``poll.errors``."""
         late: CatalogueError = CatalogueUnreachable(self._queries.name, "its rules were not queried in time")
         try:
             missing = self._rule_cache.load_rules_of(

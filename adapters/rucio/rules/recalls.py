@@ -50,7 +50,7 @@ class RecallSampler:
         return replace(replica, provenance=replace(replica.provenance, reason=reason)) if reason else replica
 
     def _query_reason(self, replica: Replica) -> str:
-        """Return the reason of one file of the dataset; empty where a query fails, since it is only a hint."""
+        """Return the reason of one file of the dataset; empty where a query fails: it is only a hint."""
         try:
             file = self._queries.ask(
                 lambda client: next(

@@ -1,10 +1,13 @@
 """Connections to Rucio: one logged-in client each, with a deadline that holds and errors as CatalogueErrors.
 
-rucio-clients 41.5.1 has habits that do not suit a daemon; see also :mod:`.login`. The transport changes these:
+rucio-clients 41.5.1 has habits that do not suit a daemon; see also :mod:`.login`. The transport changes
+these:
 
-* its timeout is for one read, so an answer that drips never ends: the transport shuts the sockets at the deadline;
+* its timeout is for one read, so an answer that drips never ends: the transport shuts the sockets at the
+  deadline;
 * after a 401 with a token it asks for input on the terminal: the transport raises an error before that;
-* it takes a web page for an answer, and an answer without a length that breaks off for a whole one: both are refused.
+* it takes a web page for an answer, and an answer without a length that breaks off for a whole one: both are
+  refused.
 """
 
 import configparser
@@ -100,7 +103,7 @@ class RucioConnection:
         self._client: RucioClient | None = None
 
     def with_shared_deadline(self, number: int) -> "RucioConnection":
-        """Return another connection to the same server, for another thread; it shares rate, deadline and token.
+        """Return a connection for another thread, which shares rate, deadline and token.
 
         Args:
             number: from 1, a different one for each. A connection that logs in keeps its own token.
@@ -108,7 +111,7 @@ class RucioConnection:
         return RucioConnection(self._settings, shared=self._shared, number=number)
 
     def with_own_deadline(self, number: int) -> "RucioConnection":
-        """Return a connection as :meth:`with_shared_deadline` does, with its own deadline, for the time between polls."""
+        """Return a connection with its own deadline, for queries between polls; it shares rate and token."""
         common = SharedSession(self._shared.rate_limiter, self._shared.token_source)
         return RucioConnection(self._settings, shared=common, number=number)
 
@@ -123,7 +126,7 @@ class RucioConnection:
 
     @property
     def server_time(self) -> datetime | None:
-        """Return the ``Date`` of the server's last answer: Rucio compares the times of its rules with that clock."""
+        """Return the ``Date`` of the last answer: Rucio compares the times of its rules with that clock."""
         return self._transport.server_time
 
     @property
@@ -172,7 +175,7 @@ class RucioConnection:
         self._login.delete_token_file()
 
     def _has_new_secret(self) -> bool:
-        """Return whether the secret that Rucio has just refused (401) was renewed; use the new one from now on."""
+        """Return whether the secret that Rucio refused (401) was renewed; use the new one from now on."""
         if self._transport.status != 401:
             return False
         try:
@@ -223,7 +226,7 @@ class RucioConnection:
 
 
 def _describe_error(exc: Exception, status: int, failure: str) -> str:
-    """Describe *exc* on one line: Rucio's name for it and at most 300 characters of its text, without secrets."""
+    """Describe *exc* on one line: Rucio's name for it, and its text (at most 300 characters, no secrets)."""
     text = reason_of(exc)
     words = " ".join(f"{text} {failure if failure not in text else ''}".split())
     if status not in {0, 200} and "http status code" not in words:

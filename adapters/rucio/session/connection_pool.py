@@ -1,7 +1,8 @@
 """A connection pool for one Rucio server: several queries at a time, each on its own connection.
 
-A session of rucio-clients is for one thread (a refused token replaces it), so every connection is its own client.
-All share rate, deadline and token. Connections stay logged in from poll to poll; threads end with their queries.
+A session of rucio-clients is for one thread (a refused token replaces it), so every connection is its own
+client. All share rate, deadline and token. Connections stay logged in from poll to poll; threads end with
+their queries.
 """
 
 import threading
@@ -68,7 +69,7 @@ class ConnectionPool:
 
     @contextmanager
     def run_in_background(self, task: Callable[[], R]) -> Iterator[BackgroundQuery[R]]:
-        """Run *task*, which queries, in a thread beside the ``with`` block; the end of the block waits for it."""
+        """Run *task*, which queries, in a thread beside the ``with`` block, whose end waits for it."""
         if len(self._connections) == 1:
             yield BackgroundQuery(task)
             return
@@ -78,7 +79,7 @@ class ConnectionPool:
     def map_concurrently(
         self, jobs: MutableSequence[J], task: Callable[[J], R]
     ) -> Iterator[tuple[J, R | CatalogueError]]:
-        """Yield each of *jobs*, from the last to the first, with the result of *task* or its error, as they end.
+        """Yield each of *jobs*, started from the last to the first, with its result or error, as they end.
 
         The consumer may add to *jobs* or clear it meanwhile; jobs that have started are still yielded.
         *task* runs in several threads; it queries, and must not change shared state.

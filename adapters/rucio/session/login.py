@@ -2,7 +2,8 @@
 
 rucio-clients 41.5.1 has habits that do not suit a daemon; this module changes these:
 
-* it stores its token in a shared file named after the account only: the daemon's file is private, and never reused;
+* it stores its token in a shared file named after the account only: the daemon's file is private, and never
+  reused;
 * it reads the first ``rucio.cfg`` that it finds: the daemon gives it an empty one;
 * it searches every text of every record for dates: the daemon decodes the records itself;
 * it shortens ``sys.argv[0]`` and writes red log lines: the daemon restores the name and silences the logger.
@@ -174,7 +175,7 @@ def _login_credentials(settings: RucioSettings, password: str | None) -> dict[st
 
 @contextmanager
 def _rucio_environment() -> Iterator[None]:
-    """Set the environment in which rucio-clients starts, and restore the old one; the empty configuration stays."""
+    """Set the environment for the start of rucio-clients; afterwards only the empty configuration stays."""
     with _ENVIRONMENT_LOCK, tempfile.TemporaryDirectory() as folder:
         empty = Path(folder) / "rucio.cfg"
         empty.write_text(_EMPTY_CONFIG)

@@ -82,7 +82,7 @@ class QueryRunner:
         return self._pool.ask(lambda client: read(call(client)))
 
     def run_in_background(self, task: Callable[[], T]) -> AbstractContextManager[BackgroundQuery[T]]:
-        """Run *task*, which queries, beside the ``with`` block; see :meth:`ConnectionPool.run_in_background`."""
+        """Run *task* beside the ``with`` block; see :meth:`ConnectionPool.run_in_background`."""
         return self._pool.run_in_background(task)
 
     def stream(
@@ -177,7 +177,7 @@ class QueryRunner:
     def _drop_garbled_dids(
         self, batch: Sequence[Did], answer: Iterable[T | GarbledRow], errors: dict[Did, CatalogueError]
     ) -> tuple[Sequence[Did], Iterable[T]]:
-        """Return the DIDs of *batch* whose rows are all readable, with their rows; put the others into *errors*."""
+        """Return the DIDs of *batch* with readable rows, and these rows; put the others into *errors*."""
         garbled = {each.did: each.reason for each in answer if isinstance(each, GarbledRow)}
         if not garbled:
             return batch, cast("Iterable[T]", answer)
@@ -234,9 +234,8 @@ def _reject_stray_rows(dids: Sequence[Did], rows: Iterable[T]) -> Iterable[T]:
     """
     rows, queried = list(rows), frozenset(dids)
     if stray := next((_did_of_row(row) for row in rows if _did_of_row(row) not in queried), None):
-        raise BadRow(
-            f"the query was for {dids[0]}{' and others' * (len(dids) > 1)}, the answer is about {stray[:100]!r}"
-        )
+        others = " and others" if len(dids) > 1 else ""
+        raise BadRow(f"the query was for {dids[0]}{others}, the answer is about {stray[:100]!r}")
     return rows
 
 

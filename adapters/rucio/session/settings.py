@@ -22,20 +22,21 @@ class RucioSettings:
 
     Login: ``token_dir`` is private to the daemon, created with mode 0700. With ``auth_type`` token, the token
     is in ``token_file``, or ``token_command`` prints it. With oidc, the provider of ``oidc`` issues it. With
-    x509, the client certificate is ``client_cert`` with ``client_key`` (None: in the same file, as in a proxy).
-    The daemon reads ``password_file`` for each login; ``password`` is one without a file.
+    x509, the client certificate is ``client_cert`` with ``client_key`` (None: in the same file, as in a
+    proxy). The daemon reads ``password_file`` for each login; ``password`` is one without a file.
 
     Counting: a dataset whose cheap row did not change is trusted without a count, and verified once in
-    ``verify_every``, between polls (0: trust none, each poll counts all). ``deep_calls`` is the largest number
-    of counts in one poll. A dataset that waits for its turn keeps its state; it is Unseen where it was never
-    counted, or has changed. ``count_first``: count a new dataset even if its cheap rows are complete.
+    ``verify_every``, between polls (0: trust none, each poll counts all). ``deep_calls`` is the largest
+    number of counts in one poll. A dataset that waits for its turn keeps its state; it is Unseen where it
+    was never counted, or has changed. ``count_first``: count a new dataset even if its cheap rows are
+    complete.
 
     States: data that no rule holds for ``expiry_margin`` is too short-lived to start a job on.
     ``trust_caches``: a complete dataset in a volatile storage element counts as complete.
 
     Load: ``calls_per_second`` is the largest rate, ``concurrent_calls`` the number of calls at a time. The
-    daemon also pauses when Rucio asks for it (429, 503). ``recall_samples`` is the number of recalls from tape
-    whose cause of waiting one poll may query. An answer has at most ``max_bytes``, decompressed, and
+    daemon also pauses when Rucio asks for it (429, 503). ``recall_samples`` is the number of recalls from
+    tape whose cause of waiting one poll may query. An answer has at most ``max_bytes``, decompressed, and
     ``max_values`` JSON values. ``twins_every`` is the interval of the search for DIDs that differ in letter
     case only (None: never).
     """

@@ -28,7 +28,7 @@ from adapters.http.headers import http_date
 from adapters.http.rate_limiter import HttpRateLimiter
 from adapters.rucio.session.auth import ExternalToken, OidcToken
 from adapters.rucio.session.bodies import limit_response
-from adapters.rucio.session.settings import RucioSettings as RucioSettings
+from adapters.rucio.session.settings import RucioSettings
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.ports import TokenValidity
 from hydrator.domain.redaction import SECRETS, sanitize
@@ -205,7 +205,7 @@ def _build_pool_classes(deadline: Deadline) -> dict[str, type[urllib3.connection
 
 @dataclass
 class SharedSession:
-    """The state that all connections to one server share: rate, deadline, and a *token* that Rucio did not issue."""
+    """The shared state of all connections to one server: rate, deadline, and a token of another issuer."""
 
     rate_limiter: HttpRateLimiter
     token_source: ExternalToken | OidcToken
@@ -291,7 +291,7 @@ class Transport(requests.adapters.HTTPAdapter):
         return response
 
     def _wait_for_turn(self) -> None:
-        """Wait for the next turn; raise an error where the server asked for a pause that this poll has no time for."""
+        """Wait for the next turn; raise an error where this poll has no time for the server's pause."""
         if self._rate_limiter.pause_seconds > min(_MAX_PAUSE_SECONDS, self.deadline.remaining_seconds):
             raise CatalogueUnreachable(
                 self._settings.name,
@@ -300,7 +300,7 @@ class Transport(requests.adapters.HTTPAdapter):
         self._rate_limiter.wait_for_turn()
 
     def _should_wait_and_retry(self, response: requests.Response) -> bool:
-        """Return whether the server refused the request for now, and this poll has time for the pause it asks for."""
+        """Return whether the server refused the request for now, and this poll has time for its pause."""
         after = response.headers.get("Retry-After")
         is_refusal = self._rate_limiter.record_response(response.status_code, after, self.server_time)
         longest = min(_MAX_PAUSE_SECONDS, self.deadline.remaining_seconds)

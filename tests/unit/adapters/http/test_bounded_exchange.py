@@ -69,10 +69,10 @@ def test_a_packed_answer_is_unpacked():
             "gzip, gzip",
             "a way that was not asked for: 'gzip, gzip'",
         ),
-        (b"", "br", "a way that was not asked for"),
-        (gzip.compress(b"[1]", mtime=0)[:-9], "gzip", "it breaks off"),
-        (gzip.compress(b"[1]", mtime=0) + b"[2]", "gzip", "more after its end"),
-        (b"[1]", "gzip", "cannot be unpacked"),
+        (b"", "br", "a Content-Encoding that was not asked for"),
+        (gzip.compress(b"[1]", mtime=0)[:-9], "gzip", "it is incomplete"),
+        (gzip.compress(b"[1]", mtime=0) + b"[2]", "gzip", "data after its end"),
+        (b"[1]", "gzip", "cannot be decompressed"),
     ],
 )
 def test_a_packed_answer_is_whole_and_within_bounds_or_not_believed(body, packing, words):

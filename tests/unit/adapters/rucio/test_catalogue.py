@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from adapters.http.headers import retry_after
+from adapters.http.rate_limiter import HttpRateLimiter
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from adapters.rucio.responses import (
     BadRow,
@@ -35,7 +36,6 @@ from adapters.rucio.rules.model import (
     parse_rules,
 )
 from adapters.rucio.rules.recalls import recall_reason
-from adapters.http.rate_limiter import HttpRateLimiter
 from adapters.rucio.states import (
     container_replicas,
     dataset_replicas,

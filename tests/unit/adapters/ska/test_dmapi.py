@@ -265,7 +265,7 @@ def test_a_server_that_cuts_below_our_limit_shows_fewer_files_and_never_a_whole(
 def test_an_answer_that_names_a_next_page_was_cut(standin, opened):
     standin.put(L1, 1, {"SPSRC_STORM": 1})
     standin.habits.next_page = True
-    with pytest.raises(CatalogueGarbled, match="no whole list"):
+    with pytest.raises(CatalogueGarbled, match="not a complete list"):
         opened().read({L1})
     with pytest.raises(CatalogueGarbled, match="cut"):
         opened(capabilities=False).read({L1})
@@ -282,7 +282,7 @@ def test_a_404_that_is_not_rucios_is_a_wrong_address_and_never_absence(standin, 
     assert rows.is_absent('response: {"ExceptionClass": "DataIdentifierNotFound"}')
     assert not rows.is_absent("Not Found")
     standin.habits.status = 404
-    with pytest.raises(CatalogueGarbled, match="is url right"):
+    with pytest.raises(CatalogueGarbled, match="check url"):
         opened(capabilities=False).read({L1})
 
 

@@ -6,9 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.http.oauth import ClientSettings
+from adapters.http.oauth import ClientSettings, jwt_expiry
 from adapters.rucio.catalogue import RucioSettings
-from adapters.http.oauth import jwt_expiry
 from adapters.rucio.session.auth import ExternalToken, OidcToken
 from hydrator.domain.errors import CatalogueDenied
 from testbed.dmapi_standin import CLIENT, SECRET, DmapiStandIn

@@ -130,7 +130,8 @@ from hydrator.domain.errors import CatalogueError
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 url, folder = sys.argv[1], Path(sys.argv[2])
 (folder / "token").write_text("a-token")
-first = RucioConnection(RucioSettings("sick", url, "me", folder, auth_type="token", token_file=folder / "token"))
+settings = RucioSettings("sick", url, "me", folder, auth_type="token", token_file=folder / "token")
+first = RucioConnection(settings)
 def asked(connection):
     for call in (
         lambda client: sum(1 for _ in client.list_files("s", "n")),
