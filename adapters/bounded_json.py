@@ -149,8 +149,8 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any] | Unr
     table = dict(pairs)
     if len(table) == len(pairs):
         return table
-    seen: set[str] = set()
-    duplicate = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+    keys: set[str] = set()
+    duplicate = next(key for key, _ in pairs if key in keys or keys.add(key))  # type: ignore[func-returns-value]
     return UnreadableValue(f"the key {quote_excerpt(duplicate)} is given twice in one object")
 
 

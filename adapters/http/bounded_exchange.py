@@ -114,9 +114,9 @@ class BoundedHttpClient:
                 content += piece
                 if len(content) > self._bounds.max_bytes:
                     raise self._bounds.too_many_bytes_error("its answer")
-        except (ValueError, zlib.error) as wrong:
+        except (ValueError, zlib.error) as error:
             reason = (
-                str(wrong) if isinstance(wrong, ValueError) else f"its answer cannot be decompressed: {wrong}"
+                str(error) if isinstance(error, ValueError) else f"its answer cannot be decompressed: {error}"
             )
             raise CatalogueGarbled(self._name, reason) from None
         return content
@@ -179,10 +179,10 @@ class _ExchangeBudget(threading.local):
 
     def limit_timeout(self, timeout: float | None, error: type[Exception]) -> float:
         """Return *timeout*, or the time that is left if that is less; raise *error* if none is."""
-        left = self.remaining_seconds()
-        if left <= 0:
+        seconds_left = self.remaining_seconds()
+        if seconds_left <= 0:
             raise error("the time for this answer is over")
-        return left if timeout is None else min(timeout, left)
+        return seconds_left if timeout is None else min(timeout, seconds_left)
 
     def count_bytes(self, count: int) -> None:
         """Count received bytes. Raises httpcore.ReadError where they are too many."""

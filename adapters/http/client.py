@@ -272,8 +272,8 @@ class JsonClient:
         begin = bytes(content[:200])
         try:
             body = decode(content, self._limits.bounds)
-        except TooLarge as wrong:
-            raise CatalogueGarbled(self.name, f"its answer: {wrong}") from None
+        except TooLarge as error:
+            raise CatalogueGarbled(self.name, f"its answer: {error}") from None
         except ValueError:
             body = None
         if body is None:
@@ -291,7 +291,7 @@ def _retry_wait(error: Exception) -> bool | float:
 
 def hide_secrets(text: str) -> str:
     """Return *text* without secrets: some services repeat the request's URL, headers or form."""
-    return _SECRETS.sub(lambda found: f"{found[1] or ''}[secret]", SECRETS.hide(text))
+    return _SECRETS.sub(lambda match: f"{match[1] or ''}[secret]", SECRETS.hide(text))
 
 
 def _error_detail(content: bytes | bytearray) -> str:

@@ -225,8 +225,12 @@ class ContainerConclusions:
         self._complete_lists[container] = poll.started_at, members
 
     def _is_list_checked(self, poll: RucioPoll, container: Did, members: AbstractSet[Did]) -> bool:
-        known = self._complete_lists.get(container)
-        return known is not None and poll.started_at - known[0] < self._verify_every and known[1] == members
+        last_check = self._complete_lists.get(container)
+        return (
+            last_check is not None
+            and poll.started_at - last_check[0] < self._verify_every
+            and last_check[1] == members
+        )
 
 
 def _is_on_disk_at_site(poll: RucioPoll, name: str) -> bool:

@@ -143,11 +143,11 @@ class DatasetCounter:
 
     def _is_unchanged(self, did: Did, rows: Sequence[DatasetRow]) -> bool:
         """Return whether the last count is valid: its cheap rows matched, are complete and unchanged."""
-        known = self._counts.get(did)
+        last_count = self._counts.get(did)
         return (
-            known is not None
-            and known.has_matching_rows
-            and known.rows_version == _rows_version(rows)
+            last_count is not None
+            and last_count.has_matching_rows
+            and last_count.rows_version == _rows_version(rows)
             and _is_complete(rows, if_empty=True)
         )
 

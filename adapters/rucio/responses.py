@@ -280,7 +280,7 @@ def largest_counts(rows: Iterable[DatasetRow]) -> dict[str, Count]:
     """
     best: dict[str, Count] = {}
     for row in rows:
-        known = best.get(row.storage)
-        if known is None or known.available_length < row.amount.available_length:
+        largest = best.get(row.storage)
+        if largest is None or largest.available_length < row.amount.available_length:
             best[row.storage] = row.amount
     return best

@@ -68,10 +68,10 @@ class RseDirectory:
 
     def find_unlisted(self, name: str, now: datetime) -> Rse | None:
         """Return a storage element that has data and is not in the list; None where the query fails."""
-        known = self._unlisted_rses.get(name)
-        if known is None or known[0] != now:
-            known = self._unlisted_rses[name] = (now, self._query_unlisted(name, now))
-        return known[1]
+        entry = self._unlisted_rses.get(name)
+        if entry is None or entry[0] != now:
+            entry = self._unlisted_rses[name] = (now, self._query_unlisted(name, now))
+        return entry[1]
 
     def _query_unlisted(self, name: str, now: datetime) -> Rse | None:
         try:
@@ -117,12 +117,12 @@ class RseDirectory:
             )
         if not site and name in areas.faults:
             return Rse(name, None, tape, fault=areas.faults[name])
-        known = areas.find_by_name(name)
+        rse_areas = areas.find_by_name(name)
         return Rse(
             name,
             site,
             tape,
-            is_readable=readable and not (known and all(area.closure_reason(now) for area in known)),
+            is_readable=readable and not (rse_areas and all(area.closure_reason(now) for area in rse_areas)),
             other_sites=frozenset() if site else areas.sites_of(name),
             is_writable=writable,
             is_volatile=volatile and not self._queries.settings.trust_caches,
@@ -142,25 +142,25 @@ class RseDirectory:
         attribute = settings.site_attribute
         if configured or not attribute:
             return configured
-        known = self._attribute_sites.get(storage)
-        if known and now - known[0] < settings.attributes_every:
-            return known[1]
+        entry = self._attribute_sites.get(storage)
+        if entry and now - entry[0] < settings.attributes_every:
+            return entry[1]
         try:
-            found = self._queries.ask(
+            value = self._queries.ask(
                 lambda client: client.list_rse_attributes(storage),
                 lambda answer: require_record(answer, "list_rse_attributes").get(attribute),
             )
         except NotFound as exc:
-            if "RSENotFound" in exc.reason or known is None:
+            if "RSENotFound" in exc.reason or entry is None:
                 return None
-            return known[1]
+            return entry[1]
         except CatalogueError:
-            if known is None:
+            if entry is None:
                 raise
-            return known[1]
-        if found is not None and not isinstance(found, str):
-            raise BadRow(f"list_rse_attributes: {attribute} of {storage} is not a text: {str(found)[:80]!r}")
-        site = Site(found) if found else None
+            return entry[1]
+        if value is not None and not isinstance(value, str):
+            raise BadRow(f"list_rse_attributes: {attribute} of {storage} is not a text: {str(value)[:80]!r}")
+        site = Site(value) if value else None
         self._attribute_sites[storage] = (now, site)
         return site
 

@@ -251,6 +251,6 @@ def _container_provenance(replicas_by_part: list[list[Replica]], state: ReplicaS
 
 def _mean_by_size(shares: list[float], sizes: list[int | None]) -> float:
     """Return the mean of *shares*, weighted by size where all sizes are known."""
-    known = [size for size in sizes if size is not None]
-    weights = known if len(known) == len(shares) and sum(known) > 0 else [1] * len(shares)
+    known_sizes = [size for size in sizes if size is not None]
+    weights = known_sizes if len(known_sizes) == len(shares) and sum(known_sizes) > 0 else [1] * len(shares)
     return sum(share * weight for share, weight in zip(shares, weights, strict=True)) / sum(weights)

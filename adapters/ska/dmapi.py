@@ -293,9 +293,9 @@ class DmapiCatalogue:
         """Return the size of *did*, from a cache for closed datasets; None where ``count_files`` is false."""
         if not self._settings.count_files:
             return None
-        known = self._sizes.get(did)
-        if known and known[1].is_settled and poll.started_at - known[0] < self._settings.size_every:
-            return known[1]
+        cached = self._sizes.get(did)
+        if cached and cached[1].is_settled and poll.started_at - cached[0] < self._settings.size_every:
+            return cached[1]
         size = self._service.query_size(did, seconds_left)
         self._sizes[did] = poll.started_at, size
         return size

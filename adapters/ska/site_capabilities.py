@@ -133,8 +133,8 @@ class SiteCapabilities:
             raise CatalogueGarbled(self._client.name, "Site Capabilities returns no storage areas")
         try:
             return build_areas(nodes, sites, storages, areas, services)
-        except ValueError as wrong:
-            raise CatalogueGarbled(self._client.name, f"Site Capabilities: {wrong}") from None
+        except ValueError as error:
+            raise CatalogueGarbled(self._client.name, f"Site Capabilities: {error}") from None
 
     def _fetch_rows(self, route: str, deadline_at: float) -> list[Any]:
         answer = self._client.get(route, _QUERY, within_seconds=deadline_at - self._monotonic())
@@ -161,8 +161,8 @@ class _ParentClosings:
         """Add *place*, described by *row*, below *parents*: pairs of a kind and the column with its key."""
         try:
             self.closings[place] = _closings(row, subject) + self.closings_of(row, *parents)
-        except _UnreadableRow as wrong:
-            self.faults[place] = str(wrong)
+        except _UnreadableRow as error:
+            self.faults[place] = str(error)
 
     def closings_of(self, row: Mapping[str, Any], *parents: tuple[str, str]) -> tuple[Closing, ...]:
         """Return the closings of the *parents* of *row*.
@@ -202,24 +202,26 @@ def build_areas(
         key = _read_key(row, "id", "a storage")
         parents.add(f"storage {key}", row, f"storage {row.get('name') or row.get('host')}")
     readers, faults = _find_readers(services)
-    found: dict[str, Area] = {}
+    areas_by_id: dict[str, Area] = {}
     for row in areas:
         key = _read_key(row, "id", "a storage area")
         name = row.get("name")
         try:
             area = _build_area(key, row, parents, readers)
             fault = faults.get(key) or faults.get(area.name)
-        except _UnreadableRow as wrong:
-            fault = str(wrong)
+        except _UnreadableRow as error:
+            fault = str(error)
         if fault:
             faults[key] = f"Site Capabilities: storage area {quote_excerpt(name or key)}: {fault}"
             if is_text(name):
                 faults[name] = faults[key]
         else:
-            found[key] = area
+            areas_by_id[key] = area
     listed_sites = {Site(row["name"]) for row in sites if _is_site(row.get("name"))}
     return Areas(
-        found, frozenset(listed_sites) | {site for area in found.values() for site in area.sites}, faults
+        areas_by_id,
+        frozenset(listed_sites) | {site for area in areas_by_id.values() for site in area.sites},
+        faults,
     )
 
 
@@ -239,7 +241,7 @@ def _find_readers(services: list[Any]) -> tuple[dict[str, frozenset[Site]], dict
 
     The key is the area's id, or the storage element's name where a row has that.
     """
-    found: dict[str, frozenset[Site]] = {}
+    readers: dict[str, frozenset[Site]] = {}
     faults: dict[str, str] = {}
     for row in services:
         kind = _require_record(row, "a service").get("type")
@@ -248,10 +250,10 @@ def _find_readers(services: list[Any]) -> tuple[dict[str, frozenset[Site]], dict
         area = _read_key(row, "associated_storage_area_id", "a service")
         try:
             if _read_text(row, "type") and not _is_disabled(row):
-                found[area] = found.get(area, frozenset()) | {_read_site(row)}
-        except _UnreadableRow as wrong:
-            faults[area] = f"a service that reads it: {wrong}"
-    return found, faults
+                readers[area] = readers.get(area, frozenset()) | {_read_site(row)}
+        except _UnreadableRow as error:
+            faults[area] = f"a service that reads it: {error}"
+    return readers, faults
 
 
 def _require_record(row: object, subject: str) -> Mapping[str, Any]:
@@ -299,7 +301,7 @@ def _is_disabled(row: Mapping[str, Any]) -> bool:
 
 def _closings(row: Mapping[str, Any], subject: str) -> tuple[Closing, ...]:
     """Return the closings of *row*, without unreadable downtimes, since most downtimes are over."""
-    found = [Closing(f"{subject} is disabled")] if _is_disabled(row) else []
+    closings = [Closing(f"{subject} is disabled")] if _is_disabled(row) else []
     downtimes = row.get("downtime")
     for each in downtimes if isinstance(downtimes, list) else []:
         text = each.get("date_range") if isinstance(each, dict) else each
@@ -309,8 +311,8 @@ def _closings(row: Mapping[str, Any], subject: str) -> tuple[Closing, ...]:
         except (ValueError, OverflowError):
             continue
         if separator:
-            found.append(Closing(f"{subject} has a downtime until {times[1]:%Y-%m-%d %H:%M} UTC", *times))
-    return tuple(found)
+            closings.append(Closing(f"{subject} has a downtime until {times[1]:%Y-%m-%d %H:%M} UTC", *times))
+    return tuple(closings)
 
 
 def _parse_time(text: str) -> datetime:

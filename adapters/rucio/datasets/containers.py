@@ -64,11 +64,11 @@ class ContainerLister:
             CatalogueError: they cannot be listed, or are more than ``max_parts``.
         """
         limit = self._queries.settings.max_parts
-        seen, todo, datasets = {container}, [container], set[Did]()
+        visited, todo, datasets = {container}, [container], set[Did]()
         while todo:
             for child, kind in self._list_children(todo.pop()):
-                if kind == "CONTAINER" and child not in seen:
-                    seen.add(child)
+                if kind == "CONTAINER" and child not in visited:
+                    visited.add(child)
                     todo.append(child)
                 elif kind == "DATASET":
                     datasets.add(child)
@@ -119,9 +119,9 @@ class ParentFinder:
         Raises:
             CatalogueError: the query failed.
         """
-        known = self._parents.get(did)
-        if known and now - known[0] < self._queries.settings.verify_every:
-            return known[1]
+        cached = self._parents.get(did)
+        if cached and now - cached[0] < self._queries.settings.verify_every:
+            return cached[1]
         parents = self._query(did)
         if keep:
             self._parents[did] = (now, parents)

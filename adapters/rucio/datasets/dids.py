@@ -73,25 +73,25 @@ class DidResolver:
         call leaves out otherwise is UNRESOLVED, for :meth:`look_up_unresolved`.
         """
         max_age = self._queries.settings.verify_every
-        known = {
+        cached = {
             did: info for did, info in self._dataset_infos.items() if did in dids and now - info[0] < max_age
         }
         self._forget_all_but(dids)
-        todo = self._reject_dotted(dids - known.keys(), errors)
+        todo = self._reject_dotted(dids - cached.keys(), errors)
         existing, absent = todo & self._existing_dids, todo & self._absent_at.keys()
-        found: dict[Did, DidInfo] = defaultdict(lambda: UNRESOLVED)
+        infos: dict[Did, DidInfo] = defaultdict(lambda: UNRESOLVED)
         for group in (existing, todo - existing - absent, absent - self._refused_dids):
-            found.update(self._query_in_bulk(group, errors))
-        found.update((did, self._late_infos.pop(did)) for did in todo & self._late_infos.keys())
-        for did in found:
+            infos.update(self._query_in_bulk(group, errors))
+        infos.update((did, self._late_infos.pop(did)) for did in todo & self._late_infos.keys())
+        for did in infos:
             self._absent_at.pop(did, None)
             self._refused_dids.discard(did)
-        known.update((did, (now, entry)) for did, entry in found.items() if entry.kind == "DATASET")
-        self._dataset_infos = known
-        self._existing_dids = {*known, *found, *(existing & errors.keys())}
-        found.update((did, ABSENT_DID) for did in absent - found.keys() - errors.keys())
-        found.update((did, entry) for did, (_, entry) in known.items())
-        return found
+        cached.update((did, (now, entry)) for did, entry in infos.items() if entry.kind == "DATASET")
+        self._dataset_infos = cached
+        self._existing_dids = {*cached, *infos, *(existing & errors.keys())}
+        infos.update((did, ABSENT_DID) for did in absent - infos.keys() - errors.keys())
+        infos.update((did, entry) for did, (_, entry) in cached.items())
+        return infos
 
     def _forget_all_but(self, dids: AbstractSet[Did]) -> None:
         for memory in (self._absent_at, self._late_infos, self._tried_at):
@@ -191,9 +191,9 @@ class DidResolver:
         """Return the *dids* that the bulk call leaves out, too, after Rucio answered 404 for them."""
         for did in dids:
             self._dataset_infos.pop(did, None)
-        unknown: dict[Did, CatalogueError] = {}
-        known = self._query_in_bulk(dids, unknown)
-        absent = dids - known.keys() - unknown.keys()
+        failures: dict[Did, CatalogueError] = {}
+        infos = self._query_in_bulk(dids, failures)
+        absent = dids - infos.keys() - failures.keys()
         self._existing_dids -= absent
         for did in absent:
             self._absent_at[did] = self._tried_at[did] = now
@@ -203,14 +203,14 @@ class DidResolver:
         self, dids: AbstractSet[Did], errors: dict[Did, CatalogueError]
     ) -> dict[Did, DidInfo]:
         """Return the information on each name, without the cache and its order: for few names."""
-        found: dict[Did, DidInfo] = defaultdict(lambda: UNRESOLVED)
-        found.update(self._query_in_bulk(self._reject_dotted(dids, errors), errors))
-        for did in sorted(dids - found.keys() - errors.keys()):
+        infos: dict[Did, DidInfo] = defaultdict(lambda: UNRESOLVED)
+        infos.update(self._query_in_bulk(self._reject_dotted(dids, errors), errors))
+        for did in sorted(dids - infos.keys() - errors.keys()):
             try:
-                found[did] = self.query_one(did)
+                infos[did] = self.query_one(did)
             except CatalogueError as exc:
                 errors[did] = exc
-        return found
+        return infos
 
     def query_one(self, did: Did) -> DidInfo:
         """Query a single name; return ``ABSENT_DID`` after a 404.

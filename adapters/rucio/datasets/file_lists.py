@@ -104,24 +104,26 @@ def _parse_sizes(rows: Iterable[object]) -> dict[str, int | None]:
     sizes: dict[str, int | None] = {}
     for each in rows:
         row = require_record(each, "list_files")
-        known = row.get("bytes") is not None
+        has_size = row.get("bytes") is not None
         sizes[_file_did(row, "list_files")] = (
-            round(read_amount(row, "bytes", "list_files")) if known else None
+            round(read_amount(row, "bytes", "list_files")) if has_size else None
         )
     return sizes
 
 
 def _parse_addresses(rows: Iterable[object]) -> dict[str, dict[str, tuple[str, ...]]]:
     call = "list_replicas"
-    found: dict[str, dict[str, tuple[str, ...]]] = {}
+    addresses_by_file: dict[str, dict[str, tuple[str, ...]]] = {}
     for each in rows:
         row = require_record(each, call)
         rses = require_record(row.get("rses") or {}, call)
         for addresses in rses.values():
             if not isinstance(addresses, list) or not all(isinstance(url, str) for url in addresses):
                 raise BadRow(f"{call}: expected addresses, got {str(addresses)[:80]!r}")
-        found[_file_did(row, call)] = {rse: tuple(sorted(addresses)) for rse, addresses in rses.items()}
-    return found
+        addresses_by_file[_file_did(row, call)] = {
+            rse: tuple(sorted(addresses)) for rse, addresses in rses.items()
+        }
+    return addresses_by_file
 
 
 def _file_did(row: Mapping[str, object], call: str) -> str:

@@ -58,9 +58,9 @@ class FileLists:
             if did in poll.errors:
                 del poll.conclusions[did]
                 continue
-            files, seen = self._listings[did].files, poll.conclusions[did]
-            with_files = (replace(each, files=files.get(each.storage)) for each in seen.replicas)
-            poll.conclusions[did] = replace(seen, replicas=add_unions(with_files))
+            files, reading = self._listings[did].files, poll.conclusions[did]
+            with_files = (replace(each, files=files.get(each.storage)) for each in reading.replicas)
+            poll.conclusions[did] = replace(reading, replicas=add_unions(with_files))
 
     def _list_due(
         self, poll: RucioPoll, shared_counts: Mapping[Did, Mapping[str, Count]]
@@ -85,8 +85,8 @@ class FileLists:
         return unknown
 
     def _is_unchanged(self, did: Did, counts: Mapping[str, Count]) -> bool:
-        known = self._listings.get(did)
-        return known is not None and known.counts == counts
+        listing = self._listings.get(did)
+        return listing is not None and listing.counts == counts
 
     def _is_due(self, did: Did, now: datetime) -> bool:
         return now - self._listings[did].listed_at >= self._queries.settings.verify_every

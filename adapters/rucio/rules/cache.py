@@ -135,11 +135,11 @@ class RuleCache:
 
     def pending_rules(self) -> Mapping[Did, list[Rule]]:
         """Return the rules without locks yet, by DID."""
-        found: dict[Did, list[Rule]] = {}
+        rules_by_did: dict[Did, list[Rule]] = {}
         for rule in self.rules_by_id.values():
             if rule.did and rule.state in PENDING_STATES:
-                found.setdefault(rule.did, []).append(rule)
-        return found
+                rules_by_did.setdefault(rule.did, []).append(rule)
+        return rules_by_did
 
     def resolve_expression(self, expression: str, storages: Iterable[str], now: datetime) -> frozenset[str]:
         """Return the storage elements that *expression* matches.
@@ -149,17 +149,17 @@ class RuleCache:
         """
         if expression in storages:
             return frozenset({expression})
-        known = self._storages_by_expression.get(expression)
-        if known and now - known[0] < self._queries.settings.attributes_every:
-            return known[1]
-        found = self._queries.ask(
+        cached = self._storages_by_expression.get(expression)
+        if cached and now - cached[0] < self._queries.settings.attributes_every:
+            return cached[1]
+        storages_now = self._queries.ask(
             lambda client: client.list_rses(rse_expression=expression),
             lambda rows: frozenset(
                 read_text(require_record(row, "list_rses"), "rse", "list_rses") for row in rows
             ),
         )
-        self._storages_by_expression[expression] = (now, found)
-        return found
+        self._storages_by_expression[expression] = (now, storages_now)
+        return storages_now
 
     def is_deleted(self, rule: str) -> bool:
         """Return whether Rucio answered 404 for the rule with this id."""
@@ -188,23 +188,23 @@ class RuleCache:
             yield from chunk
 
     def _list_rules(self, filters: Mapping[str, str], max_rules: int | None = None) -> dict[str, Rule]:
-        found = self._queries.ask(
+        rules = self._queries.ask(
             lambda client: islice(client.list_replication_rules(dict(filters)), max_rules),
             lambda rows: parse_rules(rows, "list_replication_rules"),
         )
-        return {rule.id: rule for rule in found}
+        return {rule.id: rule for rule in rules}
 
     def _fetch_rule(self, rule: str) -> Rule:
-        found = self._queries.ask(
+        answer = self._queries.ask(
             lambda client: client.get_replication_rule(rule),
             lambda row: parse_rules([row], "get_replication_rule")[0],
         )
-        if found.id == rule:
-            return found
+        if answer.id == rule:
+            return answer
         return Rule(
             rule,
             None,
             "",
             "",
-            fault=f"the query was for rule {rule}, the answer is about rule {found.id[:80]}",
+            fault=f"the query was for rule {rule}, the answer is about rule {answer.id[:80]}",
         )

@@ -71,9 +71,9 @@ class RuleHistories:
         history = self._histories.get(did)
         if history and poll.started_at - history.read_at >= self._queries.settings.verify_every:
             history = None
-        known = history.storages if history else frozenset()
+        queried = history.storages if history else frozenset()
         return frozenset(
-            each for each in complete_storages - known - locked if each not in storages_with_rules
+            each for each in complete_storages - queried - locked if each not in storages_with_rules
         )
 
     def read(
@@ -95,8 +95,8 @@ class RuleHistories:
                 poll.errors[did] = history
                 self._failed_at[did] = poll.started_at
             else:
-                known = self._histories.get(did)
-                earlier = known.locks if known and known.read_at == poll.started_at else ()
+                previous = self._histories.get(did)
+                earlier = previous.locks if previous and previous.read_at == poll.started_at else ()
                 self._histories[did] = replace(history, locks=(*earlier, *history.locks))
                 ended_storages[did] = history.ended_storages
             if guard.should_stop_after(history):

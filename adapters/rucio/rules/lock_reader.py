@@ -45,13 +45,13 @@ class LockReader:
 
     def cached(self, did: Did) -> Sequence[Lock] | None:
         """Return the locks of *did* from the last query, of any age; None without one."""
-        known = self._dataset_locks.get(did)
-        return known.locks if known else None
+        entry = self._dataset_locks.get(did)
+        return entry.locks if entry else None
 
     def is_due(self, poll: RucioPoll, did: Did, changed_dids: AbstractSet[Did]) -> bool:
         """Return whether a settled dataset's locks are due: after ``verify_every``, or a change of rules."""
-        known = self._dataset_locks.get(did)
-        if known is None or poll.started_at - known.read_at >= self._queries.settings.verify_every:
+        entry = self._dataset_locks.get(did)
+        if entry is None or poll.started_at - entry.read_at >= self._queries.settings.verify_every:
             return True
         return bool(changed_dids) and not changed_dids.isdisjoint({did, *poll.parents(did)})
 

@@ -74,12 +74,12 @@ class LockTracker:
             changed = self._refresh_query.result()
         except CatalogueError:
             changed = frozenset()
-        known = self._rule_cache.rules_by_id
+        rules = self._rule_cache.rules_by_id
         return {
             did: self._movements_of(poll, did)
             for did in settled_dids
             if not self._lock_reader.is_due(poll, did, changed)
-            and all(lock.rule in known for lock in self._locks_of(did))
+            and all(lock.rule in rules for lock in self._locks_of(did))
         }
 
     def iter_movements(
@@ -159,9 +159,9 @@ class LockTracker:
                 lock for did in settled_by_did for lock in self._locks_of(did)
             )
         except CatalogueError as exc:
-            known, late = self._rule_cache.rules_by_id, exc
-            rules = (lock.rule for did in settled_by_did for lock in self._locks_of(did))
-            missing = frozenset(rule for rule in rules if rule not in known)
+            cached_rules, late = self._rule_cache.rules_by_id, exc
+            rule_ids = (lock.rule for did in settled_by_did for lock in self._locks_of(did))
+            missing = frozenset(rule for rule in rule_ids if rule not in cached_rules)
         for did, is_settled in settled_by_did.items():
             if not is_settled and any(lock.rule in missing for lock in self._locks_of(did)):
                 poll.errors.setdefault(did, late)
@@ -184,12 +184,12 @@ class LockTracker:
         return from_locks if merged == from_locks else merged
 
     def _movements_of_locks(self, poll: RucioPoll, did: Did) -> Mapping[str, Movement]:
-        locks, known = self._locks_of(did), self._rule_cache.rules_by_id
-        rules = [known.get(lock.rule) for lock in locks]
+        locks, cached_rules = self._locks_of(did), self._rule_cache.rules_by_id
+        rules = [cached_rules.get(lock.rule) for lock in locks]
         cached = self._cached_movements.get(did)
         if cached and cached.locks is locks and cached.rules == rules:
             return cached.movements
-        computed = movements(locks, known, held_until=poll.held_until)
+        computed = movements(locks, cached_rules, held_until=poll.held_until)
         self._cached_movements.pop(did, None)
         if all(rule is None or rule.expires_at is None for rule in rules):
             self._cached_movements[did] = _CachedMovements(locks, rules, computed)

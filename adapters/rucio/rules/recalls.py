@@ -42,11 +42,11 @@ class RecallSampler:
         if replica.state is not ReplicaState.INCOMING or not replica.provenance.rule:
             return replica
         key = (replica.did, replica.storage)
-        known = self._samples.get(key)
-        if (known is None or now - known[0] >= _RESAMPLE_AFTER) and self._samples_left > 0:
+        sample = self._samples.get(key)
+        if (sample is None or now - sample[0] >= _RESAMPLE_AFTER) and self._samples_left > 0:
             self._samples_left -= 1
-            known = self._samples[key] = (now, self._query_reason(replica))
-        reason = known[1] if known else ""
+            sample = self._samples[key] = (now, self._query_reason(replica))
+        reason = sample[1] if sample else ""
         return replace(replica, provenance=replace(replica.provenance, reason=reason)) if reason else replica
 
     def _query_reason(self, replica: Replica) -> str:

@@ -76,8 +76,8 @@ def limit_response(response: requests.Response, name: str, bounds: Bounds) -> No
         return
     try:
         decode(response.content, small)
-    except TooLarge as wrong:
-        raise CatalogueGarbled(name, f"its answer: {wrong}") from None
+    except TooLarge as error:
+        raise CatalogueGarbled(name, f"its answer: {error}") from None
     except ValueError:
         return  # a text, or nothing; the caller reports it
 

@@ -15,7 +15,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from adapters.http.headers import retry_after
-from adapters.http.rate_limiter import HttpRateLimiter
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from adapters.rucio.responses import (
     BadRow,
@@ -622,19 +621,6 @@ def test_a_batch_refused_in_the_middle_leaves_what_was_seen(asking, stand_in):
 )
 def test_a_retry_after_is_seconds_or_a_date(header, seconds):
     assert retry_after(header, NOON) == seconds
-
-
-def test_a_server_that_wants_to_be_let_alone_is_for_as_long_as_it_says():
-    now, slept = [1000.0], []
-    pace = HttpRateLimiter(10, lambda: now[0], slept.append)
-    pace.wait_for_turn()
-    pace.record_refusal("40", None)
-    now[0] += 39
-    assert pace.pause_seconds == 1
-    pace.wait_for_turn()
-    assert slept == [1]
-    now[0] += 1
-    assert pace.pause_seconds == 0
 
 
 def test_calls_are_spaced(asking, stand_in):

@@ -366,23 +366,6 @@ def test_busy_is_asked_again_and_then_told():
         answering(busy).get("/x")
 
 
-def test_a_server_that_asks_for_a_pause_gets_it_from_all():
-    slept = []
-    times = [0.0]
-
-    def sleep(seconds):
-        slept.append(seconds)
-        times[0] += seconds
-
-    from adapters.http.rate_limiter import HttpRateLimiter
-
-    pace = HttpRateLimiter(10, lambda: times[0], sleep)
-    pace.record_refusal("5", None)
-    assert pace.wait_for_turn(within_seconds=10)
-    assert not pace.wait_for_turn(within_seconds=0.05)
-    assert slept == [5.0]
-
-
 def test_a_pause_longer_than_the_question_may_last_ends_it_at_once_and_the_next_waits_for_nothing():
     """Nothing sleeps here: a sleep of an hour would be seen."""
     asked = []
