@@ -4,11 +4,19 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, Reading, Replica, Seen, Unseen
 
 from .responses import BadRow, Rse
+
+
+def drop_all_but(dids: AbstractSet[Did], *memories: dict[Did, Any]) -> None:
+    """Delete all keys but *dids* from *memories*."""
+    for memory in memories:
+        for did in memory.keys() - dids:
+            del memory[did]
 
 
 @dataclass

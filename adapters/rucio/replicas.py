@@ -12,7 +12,7 @@ from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUn
 from hydrator.domain.model import Did
 
 from .background import BackgroundVerifier, QueryKey
-from .poll import RucioPoll
+from .poll import RucioPoll, drop_all_but
 from .responses import (
     Count,
     DatasetRow,
@@ -75,9 +75,7 @@ class DatasetCounter:
         Datasets that need no count come in batches, while others are queried; the rest comes at the end.
         """
         dids = dids - poll.errors.keys()
-        for memory in (self._counts, self._failed_at):
-            for did in memory.keys() - dids:
-                del memory[did]
+        drop_all_but(dids, self._counts, self._failed_at)
         self._adopt_verified()
         self._trusted_dids = []
         to_count: dict[Did, list[DatasetRow]] = {}

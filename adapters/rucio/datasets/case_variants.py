@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from os.path import commonprefix
 from re import sub
 
+from adapters.rucio.poll import drop_all_but
 from adapters.rucio.session.queries import QueryRunner, split_did
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Reading, Seen
@@ -36,9 +37,7 @@ class CaseVariantFinder:
     def add_case_variants(self, readings: Mapping[Did, Reading], now: datetime) -> dict[Did, Reading]:
         """Return *readings*, each with its case variants from the last search."""
         every = self._queries.settings.twins_every
-        for memory in (self._variants, self._due_at):
-            for did in memory.keys() - readings.keys():
-                del memory[did]
+        drop_all_but(readings.keys(), self._variants, self._due_at)
         due = {
             did
             for did, reading in readings.items()

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from adapters.rucio.background import BackgroundVerifier
+from adapters.rucio.poll import drop_all_but
 from adapters.rucio.responses import BadRow, read_choice, read_did, require_record
 from adapters.rucio.session.queries import QueryRunner, is_unanswered, split_did
 from adapters.rucio.session.transport import NotFound
@@ -35,8 +36,7 @@ class ContainerLister:
         self, containers: AbstractSet[Did], errors: dict[Did, CatalogueError], now: datetime
     ) -> dict[Did, frozenset[Did]]:
         """Return the datasets in each of *containers*; put those that cannot be listed into *errors*."""
-        for did in self._failed_at.keys() - containers:
-            del self._failed_at[did]
+        drop_all_but(containers, self._failed_at)
         members: dict[Did, frozenset[Did]] = {}
         unanswered = 0
         for did in sorted(containers, key=lambda each: (self._failed_at.get(each, _NEVER), each)):
@@ -106,8 +106,7 @@ class ParentFinder:
 
     def forget_all_but(self, dids: AbstractSet[Did]) -> None:
         """Forget the containers of all but *dids*."""
-        for did in self._parents.keys() - dids:
-            del self._parents[did]
+        drop_all_but(dids, self._parents)
 
     def cached(self, did: Did) -> frozenset[Did]:
         """Return the containers from the last query, of any age; none without one."""

@@ -10,6 +10,7 @@ from heapq import nsmallest
 from typing import Any
 
 from adapters.rucio.background import BackgroundVerifier
+from adapters.rucio.poll import drop_all_but
 from adapters.rucio.responses import (
     BadRow,
     GarbledRow,
@@ -76,7 +77,8 @@ class DidResolver:
         cached = {
             did: info for did, info in self._dataset_infos.items() if did in dids and now - info[0] < max_age
         }
-        self._forget_all_but(dids)
+        drop_all_but(dids, self._absent_at, self._late_infos, self._tried_at)
+        self._refused_dids &= dids
         todo = self._reject_dotted(dids - cached.keys(), errors)
         existing, absent = todo & self._existing_dids, todo & self._absent_at.keys()
         infos: dict[Did, DidInfo] = defaultdict(lambda: UNRESOLVED)
@@ -92,12 +94,6 @@ class DidResolver:
         infos.update((did, ABSENT_DID) for did in absent - infos.keys() - errors.keys())
         infos.update((did, entry) for did, (_, entry) in cached.items())
         return infos
-
-    def _forget_all_but(self, dids: AbstractSet[Did]) -> None:
-        for memory in (self._absent_at, self._late_infos, self._tried_at):
-            for did in memory.keys() - dids:
-                del memory[did]
-        self._refused_dids &= dids
 
     def _reject_dotted(self, dids: AbstractSet[Did], errors: dict[Did, CatalogueError]) -> AbstractSet[Did]:
         """Return the *dids* that a URL can have; a part that is only dots would lead to another path."""

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from adapters.rucio.poll import RucioPoll
+from adapters.rucio.poll import RucioPoll, drop_all_but
 from adapters.rucio.responses import BadRow, Count, read_amount, read_states, read_text, require_record
 from adapters.rucio.session.queries import QueryRunner, split_did
 from hydrator.domain.errors import CatalogueError, CatalogueUnreachable
@@ -45,9 +45,7 @@ class FileLists:
             poll: the poll, with the conclusions for each storage element alone.
             shared_counts: by dataset, the storage elements to combine, with their counts.
         """
-        for memory in (self._listings, self._tried_at):
-            for did in memory.keys() - shared_counts.keys():
-                del memory[did]
+        drop_all_but(shared_counts.keys(), self._listings, self._tried_at)
         for did in self._list_due(
             poll, {did: each for did, each in shared_counts.items() if did in poll.conclusions}
         ):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from adapters.rucio.datasets.containers import ParentFinder
-from adapters.rucio.poll import RucioPoll
+from adapters.rucio.poll import RucioPoll, drop_all_but
 from adapters.rucio.responses import read_text, require_record
 from adapters.rucio.session.queries import QueryRunner, SeriesGuard, split_did
 from adapters.rucio.session.transport import NotFound
@@ -49,9 +49,7 @@ class RuleHistories:
 
     def forget_all_but(self, dids: AbstractSet[Did]) -> None:
         """Forget the histories of all but *dids*."""
-        for memory in (self._histories, self._failed_at):
-            for did in memory.keys() - dids:
-                del memory[did]
+        drop_all_but(dids, self._histories, self._failed_at)
 
     def locks_of(self, did: Did) -> Sequence[Lock]:
         """Return locks for the rules that hold single files of *did*."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from adapters.rucio.datasets.containers import ParentFinder
-from adapters.rucio.poll import RucioPoll
+from adapters.rucio.poll import RucioPoll, drop_all_but
 from adapters.rucio.responses import read_choice, read_did, read_text, require_record
 from adapters.rucio.session.client import UnreadableAnswer
 from adapters.rucio.session.queries import QueryRunner, split_did
@@ -40,8 +40,7 @@ class LockReader:
 
     def forget_all_but(self, dids: AbstractSet[Did]) -> None:
         """Forget the locks of all but *dids*."""
-        for did in self._dataset_locks.keys() - dids:
-            del self._dataset_locks[did]
+        drop_all_but(dids, self._dataset_locks)
 
     def cached(self, did: Did) -> Sequence[Lock] | None:
         """Return the locks of *did* from the last query, of any age; None without one."""

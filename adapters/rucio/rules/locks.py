@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from adapters.rucio.datasets.containers import ParentFinder
-from adapters.rucio.poll import RucioPoll
+from adapters.rucio.poll import RucioPoll, drop_all_but
 from adapters.rucio.session.connection_pool import BackgroundQuery
 from adapters.rucio.session.queries import QueryRunner
 from hydrator.domain.errors import CatalogueError, CatalogueUnreachable
@@ -54,9 +54,7 @@ class LockTracker:
         self._lock_reader.forget_all_but(dids)
         self._histories.forget_all_but(dids)
         self._parents.forget_all_but(dids)
-        for memory in (self._ended_storages, self._cached_movements):
-            for did in memory.keys() - dids:
-                del memory[did]
+        drop_all_but(dids, self._ended_storages, self._cached_movements)
         self._pending_rules = None
         with self._queries.run_in_background(
             lambda: self._rule_cache.refresh(poll.started_at)
