@@ -1,1 +1,1 @@
-"""The edges: each module here keeps a promise of ``hydrator.domain.ports`` towards one outside system."""
+"""Adapters: each module implements a port of ``hydrator.domain.ports`` for one outside system."""

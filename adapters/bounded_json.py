@@ -1,12 +1,12 @@
-"""JSON from outside, decoded within bounds on bytes, values and depth.
+"""Bounded JSON: decode untrusted JSON within bounds on bytes, values and depth.
 
-A text of 50 MB that is nothing but ``{},{},…`` becomes 10 GB of objects: so its values are counted before
-it is decoded. The count is of the bytes that begin or separate values, some of which are inside texts, so
-it is an upper bound, at the speed of memory. Wide characters take up to four times their bytes: such a
-text has that much less room.
+A text of 50 MB of ``{},{},…`` becomes 10 GB of objects, so values are counted before decoding. The count is
+of the bytes that begin or separate values. Some of these are inside texts, so it is an upper bound, and as
+fast as memory. Wide characters take up to four times their bytes; the limit for such a text is lower by that
+factor.
 
-What JSON allows and no reader could use is decoded to an :class:`UnreadableValue`, which is of no JSON type:
-the check of whoever reads that row refuses that row, and the rows beside it stay what they are.
+A value that JSON allows but no reader can use becomes an :class:`UnreadableValue`, which has no JSON type. So
+the reader's own check refuses that row, and the other rows stay valid.
 """
 
 import json
@@ -20,14 +20,14 @@ from hydrator.domain import redaction as redact
 
 _WIDE_CHARACTER = re.compile(rb"[\xf0-\xff]|\\u")
 _MAX_DIGITS = 19
-"""Of the largest whole number that 64 bits hold; one more for a sign."""
+"""The digits of the largest 64-bit integer; a sign may add one character."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The most that one JSON text may take: bytes, values and depth.
+    """Bounds of one JSON text: bytes, values and depth.
 
-    The first two are settings of their catalogue; errors give the names of these settings.
+    The first two are settings of a catalogue; errors have the names of these settings.
     """
 
     max_bytes: int = 16_000_000
@@ -37,39 +37,39 @@ class Bounds:
     values_setting: str = "max_answer_values"
 
     def too_many_bytes_error(self, subject: str = "it") -> "TooLarge":
-        """Return the error for *what* has more bytes than allowed."""
+        """Return the error for a *subject* with too many bytes."""
         return TooLarge(f"{subject} is larger than {self.max_bytes} bytes; the bound is {self.bytes_setting}")
 
     def too_many_values_error(self, subject: str = "it") -> "TooLarge":
-        """Return the error for *what* has more values than allowed."""
+        """Return the error for a *subject* with too many values."""
         return TooLarge(
             f"{subject} has more than {self.max_values} values; the bound is {self.values_setting}"
         )
 
     def quarter(self) -> "Bounds":
-        """Return bounds on bytes and values of a quarter of these."""
+        """Return a quarter of these bounds on bytes and values."""
         return replace(self, max_bytes=self.max_bytes // 4, max_values=self.max_values // 4)
 
 
 class TooLarge(ValueError):
-    """A text beyond its bounds; says which bound, and which setting moves it."""
+    """A text that exceeds its bounds; the error has the bound and its setting."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableValue:
-    """A value that nobody can read, in the place of that value; ``why`` is for people, without its text."""
+    """The place of an unreadable value; ``reason`` is for messages, without the value's text."""
 
     reason: str
 
 
 def decode(data: bytes | bytearray, bounds: Bounds) -> Any:  # noqa: ANN401 - JSON
-    """Decode *data*, a whole JSON text; a ``bytearray`` is emptied on the way, to have its memory back.
+    """Decode *data*, a complete JSON text; empty a ``bytearray`` on the way, to free its memory.
 
-    Bytes that are not UTF-8 become lone surrogates, as escapes may make them: see :func:`is_text`.
+    Bytes that are not UTF-8 become lone surrogates, as some escapes do: see :func:`is_text`.
 
     Raises:
-        TooLarge: it is beyond *bounds*.
-        ValueError: it is not JSON.
+        TooLarge: *data* exceeds *bounds*.
+        ValueError: *data* is not JSON.
     """
     check_size(data, bounds)
     may_be_deep = data.count(b"{") + data.count(b"[") > bounds.max_depth
@@ -86,10 +86,10 @@ def decode(data: bytes | bytearray, bounds: Bounds) -> Any:  # noqa: ANN401 - JS
 
 
 def decode_row(line: bytes) -> Any:  # noqa: ANN401 - JSON
-    """Decode one of many rows, the length of which the caller has bounded; see :func:`decode`.
+    """Decode one of many rows, whose length the caller limits; see :func:`decode`.
 
     Raises:
-        ValueError: it is not JSON, or nested too deeply.
+        ValueError: the row is not JSON, or nested too deeply.
     """
     try:
         return _DECODER.decode(line.decode("utf-8", "surrogateescape"))
@@ -98,12 +98,12 @@ def decode_row(line: bytes) -> Any:  # noqa: ANN401 - JSON
 
 
 def is_text(value: object) -> bool:
-    """Return whether *value* is a text that can be written: no empty one, no lone surrogates, no controls."""
+    """Return whether *value* is a printable text: not empty, no lone surrogates, no control characters."""
     return isinstance(value, str) and bool(value) and not _UNWRITABLE_CHARACTER.search(value)
 
 
 def quote_excerpt(value: object, max_chars: int = 80) -> str:
-    """Return the beginning of *value* for people, in quotes, printable and without secrets."""
+    """Return the beginning of *value* for a message: quoted, printable and without secrets."""
     return f"'{redact.sanitize(value if isinstance(value, str) else str(value), max_chars)}'"
 
 
@@ -149,9 +149,9 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any] | Unr
     table = dict(pairs)
     if len(table) == len(pairs):
         return table
-    seen: set[str] = set()
-    twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-    return UnreadableValue(f"the key {quote_excerpt(twice)} is given twice in one object")
+    keys: set[str] = set()
+    duplicate = next(key for key, _ in pairs if key in keys or keys.add(key))  # type: ignore[func-returns-value]
+    return UnreadableValue(f"the key {quote_excerpt(duplicate)} is given twice in one object")
 
 
 def _parse_int(digits: str) -> int | UnreadableValue:

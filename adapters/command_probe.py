@@ -1,9 +1,8 @@
-"""A Probe that runs a command of the operator's: it looks at the storage itself.
+"""Command probe: run the operator's command, which looks for a dataset in the storage itself.
 
-The command is a list of words, run without a shell; ``{did}``, ``{site}`` and
-``{path}`` in a word stand for what they name. It says by its exit status what
-it saw: 0, the dataset is there; 1, it is not; anything else, and taking too
-long, that it could not tell.
+The command is a list of words, run without a shell. ``{did}``, ``{site}`` and ``{path}`` in a word are
+placeholders. Exit status 0 means that the dataset is there, 1 that it is absent. Any other status, and a
+timeout, mean that the result is unknown.
 """
 
 import os
@@ -22,7 +21,7 @@ PathLookup = Callable[[Site, Did], str | None]
 
 @dataclass(frozen=True, slots=True)
 class ProbeCommand:
-    """One command, and the storage it can look at: sites and catalogues by pattern (``*``, ``?``)."""
+    """A command, and the storage that it can check: sites and catalogues by pattern (``*``, ``?``)."""
 
     command: tuple[str, ...]
     sites: tuple[str, ...] = ("*",)
@@ -31,21 +30,21 @@ class ProbeCommand:
 
 
 class CommandProbe:
-    """Runs the first of *probes* that looks at a site; *path_at* says where its jobs find a dataset."""
+    """A Probe with the first of *probes* for a site; *path_at* returns the path of a dataset in its jobs."""
 
     def __init__(self, probes: Sequence[ProbeCommand], path_at: PathLookup) -> None:
         self._probes = tuple(probes)
         self._path_at = path_at
 
     def can_check(self, catalogue: str, site: Site) -> bool:
-        """See :class:`hydrator.domain.ports.Probe`."""
+        """Return whether a command can check the site; see :class:`hydrator.domain.ports.Probe`."""
         return self._find_probe(catalogue, site) is not None
 
     def check_dataset(self, catalogue: str, did: Did, site: Site) -> bool | None:
-        """See :class:`hydrator.domain.ports.Probe`.
+        """Run the command for *did*; see :class:`hydrator.domain.ports.Probe`.
 
-        None also where the command needs a path and there is none, and for a DID that would be an option
-        of the command, or lead to the folder above.
+        Return None also where the command needs a path and there is none, and for a DID that would be an
+        option of the command, or a path to the parent folder.
         """
         if is_unsafe_argument(did):
             return None
@@ -59,14 +58,14 @@ class CommandProbe:
 
     def _find_probe(self, catalogue: str, site: Site) -> ProbeCommand | None:
         for probe in self._probes:
-            its_site = any(fnmatchcase(site, pattern) for pattern in probe.sites)
-            if its_site and any(fnmatchcase(catalogue, pattern) for pattern in probe.catalogues):
+            is_for_site = any(fnmatchcase(site, pattern) for pattern in probe.sites)
+            if is_for_site and any(fnmatchcase(catalogue, pattern) for pattern in probe.catalogues):
                 return probe
         return None
 
 
 def _fill_placeholders(word: str, did: Did, site: Site, path: str) -> str:
-    """*word* with what its placeholders name; what they bring along is not looked at again."""
+    """Return *word* with its placeholders replaced; the inserted values are not scanned again."""
     values = {"{did}": str(did), "{site}": str(site), "{path}": path}
     text, rest = "", word
     while rest:
@@ -77,7 +76,7 @@ def _fill_placeholders(word: str, did: Did, site: Site, path: str) -> str:
 
 
 def _run(words: Sequence[str], timeout: timedelta) -> int | None:
-    """The exit status; None when it could not be started, or took too long: then all its group is ended."""
+    """Return the exit status; None after a failed start or a timeout, which kills its process group."""
     try:
         process = subprocess.Popen(
             words,

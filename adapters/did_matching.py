@@ -1,4 +1,4 @@
-"""Names of datasets: patterns, and those that differ in letter case only."""
+"""DID matching: patterns, and DIDs that differ in letter case only."""
 
 import fnmatch
 import re
@@ -8,15 +8,15 @@ from hydrator.domain.model import Did
 
 
 def filter_by_patterns(dids: Iterable[Did], patterns: Collection[str]) -> frozenset[Did]:
-    """Those of *dids* that match one of *patterns* (``*``, ``?``, ``[…]``; case counts)."""
+    """Return the *dids* that match one of *patterns* (``*``, ``?``, ``[…]``; case-sensitive)."""
     if not patterns:
         return frozenset()
-    either = re.compile("|".join(fnmatch.translate(pattern) for pattern in sorted(patterns)))
-    return frozenset(did for did in dids if either.match(did))
+    any_pattern = re.compile("|".join(fnmatch.translate(pattern) for pattern in sorted(patterns)))
+    return frozenset(did for did in dids if any_pattern.match(did))
 
 
 def group_by_lower_case(dids: Iterable[Did]) -> Mapping[str, frozenset[Did]]:
-    """*dids* by what a ClassAd makes of them: attribute names ignore the case of ASCII letters."""
+    """Group *dids* that a ClassAd cannot distinguish: attribute names ignore the case of ASCII letters."""
     groups: dict[str, set[Did]] = {}
     for did in dids:
         groups.setdefault(did.lower(), set()).add(did)
@@ -24,5 +24,5 @@ def group_by_lower_case(dids: Iterable[Did]) -> Mapping[str, frozenset[Did]]:
 
 
 def case_variants(did: Did, groups: Mapping[str, frozenset[Did]]) -> frozenset[Did]:
-    """Those of *groups* (see :func:`group_by_lower_case`) that differ from *did* in letter case only."""
+    """Return the DIDs in *groups* that differ from *did* in case only; see :func:`group_by_lower_case`."""
     return groups.get(did.lower(), frozenset()) - {did}

@@ -1,7 +1,7 @@
-"""A Catalogue, a Publisher and Queues that live in memory, for tests and demos.
+"""In-memory Catalogue, Publisher and Queues, for tests and demos.
 
-They are real: they keep the promises of ``hydrator.domain.ports`` and join the same
-contract suites as the others. ``broken`` makes them fail as those would.
+They implement the ports of ``hydrator.domain.ports`` and run the same contract suites as the others.
+``is_broken`` makes them fail as those would.
 """
 
 import time
@@ -28,26 +28,26 @@ from hydrator.domain.ports import Clock
 
 from .did_matching import case_variants, filter_by_patterns, group_by_lower_case
 
-_BROKEN_REASON = "it is broken, as it was told to be"
+_BROKEN_REASON = "it is broken, as configured"
 
 
 def system_clock() -> datetime:
-    """The aware UTC time now."""
+    """Return the aware UTC time now."""
     return from_unix(time.time())
 
 
 class MemoryCatalogue:
-    """Records exactly *replicas*.
+    """A catalogue with exactly *replicas*.
 
     Args:
         name: its name in the configuration.
-        replicas: what it records; ``replicas`` may be assigned anew at any time.
-        sites: those it speaks for, besides those of its replicas.
-        clock: stamps its readings.
-        broken: whether it cannot answer right now; may be changed at any time.
-        unseen: by DID, why nothing can be learned of it.
-        blind: sites that it cannot look at right now; may be changed at any time.
-        bytes_total: sizes, where known; a DID named here exists even without a replica.
+        replicas: its records; ``replicas`` may be assigned again at any time.
+        sites: its sites, in addition to those of its replicas.
+        clock: the clock for the time of its readings.
+        is_broken: whether it cannot answer now; may be changed at any time.
+        unseen_reasons: by DID, the reason why it is Unseen.
+        bytes_total: sizes, where known; a DID in it exists even without a replica.
+        unreachable_sites: sites that it cannot reach now; may be changed at any time.
     """
 
     def __init__(
@@ -73,15 +73,14 @@ class MemoryCatalogue:
         self._clock = clock
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """See :class:`hydrator.domain.ports.Catalogue`."""
-        at = self._clock()
-        held = self._known_dids()
-        groups = group_by_lower_case(held)
+        """Return a survey; see :class:`hydrator.domain.ports.Catalogue`."""
+        now = self._clock()
+        groups = group_by_lower_case(self._existing_dids())
         return Survey(
             catalogue=self.name,
-            started_at=at,
+            started_at=now,
             sites=self.sites | {replica.site for replica in self.replicas},
-            readings={did: self._reading(did, at, groups) for did in sorted(dids)},
+            readings={did: self._reading(did, now, groups) for did in sorted(dids)},
         )
 
     def _reading(self, did: Did, now: datetime, groups: Mapping[str, frozenset[Did]]) -> Seen | Unseen:
@@ -96,7 +95,7 @@ class MemoryCatalogue:
         )
 
     def verify(self, did: Did) -> Seen:
-        """See :class:`hydrator.domain.ports.Auditor`; it shows ``truth``, where there is one, not ``replicas``."""
+        """Return ``audited_replicas``, else ``replicas``; see :class:`hydrator.domain.ports.Auditor`."""
         reading = self.read({did}).readings[did]
         if isinstance(reading, Unseen):
             raise CatalogueUnreachable(self.name, reading.reason)
@@ -107,20 +106,20 @@ class MemoryCatalogue:
         )
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """See :class:`hydrator.domain.ports.Catalogue`."""
-        return filter_by_patterns(self._known_dids(), patterns)
+        """Return the matching DIDs; see :class:`hydrator.domain.ports.Catalogue`."""
+        return filter_by_patterns(self._existing_dids(), patterns)
 
-    def _known_dids(self) -> frozenset[Did]:
+    def _existing_dids(self) -> frozenset[Did]:
         if self.is_broken:
             raise CatalogueUnreachable(self.name, _BROKEN_REASON)
         return frozenset(replica.did for replica in self.replicas) | self.bytes_total.keys()
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to close."""
 
 
 class MemoryPublisher:
-    """Keeps what was published; ``ads`` shows it as it came, ``broken`` refuses everything."""
+    """A publisher that stores ads; ``ads`` has them as published, ``is_broken`` makes it refuse all."""
 
     def __init__(self, name: str = "memory", *, clock: Clock = system_clock, is_broken: bool = False) -> None:
         self.name = name
@@ -130,7 +129,7 @@ class MemoryPublisher:
         self._clock = clock
 
     def published(self) -> Mapping[Site, PublishedAd]:
-        """See :class:`hydrator.domain.ports.Publisher`; times of ads are whole seconds, as everywhere else."""
+        """Return the ads, with times in whole seconds; see :class:`hydrator.domain.ports.Publisher`."""
         self._check_working()
         return {
             site: PublishedAd(site, ad.generation, from_unix(to_unix(ad.as_of)), self._published_at[site])
@@ -138,14 +137,14 @@ class MemoryPublisher:
         }
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
-        """See :class:`hydrator.domain.ports.Publisher`."""
+        """Store *ads*; see :class:`hydrator.domain.ports.Publisher`."""
         self._check_working()
         for ad in ads:
             self.ads[ad.site] = ad
             self._published_at[ad.site] = self._clock()
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
-        """See :class:`hydrator.domain.ports.Publisher`."""
+        """Remove the ads of *sites*; see :class:`hydrator.domain.ports.Publisher`."""
         self._check_working()
         for site in sites:
             self.ads.pop(site, None)
@@ -157,7 +156,7 @@ class MemoryPublisher:
 
 
 class MemoryQueues:
-    """Schedds by name with what their queues want; ``queues`` may be assigned anew at any time."""
+    """Queues of schedds by name, with their demand; ``queues`` may be assigned again at any time."""
 
     def __init__(
         self, queues: Mapping[str, ScheddDemand | Unseen] | None = None, *, is_broken: bool = False
@@ -166,7 +165,7 @@ class MemoryQueues:
         self.is_broken = is_broken
 
     def read_demand(self) -> Mapping[str, ScheddDemand | Unseen]:
-        """See :class:`hydrator.domain.ports.Queues`."""
+        """Return the demand by schedd; see :class:`hydrator.domain.ports.Queues`."""
         if self.is_broken:
             raise PoolError("collector", _BROKEN_REASON)
         return dict(sorted(self.queues.items()))

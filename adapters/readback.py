@@ -1,4 +1,4 @@
-"""Ads as they are read back: untrusted, since whoever may write where they stand may have written them."""
+"""Ads that are read back from a publisher: untrusted, since others may be able to write them."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -8,14 +8,14 @@ from hydrator.domain.model import PublishedAd, Site, to_unix
 from hydrator.domain.untrusted import MAX_NAME_CHARS, is_ahead, valid_integer, valid_time
 
 MOST_REJECTED: Final = 100
-"""Rejected ads that are named; of more, the number is reported."""
+"""The number of rejected ads that are listed by name; the others are counted."""
 _MAX_REPR_CHARS: Final = 80
 
 
 def parse_published_ad(
     site: object, generation: object, as_of: object, received_at: object, now: datetime
 ) -> PublishedAd:
-    """Build the ad that a publisher shows.
+    """Build the ad that a publisher has.
 
     Raises:
         ValueError: the name is not a text of at most 500 characters, a number is not a whole number of 0 or
@@ -23,31 +23,29 @@ def parse_published_ad(
     """
     if not isinstance(site, str) or not 0 < len(site) <= MAX_NAME_CHARS:
         raise ValueError(f"its site is not a name of 1 to {MAX_NAME_CHARS} characters: {short_repr(site)}")
-    known = {}
-    for what, value in (("generation", generation), ("AsOf", as_of)):
+    numbers = {}
+    for key, value in (("generation", generation), ("AsOf", as_of)):
         number = valid_integer(value)
         if number is None:
-            raise ValueError(f"its {what} is not a whole number of 0 or more: {short_repr(value)}")
+            raise ValueError(f"its {key} is not a whole number of 0 or more: {short_repr(value)}")
         if is_ahead(number, now):
-            raise ValueError(f"its {what} {number} is a day or more ahead of the time here, {to_unix(now)}")
-        known[what] = number
-    read, at = (
-        valid_time(known["AsOf"]),
-        received_at if isinstance(received_at, datetime) else valid_time(received_at),
-    )
-    if read is None or at is None:
-        raise ValueError(f"it was heard at a time that cannot be: {short_repr(received_at)}")
-    return PublishedAd(Site(site), known["generation"], read, at)
+            raise ValueError(f"its {key} {number} is a day or more ahead of the time here, {to_unix(now)}")
+        numbers[key] = number
+    as_of_time = valid_time(numbers["AsOf"])
+    updated_at = received_at if isinstance(received_at, datetime) else valid_time(received_at)
+    if as_of_time is None or updated_at is None:
+        raise ValueError(f"the time of its last update is not valid: {short_repr(received_at)}")
+    return PublishedAd(Site(site), numbers["generation"], as_of_time, updated_at)
 
 
 def short_repr(value: object) -> str:
-    """Return *value* for a message, short."""
+    """Return the repr of *value* for a message, at most 80 characters."""
     text = repr(value if not isinstance(value, str) else value[: _MAX_REPR_CHARS + 1])
     return text if len(text) <= _MAX_REPR_CHARS else text[: _MAX_REPR_CHARS - 3] + "..."
 
 
 class ReadBackAds:
-    """Ads that are read back one after the other: adopted, or rejected with a reason."""
+    """The result of reading ads back, one after the other: adopted ads, and rejected ones with the reason."""
 
     def __init__(self) -> None:
         self.adopted_ads: dict[Site, PublishedAd] = {}
@@ -55,10 +53,10 @@ class ReadBackAds:
         self._unnamed_count = 0
 
     def add(self, name: object, read_ad: Callable[[], PublishedAd]) -> None:
-        """Adopt the ad that *read* returns; one that it cannot read is rejected under *name*, and no other.
+        """Adopt the ad that *read_ad* returns; reject it under *name* where that fails.
 
         Raises:
-            FileNotFoundError: there is none any more.
+            FileNotFoundError: the ad no longer exists.
         """
         try:
             ad = read_ad()
@@ -72,7 +70,7 @@ class ReadBackAds:
             self.adopted_ads[ad.site] = ad
 
     def reject(self, name: object, reason: str) -> None:
-        """Remember why the ad called *name* is not adopted."""
+        """Store the *reason* why the ad called *name* is not adopted."""
         if len(self._rejected) < MOST_REJECTED:
             is_plain = isinstance(name, str) and len(name) <= _MAX_REPR_CHARS and name.isprintable()
             self._rejected[str(name) if is_plain else short_repr(name)] = reason
@@ -81,6 +79,6 @@ class ReadBackAds:
 
     @property
     def rejected(self) -> Mapping[str, str]:
-        """By name, why an ad was not adopted."""
+        """Return the reasons why ads were not adopted, by name."""
         more = {"others": f"{self._unnamed_count} more ads are not adopted"} if self._unnamed_count else {}
         return {**self._rejected, **more}

@@ -1,9 +1,9 @@
-"""HTTP exchanges that end: bounds on the time and the bytes of a whole answer, whatever the server sends.
+"""Bounded HTTP exchanges: limits on the time and the bytes of a whole answer, whatever the server sends.
 
 httpx has a timeout for each read of a socket, so a server that sends a byte now and then, or
-``100 Continue`` without end, holds a thread for ever; and it unpacks what is compressed before anybody
-can look at its size. Here each read has what is left of the exchange's time and bytes, an answer is
-unpacked a little at a time, and large answers of one server are taken one after the other.
+``100 Continue`` without end, blocks a thread without limit. It also decompresses an answer before its size
+can be checked. Here each read is limited to the rest of the exchange's time and bytes, an answer is
+decompressed a little at a time, and large answers of one server are received one after the other.
 """
 
 import ssl
@@ -25,16 +25,16 @@ T = TypeVar("T")
 
 _CHUNK_BYTES = 65_536
 _MAX_HEAD_BYTES = 262_144
-"""Bytes before the answer itself: its headers, TLS, and any ``100 Continue``."""
+"""The limit in bytes for all before the body: headers, TLS, and any ``100 Continue``."""
 _LARGE_BYTES = 1_000_000
-"""Bytes from which on an answer waits for the other large ones, so that only one fills the memory."""
+"""An answer of at least so many bytes waits for other large ones, so that only one is in memory."""
 _GZIP = 31
-"""zlib's word for: the gzip format, with its checksum."""
+"""zlib's ``wbits`` for the gzip format, with its checksum."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawResponse:
-    """A whole answer of a server, unpacked."""
+    """A complete answer of a server, decompressed."""
 
     status: int
     headers: httpx.Headers
@@ -45,10 +45,11 @@ class BoundedHttpClient:
     """An HTTP client for one server; safe to use from several threads.
 
     Args:
-        name: the catalogue's, for errors.
-        bounds: of one answer, unpacked or not.
-        monotonic: the clock of the times to end by.
-        how: further arguments of ``httpx.Client``. It follows no redirects: a token is for one server.
+        name: the catalogue's name, for errors.
+        bounds: the bounds of one answer, compressed or not.
+        monotonic: the clock of the deadlines.
+        client_options: further arguments of ``httpx.Client``. It follows no redirects: a token is for one
+            server.
     """
 
     def __init__(
@@ -77,21 +78,21 @@ class BoundedHttpClient:
         read: Callable[[RawResponse], T],
         **request_options: Any,  # noqa: ANN401 - httpx's own arguments
     ) -> T:
-        """Send a request, receive the whole answer before *until* (monotonic), and *read* it.
+        """Send a request, receive the complete answer before *deadline_at* (monotonic), and *read* it.
 
-        *read* should keep little of a large answer: the next one has to wait for it.
+        *read* should keep little of a large answer: the next large one waits for it.
 
         Raises:
-            CatalogueGarbled: the answer is too large, or cannot be unpacked.
+            CatalogueGarbled: the answer is too large, or cannot be decompressed.
             CatalogueUnreachable: it did not end in time.
-            httpx.HTTPError, httpx.InvalidURL: it could not be had.
+            httpx.HTTPError, httpx.InvalidURL: the exchange failed otherwise.
         """
         self._budget.start(deadline_at, _MAX_HEAD_BYTES)
-        with ExitStack() as alone:
+        with ExitStack() as cleanup:
             try:
                 with self._client.stream(method, url, **request_options) as response:
                     self._budget.bytes_left += self._bounds.max_bytes
-                    content = self._read_content(response, alone)
+                    content = self._read_content(response, cleanup)
             except (httpx.TimeoutException, httpx.NetworkError, httpx.ProtocolError):
                 if self._budget.remaining_seconds() <= 0:
                     raise CatalogueUnreachable(self._name, "its answer did not end in time") from None
@@ -113,81 +114,85 @@ class BoundedHttpClient:
                 content += piece
                 if len(content) > self._bounds.max_bytes:
                     raise self._bounds.too_many_bytes_error("its answer")
-        except (ValueError, zlib.error) as wrong:
+        except (ValueError, zlib.error) as error:
             reason = (
-                str(wrong) if isinstance(wrong, ValueError) else f"its answer cannot be unpacked: {wrong}"
+                str(error) if isinstance(error, ValueError) else f"its answer cannot be decompressed: {error}"
             )
             raise CatalogueGarbled(self._name, reason) from None
         return content
 
     def _wait_for_others(self, cleanup: ExitStack) -> None:
         if not self._large_lock.acquire(timeout=self._budget.remaining_seconds()):
-            raise CatalogueUnreachable(self._name, "its other large answers took the time of this one")
+            raise CatalogueUnreachable(
+                self._name, "other large answers of this server took the time of this one"
+            )
         cleanup.callback(self._large_lock.release)
 
 
 def _iter_decoded(response: httpx.Response) -> Iterator[bytes]:
-    """Yield the bytes of an answer, a little at a time.
+    """Yield the decompressed bytes of an answer, a little at a time.
 
     Raises:
-        ValueError: it is packed as nobody asked for.
-        zlib.error: it is not what it says, or incomplete.
+        ValueError: it has a Content-Encoding that the request did not accept.
+        zlib.error: it is not valid gzip, or incomplete.
     """
-    packing = response.headers.get("content-encoding", "").strip().lower()
+    encoding = response.headers.get("content-encoding", "").strip().lower()
     if response.is_stream_consumed:  # a test's transport, which has no stream
         yield response.content
-    elif packing in {"", "identity"}:
+    elif encoding in {"", "identity"}:
         yield from response.iter_raw()
-    elif packing in {"gzip", "x-gzip"}:
+    elif encoding in {"gzip", "x-gzip"}:
         yield from _gunzip(response.iter_raw())
     else:
-        raise ValueError(f"its answer is packed in a way that was not asked for: {quote_excerpt(packing)}")
+        raise ValueError(
+            f"its answer has a Content-Encoding that was not asked for: {quote_excerpt(encoding)}"
+        )
 
 
 def _gunzip(pieces: Iterable[bytes]) -> Iterator[bytes]:
     unpacker = zlib.decompressobj(_GZIP)
     for piece in pieces:
-        left = piece
-        while left and not unpacker.eof:
-            yield unpacker.decompress(left, _CHUNK_BYTES)
-            left = unpacker.unconsumed_tail
+        rest = piece
+        while rest and not unpacker.eof:
+            yield unpacker.decompress(rest, _CHUNK_BYTES)
+            rest = unpacker.unconsumed_tail
         if unpacker.unused_data:
-            raise zlib.error("there is more after its end")
+            raise zlib.error("there is data after its end")
     if not unpacker.eof:
-        raise zlib.error("it breaks off")
+        raise zlib.error("it is incomplete")
 
 
 class _ExchangeBudget(threading.local):
-    """What is left to the exchange of the asking thread: time, and bytes to receive."""
+    """The rest of the time and bytes for the exchange of the current thread."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self.start(float("inf"), _MAX_HEAD_BYTES)
 
     def start(self, deadline_at: float, max_bytes: int) -> None:
-        """Give the next exchange its time, and its first bytes."""
+        """Start an exchange with a deadline and a number of bytes."""
         self.deadline_at, self.bytes_left = deadline_at, max_bytes
 
     def remaining_seconds(self) -> float:
-        """Return the seconds left; never negative. As many as a socket can wait for."""
+        """Return the seconds that are left, from 0 to a million (a socket cannot wait longer)."""
         return min(max(0.0, self.deadline_at - self._monotonic()), 1e6)
 
     def limit_timeout(self, timeout: float | None, error: type[Exception]) -> float:
-        """Return *timeout*, or what is left where that is less; raise *error* where nothing is."""
-        left = self.remaining_seconds()
-        if left <= 0:
+        """Return *timeout*, or the time that is left if that is less; raise *error* if none is."""
+        seconds_left = self.remaining_seconds()
+        if seconds_left <= 0:
             raise error("the time for this answer is over")
-        return left if timeout is None else min(timeout, left)
+        return seconds_left if timeout is None else min(timeout, seconds_left)
 
     def count_bytes(self, count: int) -> None:
-        """Count bytes that came. Raises httpcore.ReadError where they are too many."""
+        """Count received bytes. Raises httpcore.ReadError where they are too many."""
         self.bytes_left -= count
         if self.bytes_left <= 0:
-            raise httpcore.ReadError("it sends more than its answer may take")
+            raise httpcore.ReadError("the server sends more bytes than its answer may have")
 
 
 class _BudgetedBackend(httpcore.NetworkBackend):
-    """The backend of httpcore, on connections that *meter* ends."""
+    """A backend of httpcore whose connections are limited by *budget*."""
 
     def __init__(self, real: httpcore.NetworkBackend, budget: _ExchangeBudget) -> None:
         self._real, self._budget = real, budget
@@ -218,7 +223,7 @@ class _BudgetedBackend(httpcore.NetworkBackend):
 
 
 class _BudgetedStream(httpcore.NetworkStream):
-    """A connection whose every read and write has no more time than is left."""
+    """A connection that limits each read and write to the time that is left."""
 
     def __init__(self, real: httpcore.NetworkStream, budget: _ExchangeBudget) -> None:
         self._real, self._budget = real, budget

@@ -1,9 +1,8 @@
-"""JSON over HTTP, once for all: limits of time, size and rate, retries, and failures as our errors."""
+"""JSON client over HTTP: bounds on time, size and rate, retries, and failures as CatalogueErrors."""
 
 import math
 import re
 import ssl
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,22 +26,22 @@ from hydrator.domain.redaction import SECRETS
 from hydrator.domain.text import reason_of
 
 from .bounded_exchange import BoundedHttpClient, RawResponse
-from .headers import MAX_PAUSE_SECONDS, http_date, retry_after
+from .headers import http_date, retry_after
+from .rate_limiter import HttpRateLimiter
 
 _SECRETS = re.compile(r"(?i)((?:access_|refresh_)?token=)[^&\s\"']+|eyJ[\w-]{8,}(?:\.[\w-]*){0,2}")
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
-_BUSY_STATUSES = frozenset({429, 503})
 _MAX_DETAIL_CHARS = 400
 _MAX_ERROR_BYTES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """What one server may cost us, and we it.
+    """Limits of the queries to one server, and of its answers.
 
-    ``timeout`` is for one read of a socket, ``deadline`` for one question with all its attempts;
-    ``pause`` is how long the first of ``attempts`` waits for the second. An answer has at most
-    ``max_bytes``, packed or not, and ``max_values`` JSON values.
+    ``timeout`` bounds one read of a socket, ``deadline`` one query with all its attempts.
+    ``pause`` is the wait between the first and the second of ``attempts``. An answer has at most
+    ``max_bytes``, compressed or not, and ``max_values`` JSON values.
     """
 
     timeout: timedelta = timedelta(seconds=15)
@@ -55,30 +54,30 @@ class HttpLimits:
 
     @property
     def bounds(self) -> Bounds:
-        """The bounds of one answer."""
+        """Return the bounds of one answer."""
         return Bounds(self.max_bytes, self.max_values)
 
 
 class TokenSource(Protocol):
-    """Where a token comes from."""
+    """A source of bearer tokens."""
 
     @property
     def token_validity(self) -> TokenValidity | None:
-        """How long the one is good that we have; None where it is not ours to renew."""
+        """Return the validity of the current token; None where the daemon does not renew it."""
 
     def token(self) -> str:
-        """One that is good now. Raises CatalogueError."""
+        """Return a token that is valid now. Raises CatalogueError."""
 
     def renew(self, refused_token: str) -> str:
-        """Another than *refused*. Raises CatalogueError where there is none."""
+        """Return another token than *refused_token*. Raises CatalogueError where there is none."""
 
     def close(self) -> None:
-        """Let go of connections, and forget it."""
+        """Close the connections, and forget the token."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonResponse:
-    """What a server said: ``body`` is its JSON where the status is 200; ``more``: it named a next page."""
+    """A server's answer: ``body`` is the JSON of a 200; ``has_next_page`` if it links to a next page."""
 
     status: int
     body: Any
@@ -93,47 +92,15 @@ class _RetryableError(Exception):
         self.retry_after_seconds = retry_after_seconds
 
 
-class HttpRateLimiter:
-    """So many calls a second in the long run; all wait together when the server asks for a pause."""
-
-    def __init__(
-        self,
-        calls_per_second: float,
-        monotonic: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._gap_seconds = 1.0 / calls_per_second
-        self._next_call_at = 0.0
-        self._lock = threading.Lock()
-        self._monotonic, self._sleep = monotonic, sleep
-
-    def wait_for_turn(self, within_seconds: float) -> bool:
-        """Wait for our turn; False at once where it would not come *within* so many seconds."""
-        with self._lock:
-            now = self._monotonic()
-            turn = max(self._next_call_at, now)
-            if turn > now + within_seconds:
-                return False
-            self._next_call_at = turn + self._gap_seconds
-        if turn > now:
-            self._sleep(turn - now)
-        return True
-
-    def pause_for(self, seconds: float) -> None:
-        """Nobody calls for *seconds*."""
-        with self._lock:
-            self._next_call_at = max(self._next_call_at, self._monotonic() + min(seconds, MAX_PAUSE_SECONDS))
-
-
 class JsonClient:
-    """One server under *url*; safe to use from several threads.
+    """A client of the server at *url*; safe to use from several threads.
 
     Args:
-        name: the catalogue's, for errors.
-        url: what stands before every path.
-        bearer: where our token comes from; None: none is sent.
-        ca_cert: who signed its certificate; None: whom the system trusts.
-        transport, monotonic, pace: for tests.
+        name: the catalogue's name, for errors.
+        url: the prefix of every path.
+        token_source: the source of the bearer token; None: send none.
+        ca_cert: the certificate authority of the server; None: those that the system trusts.
+        transport, monotonic, rate_limiter: for tests.
 
     Raises:
         ConfigError: *ca_cert* cannot be read.
@@ -175,30 +142,30 @@ class JsonClient:
         within_seconds: float = math.inf,
         read: Callable[[Any], Any] = lambda body: body,
     ) -> JsonResponse:
-        """Ask for *path*; the answer is 200, with JSON, or 404, which the caller must judge.
+        """Get *path*; return a 200 with JSON, or a 404, which the caller must judge.
 
         Args:
-            path: what is asked for.
-            params: of its query.
-            within: seconds to give up after, where that is sooner than our own deadline.
-            read: makes the answer's ``body`` of the JSON of a 200; of a large one it should keep little.
+            path: the path below ``url``.
+            params: the parameters of the query string.
+            within_seconds: give up after this time, where it is shorter than the client's own deadline.
+            read: makes the answer's ``body`` from the JSON of a 200; it should keep little of a large one.
 
         Raises:
-            CatalogueError: anything else, after the attempts that make sense.
+            CatalogueError: any other answer, after all attempts for a transient failure.
         """
         return self._request("GET", path, within_seconds, read, params=dict(params or {}))
 
     def post(self, path: str, data: Mapping[str, str], basic_auth: tuple[str, str]) -> JsonResponse:
-        """Send a form with a name and a password; see :meth:`http_get`."""
+        """Post a form with a user name and a password; see :meth:`get`."""
         return self._request("POST", path, math.inf, lambda body: body, data=dict(data), auth=basic_auth)
 
     @property
     def token_validity(self) -> TokenValidity | None:
-        """How long the token is good that we were given; None without one that we renew."""
+        """Return the validity of the current token; None where the daemon does not renew it."""
         return self._token_source.token_validity if self._token_source else None
 
     def close(self) -> None:
-        """Let go of connections and of the token."""
+        """Close the connections and forget the token."""
         self._http.close()
         if self._token_source:
             self._token_source.close()
@@ -238,7 +205,7 @@ class JsonClient:
         token = self._token_source.token() if self._token_source else None
         answer = self._exchange(method, path, deadline_at, read, request_options, token)
         if answer.status == 401 and self._token_source and token:
-            # a service behind this one may have said so, which looks the same: one renewal, no more
+            # the 401 may come from a service behind this one, which looks the same: renew once only
             answer = self._exchange(
                 method, path, deadline_at, read, request_options, self._token_source.renew(token)
             )
@@ -256,7 +223,9 @@ class JsonClient:
         token: str | None,
     ) -> JsonResponse:
         if not self._rate_limiter.wait_for_turn(deadline_at - self._monotonic()):
-            raise CatalogueUnreachable(self.name, "it asked us to slow down, and our time for it is over")
+            raise CatalogueUnreachable(
+                self.name, "the server asked for a pause that is longer than this query may take"
+            )
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
             return self._http.exchange(
@@ -268,64 +237,65 @@ class JsonClient:
                 **request_options,
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            words = reason_of(error)
-            raise _RetryableError(CatalogueUnreachable(self.name, hide_secrets(words))) from None
+            reason = hide_secrets(reason_of(error))
+            raise _RetryableError(CatalogueUnreachable(self.name, reason)) from None
 
     def _check_response(
         self, response: RawResponse, deadline_at: float, read: Callable[[Any], Any]
     ) -> JsonResponse:
         status, headers = response.status, response.headers
+        server_time = http_date(headers.get("date"))
+        self._rate_limiter.record_response(status, headers.get("retry-after"), server_time)
         if status == 200:
             return JsonResponse(
                 200,
                 self._decode_body(response.content, read),
                 has_next_page='rel="next"' in headers.get("link", ""),
             )
-        words = _error_detail(response.content)
-        text = f"{words} (status {status})"
+        detail = _error_detail(response.content)
+        reason = f"{detail} (status {status})"
         if status == 404:
-            return JsonResponse(404, None, words)
+            return JsonResponse(404, None, detail)
         if status == 401:
-            return JsonResponse(401, None, text)
+            return JsonResponse(401, None, reason)
         if status == 403:
-            raise CatalogueDenied(self.name, text)
-        if status in _TRANSIENT_STATUSES:
-            after = retry_after(headers.get("retry-after"), http_date(headers.get("date")))
-            if status in _BUSY_STATUSES:
-                self._rate_limiter.pause_for(after if after is not None else 1.0)
-            if after is not None and after > deadline_at - self._monotonic():
-                raise CatalogueUnreachable(self.name, text)  # later than it could help this question
-            raise _RetryableError(CatalogueUnreachable(self.name, text), after)
-        raise CatalogueUnreachable(self.name, text)
+            raise CatalogueDenied(self.name, reason)
+        error = CatalogueUnreachable(self.name, reason)
+        if status not in _TRANSIENT_STATUSES:
+            raise error
+        wait_seconds = retry_after(headers.get("retry-after"), server_time)
+        if wait_seconds is not None and wait_seconds > deadline_at - self._monotonic():
+            raise error  # a retry then would be too late for this query
+        raise _RetryableError(error, wait_seconds)
 
     def _decode_body(self, content: bytearray, read: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - JSON
         begin = bytes(content[:200])
         try:
             body = decode(content, self._limits.bounds)
-        except TooLarge as wrong:
-            raise CatalogueGarbled(self.name, f"its answer: {wrong}") from None
+        except TooLarge as error:
+            raise CatalogueGarbled(self.name, f"its answer: {error}") from None
         except ValueError:
             body = None
         if body is None:
-            said = _error_detail(begin)[:80] or "nothing"
-            raise CatalogueGarbled(self.name, f"it answers no JSON: {said!r}")
+            excerpt = _error_detail(begin)[:80] or "nothing"
+            raise CatalogueGarbled(self.name, f"its answer is not JSON: {excerpt!r}")
         return read(body)
 
 
 def _retry_wait(error: Exception) -> bool | float:
-    """What stamina is to do about *error*: nothing, wait as it does, or so many seconds."""
+    """Return what stamina expects: False (no retry), True (its own backoff), or seconds to wait."""
     if not isinstance(error, _RetryableError):
         return False
     return True if error.retry_after_seconds is None else error.retry_after_seconds
 
 
 def hide_secrets(text: str) -> str:
-    """*text* without secrets: some services repeat our URLs, our headers or what we posted."""
-    return _SECRETS.sub(lambda found: f"{found[1] or ''}[secret]", SECRETS.hide(text))
+    """Return *text* without secrets: some services repeat the request's URL, headers or form."""
+    return _SECRETS.sub(lambda match: f"{match[1] or ''}[secret]", SECRETS.hide(text))
 
 
 def _error_detail(content: bytes | bytearray) -> str:
-    """What an answer says for people, on one line."""
+    """Return the error message of an answer, on one line, without secrets."""
     begin = bytes(content[:_MAX_ERROR_BYTES])
     try:
         body = decode(begin, Bounds(max_values=1000))

@@ -1,16 +1,19 @@
-"""Times in HTTP headers: what a server sends may be any text, and none of it raises."""
+"""Times in HTTP headers. A server may send any text, so no text raises an error."""
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 MAX_PAUSE_SECONDS = 900.0
-"""Seconds that a server is let alone at most, however much longer it asks for."""
+"""The longest pause in seconds, even if a server asks for a longer one."""
 _MAX_HEADER_CHARS = 100
-"""Characters of a time that are looked at."""
+"""The longest time header in characters that is parsed."""
 
 
 def http_date(header: str | None) -> datetime | None:
-    """Parse a date (RFC 9110, 5.6.7); None where there is none, or none that a clock can show."""
+    """Parse a date (RFC 9110, 5.6.7).
+
+    Return None without a date, or for a date that a clock cannot show.
+    """
     if not header or len(header) > _MAX_HEADER_CHARS:
         return None
     try:
@@ -21,9 +24,9 @@ def http_date(header: str | None) -> datetime | None:
 
 
 def retry_after(header: str | None, now: datetime | None) -> float | None:
-    """Parse ``Retry-After`` (RFC 9110, 10.2.3) as seconds from *now*, from 0 to ``LONGEST_PAUSE``.
+    """Parse ``Retry-After`` (RFC 9110, 10.2.3) as seconds from *now*, from 0 to ``MAX_PAUSE_SECONDS``.
 
-    None where it says nothing, as a date does without *now*.
+    Return None for any other text, and for a date where *now* is None.
     """
     text = (header or "").strip()
     digits = text.removeprefix("-")

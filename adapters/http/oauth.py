@@ -1,7 +1,7 @@
-"""Bearer tokens for a service: client credentials (RFC 6749, section 4.4), or a file that somebody renews.
+"""Bearer tokens for a service: client credentials (RFC 6749, section 4.4), or a file that others renew.
 
-SKA IAM gives a token for one audience each, and no refresh token: a new one is asked for before the
-old one ends.
+SKA IAM issues each token for one audience, without a refresh token: the daemon requests a new one before the
+old one expires.
 """
 
 import re
@@ -21,16 +21,16 @@ from hydrator.domain.untrusted import expiry_of
 from .client import HttpLimits, JsonClient
 
 _TOKEN = re.compile(r"[!-~]{1,100000}")
-"""What can travel in a header."""
+"""A token that an HTTP header can carry."""
 _UNKNOWN_LIFETIME = timedelta(minutes=10)
 _RENEWAL_MARGIN = timedelta(seconds=60)
 _MIN_TOKEN_AGE = timedelta(seconds=10)
-"""A token this young is not replaced: what was refused is our right, not its age."""
+"""A refused token that is younger than this is not renewed: the client lacks a right, the token is valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Who we are to the identity provider at ``token_url``, and for which service."""
+    """The client's identity at the provider (``token_url``), and the audience of its tokens."""
 
     token_url: str
     client_id: str
@@ -49,7 +49,7 @@ class _CachedToken:
 
 
 class ClientCredentials:
-    """Tokens for one audience; safe to use from several threads. The secret is read anew for every token."""
+    """A thread-safe source of tokens for one audience. It reads the secret again for each token."""
 
     def __init__(
         self,
@@ -70,11 +70,11 @@ class ClientCredentials:
         self._lock = threading.Lock()
 
     def token(self) -> str:
-        """One that is good for a while.
+        """Return a token that does not expire within a minute.
 
         Raises:
-            CatalogueDenied: the provider refuses us, or the secret cannot be read.
-            CatalogueError: it cannot be asked, or answers no token.
+            CatalogueDenied: the provider refuses the client, or the secret cannot be read.
+            CatalogueError: the provider does not answer, or answers without a token.
         """
         with self._lock:
             now = self._clock()
@@ -83,17 +83,18 @@ class ClientCredentials:
             return self._request_token(now)
 
     def renew(self, refused_token: str) -> str:
-        """Another than *refused*, unless that one is quite new: then our rights are what is missing.
+        """Return another token than *refused_token*.
 
         Raises:
+            CatalogueDenied: the refused token is less than 10 s old: the client lacks a right.
             CatalogueError: see :meth:`token`.
         """
         with self._lock:
             now = self._clock()
-            held = self._cached
-            if held and held.token != refused_token:
-                return held.token
-            if held and timedelta(0) <= now - held.received_at < _MIN_TOKEN_AGE:
+            cached = self._cached
+            if cached and cached.token != refused_token:
+                return cached.token
+            if cached and timedelta(0) <= now - cached.received_at < _MIN_TOKEN_AGE:
                 raise CatalogueDenied(
                     self._name, f"a new token for {self._settings.audience} is refused (status 401)"
                 )
@@ -101,12 +102,12 @@ class ClientCredentials:
 
     @property
     def token_validity(self) -> TokenValidity | None:
-        """How long the token is good that we have now."""
-        held = self._cached
-        return TokenValidity(held.received_at, held.expires_at) if held else None
+        """Return the validity of the current token; None before the first one."""
+        cached = self._cached
+        return TokenValidity(cached.received_at, cached.expires_at) if cached else None
 
     def close(self) -> None:
-        """Let go of connections, and forget the token."""
+        """Close the connections, and forget the token."""
         self._server.close()
         self._cached = None
 
@@ -131,7 +132,7 @@ class ClientCredentials:
             raise
         token = body.get("access_token") if isinstance(body, dict) else None
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):
-            raise CatalogueGarbled(self._name, f"{settings.token_url} answers no access_token")
+            raise CatalogueGarbled(self._name, f"{settings.token_url} answers without an access_token")
         SECRETS.keep(token)
         ends = _expiry_of(body, token, now)
         self._cached = _CachedToken(token, now, ends - min(_RENEWAL_MARGIN, (ends - now) / 5), ends)
@@ -139,25 +140,25 @@ class ClientCredentials:
 
 
 class TokenFile:
-    """A token that somebody else renews; the file is read anew for every question."""
+    """A token in a file that another program renews; read again for every query."""
 
     def __init__(self, name: str, path: Path) -> None:
         self._name = name
         self._path = path
 
     def token(self) -> str:
-        """What stands in the file now.
+        """Return the token that is in the file now.
 
         Raises:
-            CatalogueDenied: it cannot be read, or is empty.
+            CatalogueDenied: the file cannot be read, or is empty.
         """
         return _read_secret(self._name, self._path, "token_file")
 
     def renew(self, refused_token: str) -> str:
-        """What stands there now, if it is another.
+        """Return the token that is in the file now, if it is not *refused_token*.
 
         Raises:
-            CatalogueDenied: it is the same.
+            CatalogueDenied: it is the same token.
         """
         token = self.token()
         if token == refused_token:
@@ -166,28 +167,28 @@ class TokenFile:
 
     @property
     def token_validity(self) -> TokenValidity | None:
-        """None: it is not ours to renew."""
+        """Return None: the daemon does not renew this token."""
         return None
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to close."""
 
 
 def _read_secret(name: str, file: Path, key: str) -> str:
     try:
         text = read_secret(file.read_text("ascii"))
     except UnicodeDecodeError:
-        raise CatalogueDenied(name, f"{key} {file}: it holds no secret") from None
+        raise CatalogueDenied(name, f"{key} {file}: it does not contain a secret") from None
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise CatalogueDenied(name, f"{key} {file}: {why}") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise CatalogueDenied(name, f"{key} {file}: {reason}") from None
     if not text:
         raise CatalogueDenied(name, f"{key} {file}: it is empty")
     return text
 
 
 def _expiry_of(body: dict[str, Any], token: str, now: datetime) -> datetime:
-    """When *token* ends: as the answer says, as the token itself says, or soon."""
+    """Return the expiry that the answer has, or that the token itself has; else ten minutes from *now*."""
     seconds = body.get("expires_in")
     if isinstance(seconds, int | float) and 0 < seconds < 1e8:
         return now + timedelta(seconds=seconds)

@@ -1,8 +1,8 @@
-"""Questions to Rucio that no poll waits for: counts that are verified in turn, and what failed alone.
+"""Background queries to Rucio that no poll waits for: verify counts, and retry failed queries.
 
-A thread with a connection of its own asks between polls, never during one. It verifies each known count
-once in ``verify_every``, evenly spread. And it repeats questions about single DIDs that Rucio refused, failed
-over or never answered, so that such a DID costs the polls its first failure only.
+A thread with a connection of its own queries between polls, never during one. It verifies each trusted count
+once in ``verify_every``, evenly spread. It also retries queries for single DIDs that failed or had no answer,
+so that such a DID delays only the poll of its first failure.
 """
 
 import threading
@@ -23,21 +23,20 @@ T = TypeVar("T")
 R = TypeVar("R")
 A = TypeVar("A")
 QueryKey = tuple[str, Did]
-"""The kind of a question, and the DID it is about."""
+"""The kind of a query (count, name or members), and its DID."""
 
 _FIRST_WAIT_SECONDS = 60.0
 _MAX_WAIT_SECONDS = 3600.0
-_RETRY_GAP_FACTOR = (
-    4.0  # a question that failed before comes no sooner than so many times as long as the last one took
-)
-_MAX_LAG_SECONDS = 60.0  # seconds of verification that polls held up and that are made up for
-_MAX_FAILURES_IN_ROW = 3  # failures, after which nothing is verified until the next poll
+# After a retry that took 1 s, the next one starts 4 s later: retries take a fifth of the time at most.
+_RETRY_GAP_FACTOR = 4.0
+_MAX_LAG_SECONDS = 60.0  # verification that polls delayed for longer is not caught up
+_MAX_FAILURES_IN_ROW = 3  # verification stops after so many, until the next poll
 _CLOSE_SECONDS = 10.0
 
 
 @dataclass
 class _FailedQuery:
-    """A question that failed *failures* times, last with *error*; *ask* repeats it, not before *again_at*."""
+    """A query that failed *failures* times, last with *error*; *ask* repeats it, not before *retry_at*."""
 
     error: CatalogueError
     ask: Callable[[QueryRunner], object]
@@ -46,13 +45,13 @@ class _FailedQuery:
 
 
 class BackgroundVerifier(Generic[T, R]):
-    """One thread beside the polls of a catalogue; it starts when there is something to ask.
+    """A thread beside the polls of a catalogue; it starts with the first item or failed query.
 
     Args:
-        asker: asks on a connection of its own.
-        verify: verifies one thing.
-        every: verify each thing once in this time; zero: nothing is left to the background.
-        monotonic: seconds of a clock that nobody sets.
+        queries: a runner on a connection of its own.
+        verify: verifies one item.
+        verify_every: verify each item once in this time; zero disables the background.
+        monotonic: seconds of a monotonic clock.
     """
 
     def __init__(
@@ -79,15 +78,15 @@ class BackgroundVerifier(Generic[T, R]):
 
     @property
     def is_enabled(self) -> bool:
-        """Is anything left to the background? Not where nothing is believed from poll to poll."""
+        """Return whether the background runs; False where ``verify_every`` is zero: polls then count all."""
         return self._verify_every_seconds > 0
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Begin nothing while a poll asks.
+        """Start no query during the ``with`` block.
 
         Raises:
-            Exception: what went wrong in the thread and is a bug, once.
+            Exception: an unexpected error of the thread, a bug; raised once.
         """
         with self._condition:
             self._running_polls += 1
@@ -101,36 +100,36 @@ class BackgroundVerifier(Generic[T, R]):
                 self._running_polls -= 1
                 self._condition.notify_all()
 
-    # -- what failed alone
+    # -- failed queries
 
     def retry_later(self, key: QueryKey, error: CatalogueError, ask: Callable[[QueryRunner], object]) -> None:
-        """A poll's question failed: repeat it with *ask* until it is answered."""
+        """Repeat a failed query of a poll with *ask* until it is answered."""
         if self.is_enabled:
             with self._condition:
                 self._failed_queries[key] = _FailedQuery(error, ask, 1, self._monotonic())
 
     def error_of(self, key: QueryKey) -> CatalogueError | None:
-        """The last error of a question that still fails."""
+        """Return the last error of a query that still fails; None otherwise."""
         with self._condition:
             failing = self._failed_queries.get(key)
             return failing.error if failing else None
 
     def forget_all_but(self, dids: Collection[Did]) -> None:
-        """Forget the questions about all but *dids*."""
+        """Forget the failed queries of all but *dids*."""
         with self._condition:
             for key in [key for key in self._failed_queries if key[1] not in dids]:
                 del self._failed_queries[key]
 
-    # -- what is verified in turn
+    # -- verification
 
     def take_verified(self) -> list[tuple[T, R]]:
-        """Return what was verified since the last call, each with what was found."""
+        """Return the items verified since the last call, each with its result."""
         with self._condition:
-            taken, self._results = self._results, []
-            return taken
+            results, self._results = self._results, []
+            return results
 
     def start_verifying(self, items: Iterable[tuple[QueryKey, T]]) -> None:
-        """After a poll: verify *things*, in this order, instead of those of the last poll."""
+        """Verify *items*, in this order, in place of those of the last poll."""
         if not self.is_enabled:
             return
         with self._condition:
@@ -142,14 +141,14 @@ class BackgroundVerifier(Generic[T, R]):
                 self._next_verify_at = max(
                     self._next_verify_at or now + self._gap_seconds, now - _MAX_LAG_SECONDS
                 )
-            wanted = self._items_to_verify or self._failed_queries
-            if wanted and self._thread is None and not self._is_closed:
+            has_work = self._items_to_verify or self._failed_queries
+            if has_work and self._thread is None and not self._is_closed:
                 self._thread = threading.Thread(target=self._run, name="rucio-background", daemon=True)
                 self._thread.start()
             self._condition.notify_all()
 
     def close(self) -> None:
-        """End the thread, also under a question, and let go of its connection."""
+        """End the thread, also during a query, and close its connection."""
         with self._condition:
             self._is_closed = True
             self._condition.notify_all()
@@ -171,7 +170,7 @@ class BackgroundVerifier(Generic[T, R]):
                     self._failures_in_row = _MAX_FAILURES_IN_ROW
 
     def _next_job(self) -> Callable[[], None] | None:
-        """Wait for the next question; None at the end."""
+        """Wait for the next query; return None after :meth:`close`."""
         with self._condition:
             while not self._is_closed:
                 at, job = self._earliest_job()
@@ -195,16 +194,16 @@ class BackgroundVerifier(Generic[T, R]):
         return (0.0, None) if verify_at is None else (verify_at, self._verify_next)
 
     def _retry(self, key: QueryKey) -> None:
-        """Ask once more what failed; a first answer after failures lets all others be asked soon."""
+        """Repeat a failed query; after its first answer, all other failed queries are due at once."""
         with self._condition:
             failing = self._failed_queries.get(key)
         if failing is None:
             return
-        begun = self._monotonic()
+        started_at = self._monotonic()
         error = self._try_query(failing.ask)
         now = self._monotonic()
         with self._condition:
-            self._next_retry_at = now + _RETRY_GAP_FACTOR * (now - begun)
+            self._next_retry_at = now + _RETRY_GAP_FACTOR * (now - started_at)
             if self._failed_queries.get(key) is not failing:
                 return
             if not isinstance(error, CatalogueError):
@@ -222,25 +221,25 @@ class BackgroundVerifier(Generic[T, R]):
         with self._condition:
             if not self._items_to_verify:
                 return
-            key, thing = self._items_to_verify.popleft()
+            key, item = self._items_to_verify.popleft()
             self._next_verify_at = max(
                 self._next_verify_at + self._gap_seconds, self._monotonic() - _MAX_LAG_SECONDS
             )
-        found = self._try_query(lambda asker: self._verify(asker, thing))
+        result = self._try_query(lambda queries: self._verify(queries, item))
         with self._condition:
-            if isinstance(found, CatalogueError):
+            if isinstance(result, CatalogueError):
                 self._failures_in_row += 1
-                again_at = self._monotonic() + _FIRST_WAIT_SECONDS
+                retry_at = self._monotonic() + _FIRST_WAIT_SECONDS
                 self._failed_queries[key] = _FailedQuery(
-                    found, lambda asker: self._verify(asker, thing), 1, again_at
+                    result, lambda queries: self._verify(queries, item), 1, retry_at
                 )
             else:
                 self._failures_in_row = 0
-                if found is not None:
-                    self._results.append((thing, found))
+                if result is not None:
+                    self._results.append((item, result))
 
     def _try_query(self, ask: Callable[[QueryRunner], A]) -> A | CatalogueError | None:
-        """The answer, or its error; None where Rucio does not know that DID, which the next poll learns."""
+        """Return the answer or its error; None after a 404, which the next poll gets, too."""
         try:
             with self._queries.connection.start_poll(self._queries.settings.timeout.total_seconds()):
                 return ask(self._queries)

@@ -1,23 +1,38 @@
-"""A Catalogue on Rucio: which datasets are at which sites, and what is moving.
+"""Rucio catalogue: the sites of datasets, and the datasets that are moving. Start here to read this package.
 
-Rucio keeps two answers. The cheap one (bulk, "shallow") is a table that daemons
-refresh: it says 0 of 0 before they have counted, misses replicas without a
-rule, and is not told of files that went bad. The true one ("deep") counts
-files and takes one call for each dataset. So the cheap answer tells whom to count: what
-it does not show as whole and unchanged is counted in every poll, the rest between
-polls, once in ``verify_every``. What was not counted is Unseen, never absent and never complete.
-Neither answer distinguishes a container or a name that does not exist from an
-empty dataset, so names are looked up first, and containers are taken apart.
+A poll (:meth:`RucioCatalogue.read`) is a straight line; each step is a module:
+
+1. RSEs (:mod:`.rses`): the storage elements and their sites.
+2. Names (:mod:`.datasets.dids`, :mod:`.datasets.containers`): which names exist, and the datasets in
+   containers.
+3. Replicas (:mod:`.replicas`): the files of each dataset at each storage element, from cheap rows or counts.
+4. Locks and rules (:mod:`.rules.locks`): what moves, what is stuck, and what ends.
+5. States (:mod:`.conclusions`, :mod:`.states`): the replicas of datasets, then of files and containers.
+6. Survey: one reading for each DID, with its variants in letter case (:mod:`.datasets.case_variants`).
+
+Steps 3 to 5 overlap: while Rucio answers for one batch of datasets, the daemon concludes another. Methods
+named ``iter_…`` yield datasets as they are done, while others are still queried.
+
+Rucio has two answers for step 3. The cheap one (bulk, "shallow") is a table that Rucio's daemons refresh: it
+has 0 of 0 files before they have counted, omits replicas without a rule, and ignores files that went bad.
+The true one ("deep") counts files, and needs one call for each dataset. So the cheap answer only selects the
+datasets to count. A dataset that is not complete and unchanged in it is counted in every poll, the others
+between polls, once in ``verify_every``. A dataset that was not counted is Unseen, never absent and never
+complete. Neither answer distinguishes a container or a name that does not exist from an empty dataset, so
+step 2 looks names up first.
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
+from adapters.http.rate_limiter import HttpRateLimiter
 from adapters.rucio.datasets.case_variants import CaseVariantFinder
+from adapters.rucio.datasets.containers import ContainerLister
+from adapters.rucio.datasets.did_search import DidSearch
 from adapters.rucio.datasets.dids import DidInfo, DidResolver
 from adapters.rucio.datasets.file_unions import FileLists
 from adapters.rucio.rules.locks import LockTracker
@@ -25,104 +40,77 @@ from adapters.rucio.rules.model import Movement
 from adapters.rucio.rules.recalls import RecallSampler
 from adapters.rucio.session.client import RucioConnection, RucioSettings
 from adapters.rucio.session.queries import QueryRunner
-from adapters.rucio.session.rate_limiter import RucioRateLimiter
 from adapters.rucio.session.transport import NotFound
 from adapters.ska.site_capabilities import SiteCapabilities
-from hydrator.domain.errors import CatalogueError, CatalogueGarbled
-from hydrator.domain.model import Did, Reading, Replica, ReplicaState, Seen, Site, Survey
+from hydrator.domain.errors import CatalogueGarbled
+from hydrator.domain.model import Did, Reading, Replica, Site, Survey
 from hydrator.domain.ports import Clock, TokenValidity
 
 from .background import BackgroundVerifier
+from .conclusions import ContainerConclusions, DatasetConclusions, SiteGrouping
 from .poll import RucioPoll
-from .progress import ProgressTracker
 from .replicas import CountWithRows, DatasetCount, DatasetCounter, TrustedCount, count_dataset
-from .responses import BadRow, Count, GarbledRow, Rse, parse_rows, read_states
+from .responses import GarbledRow, Rse, parse_rows, read_states
 from .rses import RseDirectory
-from .states import (
-    apply_did_expiry,
-    combinable_storages,
-    container_replicas,
-    dataset_replicas,
-    file_replicas,
-)
+from .states import apply_did_expiry, file_replicas
 
 __all__ = ["RucioCatalogue", "RucioSettings"]
 
 _FILES_PER_CALL = 200
-SiteGrouping = Callable[[AbstractSet[Site]], AbstractSet[AbstractSet[Site]]]
-
-
-def single_site_groups(sites: AbstractSet[Site]) -> AbstractSet[AbstractSet[Site]]:
-    """Each of *sites* by itself: jobs read the storage of their own site only."""
-    return frozenset(frozenset({site}) for site in sites)
-
-
 _SINGLE_QUERY_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class _CachedReplicas:
-    """What was concluded of a dataset of which nothing moves, and from what: these very objects.
-
-    What the time alone can change, a rule that ends, comes as a new object in every poll.
-    """
-
-    counts: Mapping[str, Count]
-    movements: Mapping[str, Movement]
-    rses: Mapping[str, Rse]
-    replicas: tuple[Replica, ...]
-
-    def is_valid_for(
-        self, counts: Mapping[str, Count], movements: Mapping[str, Movement], rses: Mapping[str, Rse]
-    ) -> bool:
-        return self.counts is counts and self.movements is movements and self.rses is rses
+def single_site_groups(sites: AbstractSet[Site]) -> AbstractSet[AbstractSet[Site]]:
+    """Return a group for each of *sites*: jobs read the storage of their own site only."""
+    return frozenset(frozenset({site}) for site in sites)
 
 
 class RucioCatalogue:
-    """A Rucio server as a Catalogue; see the module's text for what it trusts.
+    """A Rucio server as a Catalogue; see the module's docstring for the steps of a poll.
 
-    Its *pace* is by default what *settings* say, on the machine's clock. *capabilities*
-    knows downtimes, and the sites of storage elements of which neither *settings* nor Rucio do.
-    *together* says which sites' storage jobs somewhere read as their own.
+    Without *rate_limiter* it makes one from *settings*. *capabilities* has downtimes, and the sites of
+    storage elements that neither *settings* nor Rucio map. *group_sites* returns the groups of sites whose
+    storage a job of any of them reads.
     """
 
     def __init__(
         self,
         settings: RucioSettings,
         clock: Clock,
-        rate_limiter: RucioRateLimiter | None = None,
+        rate_limiter: HttpRateLimiter | None = None,
         *,
         capabilities: SiteCapabilities | None = None,
         group_sites: SiteGrouping = single_site_groups,
     ) -> None:
         self._settings = settings
         self._clock = clock
-        connection = RucioConnection(settings, rate_limiter)
-        self._queries = QueryRunner(settings, connection)
-        beside = QueryRunner(
-            replace(settings, concurrent_calls=1), connection.with_own_deadline(settings.concurrent_calls)
-        )
-        self._background = BackgroundVerifier[TrustedCount, DatasetCount](
-            beside, self._verify, settings.verify_every
-        )
-        self._has_polled = False
         self._capabilities = capabilities
-        self._rses = RseDirectory(self._queries, capabilities)
-        self._resolver = DidResolver(self._queries, self._background)
-        self._part_resolver = DidResolver(self._queries)
-        self._variant_finder = CaseVariantFinder(self._queries, self._resolver)
-        self._counter = DatasetCounter(self._queries, self._background)
-        self._lock_tracker = LockTracker(self._queries)
-        self._recalls = RecallSampler(self._queries)
-        self._group_sites = group_sites
-        self._file_lists = FileLists(self._queries)
-        self._shared_counts: dict[Did, Mapping[str, Count]] = {}
-        self._site_groups: tuple[Mapping[str, Rse], AbstractSet[AbstractSet[Site]]] | None = None
-        self._progress = ProgressTracker()
+        connection = RucioConnection(settings, rate_limiter)
+        self._queries = queries = QueryRunner(settings, connection)
+        self._background = BackgroundVerifier[TrustedCount, DatasetCount](
+            QueryRunner(
+                replace(settings, concurrent_calls=1), connection.with_own_deadline(settings.concurrent_calls)
+            ),
+            self._verify,
+            settings.verify_every,
+        )
+        self._rses = RseDirectory(queries, capabilities)
+        self._resolver = DidResolver(queries, self._background)
+        self._member_resolver = DidResolver(queries)
+        self._container_lister = ContainerLister(queries, self._background)
+        self._did_search = DidSearch(queries)
+        self._variant_finder = CaseVariantFinder(queries, self._did_search)
+        self._counter = DatasetCounter(queries, self._background)
+        self._lock_tracker = LockTracker(queries)
+        self._file_lists = FileLists(queries)
+        self._datasets = DatasetConclusions(
+            self._rses, self._lock_tracker, RecallSampler(queries), group_sites
+        )
+        self._containers = ContainerConclusions(
+            self._container_lister, self._member_resolver, settings.verify_every
+        )
         self._last_rses: Mapping[str, Rse] = {}
-        self._cached_replicas: dict[Did, _CachedReplicas] = {}
-        self._awaiting_history: dict[Did, tuple[CountWithRows, frozenset[str]]] = {}
-        self._complete_lists: dict[Did, tuple[datetime, AbstractSet[Did]]] = {}
+        self._has_polled = False
         self._one_at_a_time = threading.Lock()
 
     @property
@@ -131,235 +119,131 @@ class RucioCatalogue:
 
     @property
     def token_validity(self) -> TokenValidity | None:
-        """How long the token is good that we were given; None without one that we renew."""
+        """Return the validity of the current token; None where the daemon does not renew it."""
         return self._queries.connection.token_validity
 
     def close(self) -> None:
-        """End what is asked in the background, and let go of connections and of the token."""
+        """End the background queries, close the connections and forget the token."""
         self._background.close()
         self._queries.close()
         if self._capabilities:
             self._capabilities.close()
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """Say where each of *dids* is; see ``Catalogue.read``.
+        """Query the sites of *dids*; see ``Catalogue.read``.
 
         Raises:
-            CatalogueError: it could not answer, or for none of *dids*.
+            CatalogueError: Rucio did not answer, or had no answer for any of *dids*.
         """
         with self._one_at_a_time, self._background.pause():
-            at = self._clock()
+            now = self._clock()
             with self._queries.connection.start_poll(self._settings.deadline.total_seconds()):
-                poll = RucioPoll(self.name, at, self._read_rses(at))
-                entries = self._read_all(poll, dids)
-                if dids and dids <= poll.errors.keys():
-                    raise poll.errors[min(dids)]
-                left = self._queries.connection.deadline.remaining_seconds
+                rses = self._read_rses(now)
+                poll = RucioPoll(self.name, now, now + self._settings.expiry_margin, rses)
+                did_infos = self._read_all(poll, dids)
+                _raise_if_all_failed(poll, dids)
+                seconds_left = self._queries.connection.deadline.remaining_seconds
             self._resolver.look_up_unresolved(
-                entries, dids, poll.errors, at, min(left, _SINGLE_QUERY_SECONDS)
+                did_infos, dids, poll.errors, now, min(seconds_left, _SINGLE_QUERY_SECONDS)
             )
-            if dids and dids <= poll.errors.keys():
-                raise poll.errors[min(dids)]
+            _raise_if_all_failed(poll, dids)
             readings: Mapping[Did, Reading] = {
-                did: poll.build_reading(did, entries[did].kind) for did in sorted(dids)
+                did: poll.build_reading(did, did_infos[did].kind) for did in sorted(dids)
             }
-            readings = self._variant_finder.add_case_variants(readings, at)
+            readings = self._variant_finder.add_case_variants(readings, now)
             self._background.start_verifying(self._counter.verification_queue() if self._has_polled else ())
             self._has_polled = True
-        return Survey(
-            catalogue=self.name,
-            started_at=at,
-            sites=frozenset(
-                site for each in poll.rses.values() for site in (*each.sites, *each.former_sites)
-            ),
-            readings=readings,
-            unmapped_storages=frozenset(
-                each.name for each in poll.rses.values() if not each.sites and not each.is_deleted
-            ),
-        )
+        return _build_survey(poll, readings)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """All datasets and containers whose DIDs match; see ``Catalogue.find``.
+        """Return all datasets and containers whose DIDs match; see ``Catalogue.find``.
 
         Raises:
-            CatalogueError: they could not all be listed.
+            CatalogueError: Rucio could not list them all.
         """
         with (
             self._one_at_a_time,
             self._background.pause(),
             self._queries.connection.start_poll(self._settings.deadline.total_seconds()),
         ):
-            return self._resolver.find(patterns)
+            return self._did_search.find(patterns)
 
     def _verify(self, queries: QueryRunner, trusted_count: TrustedCount) -> DatasetCount:
-        """Count again what a poll believed; where it differs, the next poll counts it itself."""
+        """Count a dataset again that a poll trusted; if the count differs, the next poll counts it itself."""
         did, counted = trusted_count
         return count_dataset(queries, did, counted.rows_version, self._clock(), counted)
 
-    def _read_all(self, poll: RucioPoll, dids: AbstractSet[Did]) -> dict[Did, DidInfo]:
-        """Learn what *poll* can of *dids*, and what each name is."""
-        entries = self._resolver.resolve(dids, poll.errors, poll.started_at)
-        containers = {did for did in dids if entries[did].kind == "CONTAINER"}
-        poll.members_by_container = members = self._resolver.list_all_members(
-            containers, poll.errors, poll.started_at
-        )
-        datasets = {did for did in dids if entries[did].kind == "DATASET"}
-        parts = {part for inside in members.values() for part in inside}
-        entries.update(self._part_resolver.resolve(parts - dids, poll.errors, poll.started_at))
-        datasets |= parts
-        self._background.forget_all_but(dids | parts)
-        self._read_datasets(poll, datasets, entries)
-        self._confirm_absent(poll, dids, entries)
-        self._read_files(poll, {did for did in dids if entries[did].kind == "FILE"}, entries)
-        self._complete_lists = {did: known for did, known in self._complete_lists.items() if did in members}
-        for did, inside in members.items():
-            self._conclude_container(poll, did, inside, entries[did].ends_at)
-        return entries
+    # -- the steps of a poll
 
-    def _confirm_absent(self, poll: RucioPoll, dids: AbstractSet[Did], did_infos: dict[Did, DidInfo]) -> None:
-        """Those of *dids* that Rucio does not know any more are ABSENT, whatever we remember."""
-        gone = {did for did in dids if isinstance(poll.errors.get(did), NotFound)}
-        for did, entry in self._resolver.confirm_absent(gone, poll.started_at).items():
-            did_infos[did] = entry
-            del poll.errors[did]
+    def _read_rses(self, now: datetime) -> Mapping[str, Rse]:
+        """Read all storage elements; return the last poll's object where nothing changed, for the caches."""
+        rses = self._rses.read(now)
+        if rses != self._last_rses:
+            self._last_rses = rses
+        return self._last_rses
+
+    def _read_all(self, poll: RucioPoll, dids: AbstractSet[Did]) -> dict[Did, DidInfo]:
+        """Run steps 2 to 5; return the information on each name."""
+        did_infos = self._resolver.resolve(dids, poll.errors, poll.started_at)
+        datasets, containers, files = (
+            {did for did in dids if did_infos[did].kind == kind} for kind in ("DATASET", "CONTAINER", "FILE")
+        )
+        poll.members_by_container = self._container_lister.list_all(containers, poll.errors, poll.started_at)
+        members = {did for each in poll.members_by_container.values() for did in each}
+        did_infos.update(self._member_resolver.resolve(members - dids, poll.errors, poll.started_at))
+        self._background.forget_all_but(dids | members)
+        self._read_datasets(poll, datasets | members, did_infos)
+        self._confirm_absent(poll, dids, did_infos)
+        self._read_files(poll, files, did_infos)
+        self._containers.conclude_all(poll, did_infos)
+        return did_infos
 
     def _read_datasets(
         self, poll: RucioPoll, dids: AbstractSet[Did], did_infos: Mapping[Did, DidInfo]
     ) -> None:
-        """Count what must be counted, ask what moves, and put the replicas of *dids* into *poll*.
+        """Read counts, then movements; conclude each dataset as soon as both are there.
 
-        What can be concluded is, while the rest is asked for.
+        A dataset whose rule history must be queried is concluded after all others.
         """
-        self._recalls.start_poll(dids)
-        self._progress.forget_all_but(dids)
-        self._awaiting_history, self._shared_counts = {}, {}
-        self._cached_replicas = {did: still for did, still in self._cached_replicas.items() if did in dids}
-        waiting: dict[Did, CountWithRows] = {}
-        settled: dict[Did, bool] = {}
-        held: dict[Did, AbstractSet[str]] = {}
-        with self._lock_tracker.refresh_rules(poll, dids):
-            for known in self._counter.read(poll, dids):
-                still = {did for did, (counted, rows) in known.items() if counted.is_settled(rows)}
-                where = {did: {row.storage for row in rows} for did, (_, rows) in known.items()}
-                at_once = self._lock_tracker.cached_movements(poll, {did: where[did] for did in still})
-                for did, moves in at_once.items():
-                    self._conclude(poll, did, known[did], moves, did_infos)
-                waiting.update((did, each) for did, each in known.items() if did not in at_once)
-                settled.update((did, did in still) for did in known.keys() - at_once.keys())
-                held.update((did, where[did]) for did in known.keys() - at_once.keys())
-            for did, moves in self._lock_tracker.read_movements(poll, settled, held):
-                self._conclude(poll, did, waiting.pop(did), moves, did_infos)
-        unheld = {did: storages for did, (_, storages) in self._awaiting_history.items()}
-        for did, moves in self._lock_tracker.read_histories(poll, unheld):
-            self._conclude_now(poll, did, self._awaiting_history[did][0], moves, did_infos)
-        self._file_lists.read(poll, self._shared_counts)
+        counts: dict[Did, CountWithRows] = {}
+        settled_by_did: dict[Did, bool] = {}
+        rule_storages: dict[Did, AbstractSet[str]] = {}
+        needing_history: dict[Did, frozenset[str]] = {}
+        self._datasets.start_poll(dids)
 
-    def _conclude(
-        self,
-        poll: RucioPoll,
-        did: Did,
-        count_with_rows: CountWithRows,
-        movements: Mapping[str, Movement],
-        did_infos: Mapping[Did, DidInfo],
-    ) -> None:
-        """Put what follows of *did* into *poll*, or keep it for when the history of its rules is known."""
-        counted = count_with_rows[0]
-        still = self._cached_replicas.get(did)
-        if not (still and still.is_valid_for(counted.counts, movements, poll.rses)):
-            whole = {
-                name
-                for name, count in counted.counts.items()
-                if count.is_complete and _is_on_disk_at_site(poll, name)
-            }
-            parts = self._combinable_storages(poll, counted.counts, movements, poll.rses)
-            if unheld := self._lock_tracker.storages_needing_history(poll, did, whole | parts, movements):
-                self._awaiting_history[did] = count_with_rows, unheld
-                return
-        self._conclude_now(poll, did, count_with_rows, movements, did_infos)
+        def conclude(did: Did, movements: Mapping[str, Movement]) -> None:
+            counted = counts[did]
+            storages = self._datasets.storages_needing_history(poll, did, counted[0].counts, movements)
+            if storages:
+                needing_history[did] = storages
+            else:
+                self._datasets.conclude(poll, did, counted, movements, did_infos.get(did))
 
-    def _conclude_now(
-        self,
-        poll: RucioPoll,
-        did: Did,
-        count_with_rows: CountWithRows,
-        movements: Mapping[str, Movement],
-        did_infos: Mapping[Did, DidInfo],
-    ) -> None:
-        counted, rows = count_with_rows
-        told = (row.amount for row in rows if row.amount.length > 0)
-        count = next(iter(counted.counts.values()), None) or next(told, None)
-        entry = did_infos[did].bytes_total if did in did_infos else None
-        size = int(count.bytes) if count else 0 if counted.is_empty else entry
-        ends_at = did_infos[did].ends_at if did in did_infos else None
-        poll.conclude(did, size, partial(self._build_replicas, poll, did, counted, movements, ends_at))
-        if counted.is_empty:
-            poll.empty_datasets.add(did)
+        with self._lock_tracker.refresh_rules_in_background(poll, dids):
+            for batch in self._counter.iter_counts(poll, dids):
+                counts.update(batch)
+                settled = {did for did, (count, rows) in batch.items() if count.is_settled(rows)}
+                known_movements = self._lock_tracker.cached_movements(poll, settled)
+                for did, movements in known_movements.items():
+                    conclude(did, movements)
+                for did in batch.keys() - known_movements.keys():
+                    settled_by_did[did] = did in settled
+                    rule_storages[did] = {row.storage for row in batch[did][1]}
+            for did, movements in self._lock_tracker.iter_movements(poll, settled_by_did, rule_storages):
+                conclude(did, movements)
+        for did, movements in self._lock_tracker.iter_histories(poll, needing_history):
+            self._datasets.conclude(poll, did, counts[did], movements, did_infos.get(did))
+        self._file_lists.read(poll, self._datasets.shared_counts)
 
-    def _build_replicas(
-        self,
-        poll: RucioPoll,
-        did: Did,
-        dataset_count: DatasetCount,
-        movements: Mapping[str, Movement],
-        ends_at: datetime | None,
-    ) -> tuple[Replica, ...]:
-        still = self._cached_replicas.get(did)
-        if still and ends_at is None and still.is_valid_for(dataset_count.counts, movements, poll.rses):
-            return still.replicas
-        storages = self._add_unlisted(poll, dataset_count.counts.keys() | movements.keys())
-        found = dataset_replicas(
-            did, dataset_count.counts, movements, storages, held_until=self._margin_ends_at(poll)
-        )
-        found = apply_did_expiry(found, ends_at, self._margin_ends_at(poll))
-        found = self._progress.add_estimates(
-            self._recalls.add_recall_reasons(found, poll.started_at), poll.started_at
-        )
-        parts = self._combinable_storages(poll, dataset_count.counts, movements, storages)
-        if parts and (ends_at is None or ends_at > self._margin_ends_at(poll)):
-            self._shared_counts[did] = {name: dataset_count.counts[name] for name in parts}
-        if (
-            ends_at is None
-            and not parts
-            and all(replica.state is not ReplicaState.INCOMING for replica in found)
-        ):
-            self._cached_replicas[did] = _CachedReplicas(dataset_count.counts, movements, poll.rses, found)
-        return found
-
-    def _combinable_storages(
-        self,
-        poll: RucioPoll,
-        counts: Mapping[str, Count],
-        movements: Mapping[str, Movement],
-        rses: Mapping[str, Rse],
-    ) -> frozenset[str]:
-        if self._site_groups is None or self._site_groups[0] is not poll.rses:
-            sites = frozenset(site for each in poll.rses.values() for site in each.sites)
-            self._site_groups = poll.rses, self._group_sites(sites)
-        return combinable_storages(counts, movements, rses, self._site_groups[1], self._margin_ends_at(poll))
-
-    def _add_unlisted(self, poll: RucioPoll, names: AbstractSet[str]) -> Mapping[str, Rse]:
-        """The storage elements of *poll*, and those of *names* that their list left out.
-
-        Raises:
-            BadRow: one of them could not be learned.
-        """
-        storages = dict[str, Rse]()
-        for name in sorted(names - poll.rses.keys()):
-            storage = self._rses.find_unlisted(name, poll.started_at)
-            if storage is None:
-                raise BadRow(f"there is data at {name}, which list_rses did not list")
-            storages[name] = storage
-        return {**poll.rses, **storages} if storages else poll.rses
-
-    def _read_rses(self, now: datetime) -> Mapping[str, Rse]:
-        """All storage elements; the same object as in the last poll where they are as they were."""
-        found = self._rses.read(now)
-        if found != self._last_rses:
-            self._last_rses = found
-        return self._last_rses
+    def _confirm_absent(self, poll: RucioPoll, dids: AbstractSet[Did], did_infos: dict[Did, DidInfo]) -> None:
+        """Mark the *dids* as absent for which Rucio answered 404 and the bulk call confirms it."""
+        missing = {did for did in dids if isinstance(poll.errors.get(did), NotFound)}
+        for did, info in self._resolver.confirm_absent(missing, poll.started_at).items():
+            did_infos[did] = info
+            del poll.errors[did]
 
     def _read_files(self, poll: RucioPoll, dids: AbstractSet[Did], did_infos: Mapping[Did, DidInfo]) -> None:
-        states: dict[Did, Mapping[str, str]] = {}
+        """Read and conclude DIDs that are single files."""
         answers = self._queries.query_in_batches(
             dids,
             poll.errors,
@@ -367,73 +251,36 @@ class RucioCatalogue:
             _parse_file_rows,
             size=_FILES_PER_CALL,
         )
-        states.update(answers)
-        for did in dids - poll.errors.keys() - states.keys():
-            poll.errors[did] = CatalogueGarbled(self.name, f"list_replicas says nothing of {did}")
+        states: dict[Did, Mapping[str, str]] = dict(answers)
         for did in dids - poll.errors.keys():
-            poll.conclude(
-                did,
-                did_infos[did].bytes_total,
-                partial(self._file_replicas, poll, did, states[did], did_infos[did]),
-            )
-
-    def _file_replicas(
-        self, poll: RucioPoll, did: Did, states: Mapping[str, str], did_info: DidInfo
-    ) -> tuple[Replica, ...]:
-        margin = self._margin_ends_at(poll)
-        return apply_did_expiry(
-            file_replicas(did, states, poll.rses, held_until=margin), did_info.ends_at, margin
-        )
-
-    def _margin_ends_at(self, poll: RucioPoll) -> datetime:
-        """Until when data must be held to start a job on it."""
-        return poll.started_at + self._settings.expiry_margin
-
-    def _check_parts(self, poll: RucioPoll, container: Did, members: AbstractSet[Did]) -> None:
-        """Lose *container* where the list of its parts was cut: they have fewer bytes than Rucio says it has.
-
-        Asked when the list is another one than before, and every ``verify_every``. What is still open may
-        grow between the two questions.
-        """
-        known = self._complete_lists.get(container)
-        fresh = known is not None and poll.started_at - known[0] < self._settings.verify_every
-        if container in poll.errors or (fresh and known is not None and known[1] == members):
-            return
-        listed = sum(poll.conclusions[did].bytes_total or 0 for did in members)
-        try:
-            size = self._resolver.query_size(container)
-        except CatalogueError as exc:
-            poll.errors[container] = exc
-            return
-        if size > listed and not self._part_resolver.is_any_open(members):
-            reason = f"its list has {len(members)} datasets of {listed} bytes in all, and it has {size} bytes"
-            poll.errors[container] = CatalogueGarbled(self.name, f"{container}: {reason}")
-            return
-        self._complete_lists[container] = poll.started_at, members
-
-    def _conclude_container(
-        self, poll: RucioPoll, container: Did, members: AbstractSet[Did], ends_at: datetime | None
-    ) -> None:
-        missing = sorted(did for did in members if did in poll.errors)
-        if missing:
-            reason = f"of its {len(members)} datasets {len(missing)} are unseen, first {missing[0]}: "
-            first: CatalogueError = poll.errors[missing[0]]
-            poll.errors[container] = type(first)(self.name, reason + first.reason)
-        self._check_parts(poll, container, members)
-        if container in poll.errors:
-            return
-        parts = [poll.conclusions[did] for did in sorted(members) if did not in poll.empty_datasets]
-        sizes = [part.bytes_total for part in parts]
-        total = sum(size for size in sizes if size is not None) if None not in sizes else None
-        found = container_replicas(container, parts) if parts else ()
-        found = apply_did_expiry(found, ends_at, self._margin_ends_at(poll))
-        poll.conclusions[container] = Seen(poll.started_at, found, total)
+            if did not in states:
+                poll.errors[did] = CatalogueGarbled(self.name, f"list_replicas returns nothing for {did}")
+                continue
+            info = did_infos[did]
+            poll.conclude(did, info.bytes_total, partial(_build_file_replicas, poll, did, states[did], info))
 
 
-def _is_on_disk_at_site(poll: RucioPoll, name: str) -> bool:
-    """Return whether it matters of a whole copy at this element if a rule holds it: on disk, at a site."""
-    storage = poll.rses.get(name)
-    return storage is not None and not storage.is_tape and bool(storage.sites)
+def _build_file_replicas(
+    poll: RucioPoll, did: Did, states: Mapping[str, str], did_info: DidInfo
+) -> tuple[Replica, ...]:
+    replicas = file_replicas(did, states, poll.rses, held_until=poll.held_until)
+    return apply_did_expiry(replicas, did_info.ends_at, poll.held_until)
+
+
+def _build_survey(poll: RucioPoll, readings: Mapping[Did, Reading]) -> Survey:
+    rses = poll.rses.values()
+    return Survey(
+        catalogue=poll.name,
+        started_at=poll.started_at,
+        sites=frozenset(site for rse in rses for site in (*rse.sites, *rse.former_sites)),
+        readings=readings,
+        unmapped_storages=frozenset(rse.name for rse in rses if not rse.sites and not rse.is_deleted),
+    )
+
+
+def _raise_if_all_failed(poll: RucioPoll, dids: AbstractSet[Did]) -> None:
+    if dids and dids <= poll.errors.keys():
+        raise poll.errors[min(dids)]
 
 
 def _parse_file_rows(rows: Iterable[object]) -> list[tuple[Did, Mapping[str, str]] | GarbledRow]:

@@ -1,26 +1,66 @@
-"""When will what moves be complete? From observed progress, with the error of that."""
+"""Completion estimates: the progress of moving datasets from poll to poll, and the time of completion."""
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
+from hydrator.domain.model import Did, Replica, ReplicaState
+
 Sample = tuple[datetime, float]
-"""When it was looked at, and the fraction (0 to 1) that was there."""
+"""The time of an observation, and the fraction (0 to 1) that was there."""
 
 _MIN_SAMPLES = 3
+_MAX_SAMPLES = 60
 _MAX_REMAINING = timedelta(days=365)
+_ROUNDING_SECONDS = 10  # so that small changes of an estimate do not change the ad
+
+
+class ProgressTracker:
+    """Samples of the fraction of each moving replica; dropped when it no longer moves."""
+
+    def __init__(self) -> None:
+        self._samples: dict[tuple[Did, str], deque[Sample]] = {}
+
+    def add_estimates(self, replicas: Iterable[Replica], now: datetime) -> tuple[Replica, ...]:
+        """Return *replicas* of one dataset; those that move get an estimate of the time they are complete."""
+        return tuple(self._add_estimate(replica, now) for replica in replicas)
+
+    def forget_all_but(self, dids: Iterable[Did]) -> None:
+        """Forget the samples of all but *dids*."""
+        current = frozenset(dids)
+        for key in [key for key in self._samples if key[0] not in current]:
+            del self._samples[key]
+
+    def _add_estimate(self, replica: Replica, now: datetime) -> Replica:
+        key = (replica.did, replica.storage)
+        if replica.state is not ReplicaState.INCOMING or replica.fraction is None:
+            self._samples.pop(key, None)
+            return replica
+        samples = self._samples.setdefault(key, deque(maxlen=_MAX_SAMPLES))
+        if samples and replica.fraction < samples[-1][1]:
+            samples.clear()  # files went bad, or the dataset grew: older samples mislead
+        samples.append((now, replica.fraction))
+        estimate = estimate_completion(tuple(samples))
+        if estimate is None:
+            return replica
+        ready_at, error = estimate
+        rounded = ready_at - timedelta(seconds=ready_at.timestamp() % _ROUNDING_SECONDS)
+        return replace(replica, provenance=replace(replica.provenance, ready_at=rounded, ready_error=error))
 
 
 def estimate_completion(samples: Sequence[Sample]) -> tuple[datetime, timedelta] | None:
-    """When the fraction reaches 1 if it goes on as observed, and one standard error of that time.
+    """Estimate the time when the fraction reaches 1, and one standard error of that time.
 
-    A straight line through *samples*, by least squares. The error is that of the
-    slope and of the line's start together; of a perfect line it is 0.
+    The estimate is a straight line through *samples*, by least squares. The error is that of the
+    slope and of the line's start together; it is 0 for a perfect line.
 
     Args:
         samples: in order of time.
 
     Returns:
-        None for fewer than three samples, where nothing grows, or beyond a year from the last sample.
+        None for fewer than three samples, for a fraction that does not grow, or for a time more than a year
+        after the last sample.
     """
     if len(samples) < _MIN_SAMPLES or samples[-1][1] <= samples[0][1]:
         return None
@@ -37,10 +77,10 @@ def estimate_completion(samples: Sequence[Sample]) -> tuple[datetime, timedelta]
     ready = mean_time + (1 - mean_share) / slope
     if ready - times[-1] > _MAX_REMAINING.total_seconds():
         return None
-    left_over = sum(
+    residual = sum(
         (s - mean_share - slope * (t - mean_time)) ** 2 for t, s in zip(times, shares, strict=True)
     )
-    noise = left_over / (count - 2)
+    noise = residual / (count - 2)
     error = (noise / slope**2 * (1 / count + (ready - mean_time) ** 2 / spread)) ** 0.5
     at = start + timedelta(seconds=max(ready, times[-1]))
     return at, timedelta(seconds=min(error, _MAX_REMAINING.total_seconds()))

@@ -1,9 +1,10 @@
-"""What one poll of Rucio has learned so far."""
+"""State of one poll of Rucio: its results so far, and its errors."""
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, Reading, Replica, Seen, Unseen
@@ -11,15 +12,25 @@ from hydrator.domain.model import Did, Reading, Replica, Seen, Unseen
 from .responses import BadRow, Rse
 
 
+def drop_all_but(dids: AbstractSet[Did], *memories: dict[Did, Any]) -> None:
+    """Delete all keys but *dids* from *memories*."""
+    for memory in memories:
+        for did in memory.keys() - dids:
+            del memory[did]
+
+
 @dataclass
 class RucioPoll:
-    """*lost* has the DIDs it could not learn of, and why; *empty* the datasets without any file.
+    """The state of one poll.
 
-    *members* are the datasets in each wanted container.
+    *held_until* is the time until which a rule must hold data for a job to start on it. *errors* has the DIDs
+    without a result, *conclusions* those with one, *empty_datasets* those without a file.
+    *members_by_container* has the datasets in each demanded container.
     """
 
     name: str
     started_at: datetime
+    held_until: datetime
     rses: Mapping[str, Rse]
     errors: dict[Did, CatalogueError] = field(default_factory=dict)
     conclusions: dict[Did, Seen] = field(default_factory=dict)
@@ -28,23 +39,23 @@ class RucioPoll:
     _parents: dict[Did, set[Did]] | None = None
 
     def parents(self, did: Did) -> AbstractSet[Did]:
-        """The wanted containers that *did* is in, at any depth."""
+        """Return the demanded containers that *did* is in, at any depth."""
         if self._parents is None:
             self._parents = {}
-            for container, inside in self.members_by_container.items():
-                for member in inside:
+            for container, members in self.members_by_container.items():
+                for member in members:
                     self._parents.setdefault(member, set()).add(container)
         return self._parents.get(did, frozenset())
 
     def conclude(self, did: Did, size: int | None, make_replicas: Callable[[], tuple[Replica, ...]]) -> None:
-        """Keep what *replicas* answers; it may find that it cannot be."""
+        """Store the result of *make_replicas*, or its BadRow as an error."""
         try:
             self.conclusions[did] = Seen(self.started_at, make_replicas(), size)
         except BadRow as exc:
             self.errors[did] = CatalogueGarbled(self.name, str(exc))
 
     def build_reading(self, did: Did, kind: str) -> Reading:
-        """What is to be said of *did*, which Rucio calls a *kind*."""
+        """Build the reading of *did*, whose type in Rucio is *kind*."""
         if did in self.errors:
             return Unseen(self.errors[did].reason)
         if kind == "ABSENT":

@@ -1,4 +1,4 @@
-"""How much of each dataset is where: the cheap rows tell whom to count file by file."""
+"""Counts of datasets by storage element: the cheap rows select the datasets to count file by file."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from heapq import nsmallest
 
-from adapters.rucio.session.queries import DenialCounter, QueryRunner, is_unanswered, split_did
+from adapters.rucio.session.queries import QueryRunner, SeriesGuard, split_did
 from adapters.rucio.session.transport import Forbidden, NotFound
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did
 
 from .background import BackgroundVerifier, QueryKey
-from .poll import RucioPoll
+from .poll import RucioPoll, drop_all_but
 from .responses import (
     Count,
     DatasetRow,
@@ -26,12 +26,12 @@ from .responses import (
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 RowsVersion = tuple[tuple[str, int, int, str], ...]
-"""What the cheap rows of a dataset said: storage element, files, files there, when that was written."""
+"""The cheap rows of a dataset: storage element, files, files available there, time of the update."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetCount:
-    """A dataset counted at *at*; *agreed* when the cheap rows, *stamp*, said the same."""
+    """The count of a dataset; *has_matching_rows* if its cheap rows (*rows_version*) had the same numbers."""
 
     counted_at: datetime
     rows_version: RowsVersion
@@ -40,7 +40,7 @@ class DatasetCount:
     is_empty: bool
 
     def is_settled(self, rows: Sequence[DatasetRow]) -> bool:
-        """Whether nothing can be moving: each element that a rule names or that has files is whole."""
+        """Return whether nothing can be moving: each storage element with a rule or files is complete."""
         names = {row.storage for row in rows}
         return bool(names) and all(
             name in self.counts and self.counts[name].is_complete for name in names | self.counts.keys()
@@ -48,17 +48,16 @@ class DatasetCount:
 
 
 CountWithRows = tuple[DatasetCount, list[DatasetRow]]
-"""What was counted of a dataset, and its cheap rows."""
+"""The count of a dataset, and its cheap rows."""
 TrustedCount = tuple[Did, DatasetCount]
-"""A count that a poll still believed."""
+"""A count that a poll still trusted."""
 
 
 class DatasetCounter:
-    """What was counted of each dataset, and the budget for counting more.
+    """The last count of each dataset, and a budget for new counts.
 
-    What the cheap rows leave in doubt is counted in the poll. What is only due to be counted again is
-    left to the *background*, so that a poll at rest counts nothing; where nothing is believed
-    (``verify_every`` is zero), the poll counts it too.
+    The poll counts datasets whose cheap rows are incomplete or changed. The *background* verifies the others,
+    so that a poll without changes counts nothing. If ``verify_every`` is zero, the poll counts all datasets.
     """
 
     def __init__(
@@ -70,37 +69,35 @@ class DatasetCounter:
         self._failed_at: dict[Did, datetime] = {}
         self._trusted_dids: list[Did] = []
 
-    def read(self, poll: RucioPoll, dids: AbstractSet[Did]) -> Iterator[Mapping[Did, CountWithRows]]:
-        """The counts and the cheap rows of *dids*, less those that got lost on the way.
+    def iter_counts(self, poll: RucioPoll, dids: AbstractSet[Did]) -> Iterator[Mapping[Did, CountWithRows]]:
+        """Yield the counts and the cheap rows of *dids*, without those in ``poll.errors``.
 
-        They come in parts: what need not be counted now while others are asked for, the rest at the end.
+        Datasets that need no count come in batches, while others are queried; the rest comes at the end.
         """
         dids = dids - poll.errors.keys()
-        for memory in (self._counts, self._failed_at):
-            for gone in memory.keys() - dids:
-                del memory[gone]
+        drop_all_but(dids, self._counts, self._failed_at)
         self._adopt_verified()
         self._trusted_dids = []
-        left: dict[Did, list[DatasetRow]] = {}
+        to_count: dict[Did, list[DatasetRow]] = {}
         for cheap in self._read_cheap_rows(poll, dids):
             if not self._queries.settings.count_first:
                 new = cheap.keys() - self._counts.keys()
                 self._counts.update(
                     (did, _count_from_rows(cheap[did])) for did in new if _is_complete(cheap[did])
                 )
-            rests = {
+            trusted = {
                 did: (self._counts[did], rows)
                 for did, rows in cheap.items()
                 if self._is_unchanged(did, rows) and self._is_trusted(poll, did)
             }
-            self._trusted_dids += rests
-            left.update((did, rows) for did, rows in cheap.items() if did not in rests)
-            yield rests
-        self._count_due(poll, left)
-        yield {did: (self._counts[did], rows) for did, rows in left.items() if did not in poll.errors}
+            self._trusted_dids += trusted
+            to_count.update((did, rows) for did, rows in cheap.items() if did not in trusted)
+            yield trusted
+        self._count_due(poll, to_count)
+        yield {did: (self._counts[did], rows) for did, rows in to_count.items() if did not in poll.errors}
 
     def verification_queue(self) -> list[tuple[QueryKey, TrustedCount]]:
-        """The counts that the last poll believed, in the order in which they come due."""
+        """Return the counts that the last poll trusted, in the order in which they come due."""
         counted = self._counts
         in_order = sorted(
             (did for did in self._trusted_dids if did in counted), key=lambda did: counted[did].counted_at
@@ -108,13 +105,13 @@ class DatasetCounter:
         return [(("count", did), (did, counted[did])) for did in in_order]
 
     def _adopt_verified(self) -> None:
-        """Take over what was verified in the background, where nothing newer is known."""
+        """Adopt the counts that the background has verified, unless a newer one is there."""
         for (did, old), new in self._background.take_verified():
             if self._counts.get(did) is old:
                 self._counts[did] = replace(new, counts=old.counts) if new.counts == old.counts else new
 
     def _is_trusted(self, poll: RucioPoll, did: Did) -> bool:
-        """May a count that stands be concluded from in this poll? One that fails to be verified is lost."""
+        """Return whether this poll may use an unchanged count; a failed verification becomes its error."""
         if not self._is_due(did, poll.started_at):
             return True
         error = self._background.error_of(("count", did))
@@ -143,23 +140,23 @@ class DatasetCounter:
         return now - self._counts[did].counted_at >= self._queries.settings.verify_every
 
     def _is_unchanged(self, did: Did, rows: Sequence[DatasetRow]) -> bool:
-        """Whether the last count may still stand: the cheap rows agreed with it, are whole and unchanged."""
-        known = self._counts.get(did)
+        """Return whether the last count is valid: its cheap rows matched, are complete and unchanged."""
+        last_count = self._counts.get(did)
         return (
-            known is not None
-            and known.has_matching_rows
-            and known.rows_version == _rows_version(rows)
+            last_count is not None
+            and last_count.has_matching_rows
+            and last_count.rows_version == _rows_version(rows)
             and _is_complete(rows, if_empty=True)
         )
 
     def _order_by_urgency(
         self, rows_by_did: Mapping[Did, list[DatasetRow]], now: datetime
     ) -> tuple[list[Did], set[Did]]:
-        """Whom to count, in that order, and for whom of them the last count stands as long.
+        """Return the datasets to count, in order, and those of them whose last count is valid until then.
 
-        Suspects come before those that are only due, or where much changes all would wait for
-        them; a tenth of the budget is for what is due all the same. Of both, those tried longest ago:
-        a dataset that never answers comes after all others.
+        Suspects come before datasets that are only due, which would otherwise delay them when much changes;
+        a tenth of the budget is for datasets that are due. Both are in the order of the last attempt, so a
+        dataset that never answers comes after all others.
         """
         settings = self._queries.settings
 
@@ -167,70 +164,68 @@ class DatasetCounter:
             counted_at = self._counts[did].counted_at if did in self._counts else _NEVER
             return max(counted_at, self._failed_at.get(did, _NEVER)), did
 
-        standing = {did for did, rows in rows_by_did.items() if self._is_unchanged(did, rows)}
-        suspects = sorted(rows_by_did.keys() - standing, key=turn)
+        unchanged = {did for did, rows in rows_by_did.items() if self._is_unchanged(did, rows)}
+        suspects = sorted(rows_by_did.keys() - unchanged, key=turn)
         share = settings.deep_calls // 10
         if self._background.is_enabled:
-            crowded = len(suspects) > settings.deep_calls - share
-            waiting = (did for did in self._trusted_dids if crowded and self._is_due(did, now))
-            return [*nsmallest(share, waiting, key=turn), *suspects], standing
-        due = sorted((did for did in standing if self._is_due(did, now)), key=turn)
-        return [*due[:share], *suspects, *due[share:]], standing
+            is_crowded = len(suspects) > settings.deep_calls - share
+            waiting = (did for did in self._trusted_dids if is_crowded and self._is_due(did, now))
+            return [*nsmallest(share, waiting, key=turn), *suspects], unchanged
+        due = sorted((did for did in unchanged if self._is_due(did, now)), key=turn)
+        return [*due[:share], *suspects, *due[share:]], unchanged
 
-    def _not_counted_error(self, asked_count: int) -> CatalogueUnreachable:
-        """Why a dataset was not counted in this poll, in which *asked* others were."""
-        if self._queries.settings.deep_calls and not asked_count:
+    def _not_counted_error(self, query_count: int) -> CatalogueUnreachable:
+        """Return the error for a dataset that waits, after *query_count* others were counted in this poll."""
+        if self._queries.settings.deep_calls and not query_count:
             return self._queries.connection.deadline_error()
-        return CatalogueUnreachable(self._queries.name, f"not counted: {asked_count} others were due first")
+        return CatalogueUnreachable(self._queries.name, f"not counted: {query_count} others were due first")
 
     def _count_due(self, poll: RucioPoll, rows_by_did: Mapping[Did, list[DatasetRow]]) -> None:
-        """Count who must be, until the budget or the time is spent."""
-        settings = self._queries.settings
+        """Count the due datasets until the budget is spent, or a fifth of the poll's time is left."""
+        settings, connection = self._queries.settings, self._queries.connection
         rows_by_did = {did: rows for did, rows in rows_by_did.items() if not self._has_error(poll, did)}
-        todo, standing = self._order_by_urgency(rows_by_did, poll.started_at)
-        stamps = {
+        todo, unchanged = self._order_by_urgency(rows_by_did, poll.started_at)
+        versions = {
             did: _rows_version(rows_by_did[did]) if did in rows_by_did else self._counts[did].rows_version
             for did in todo
         }
-        reserve = 0.2 * settings.deadline.total_seconds()
-        waiting = todo[settings.deep_calls :]
-        jobs = todo[: settings.deep_calls][::-1]
-        asked = unanswered = 0
-        denials = DenialCounter(concurrent_calls=settings.concurrent_calls)
-        if self._queries.connection.deadline.remaining_seconds < reserve:
-            waiting, jobs = todo, []
-        for did, counted_now in self._queries.map_concurrently(
+        reserve_seconds = 0.2 * settings.deadline.total_seconds()
+        budget = settings.deep_calls if connection.deadline.remaining_seconds >= reserve_seconds else 0
+        jobs, waiting = todo[:budget][::-1], todo[budget:]
+        guard = SeriesGuard(self._queries, reserve_seconds)
+        query_count = 0
+        for did, count in self._queries.map_concurrently(
             jobs,
             lambda each: count_dataset(
-                self._queries, each, stamps[each], poll.started_at, self._counts.get(each)
+                self._queries, each, versions[each], poll.started_at, self._counts.get(each)
             ),
         ):
-            asked += 1
-            if not isinstance(counted_now, CatalogueError):
-                self._counts[did] = counted_now
-                self._failed_at.pop(did, None)
-            else:
-                poll.errors[did] = counted_now
-                self._retry_in_background(poll, did, stamps[did], counted_now)
-            if denials.is_denied_after(counted_now) and isinstance(counted_now, CatalogueError):
-                poll.errors.update(dict.fromkeys([*jobs, *waiting], counted_now))
-                waiting = []
-                jobs.clear()
-            if isinstance(counted_now, Forbidden):
+            query_count += 1
+            self._store(poll, did, versions[did], count)
+            if isinstance(count, Forbidden):
                 _skip_neighbours(jobs)
-            unanswered += is_unanswered(counted_now)
-            if (
-                self._queries.connection.deadline.remaining_seconds < reserve
-                or unanswered >= self._queries.max_unanswered
-            ):
+            if guard.should_stop_after(count):
                 waiting += jobs
                 jobs.clear()
+            if guard.denied:
+                poll.errors.update(dict.fromkeys(waiting, guard.denied))
+                waiting = []
         for did in waiting:
-            if did not in standing:
-                poll.errors[did] = self._not_counted_error(asked)
+            if did not in unchanged:
+                poll.errors[did] = self._not_counted_error(query_count)
+
+    def _store(
+        self, poll: RucioPoll, did: Did, rows_version: RowsVersion, count: DatasetCount | CatalogueError
+    ) -> None:
+        if isinstance(count, CatalogueError):
+            poll.errors[did] = count
+            self._retry_in_background(poll, did, rows_version, count)
+        else:
+            self._counts[did] = count
+            self._failed_at.pop(did, None)
 
     def _has_error(self, poll: RucioPoll, did: Did) -> bool:
-        """Is *did* lost already, or one that the background still asks for?"""
+        """Return whether *did* has an error in this poll, or one that the background still retries."""
         error = self._background.error_of(("count", did))
         if error:
             poll.errors.setdefault(did, error)
@@ -239,27 +234,27 @@ class DatasetCounter:
     def _retry_in_background(
         self, poll: RucioPoll, did: Did, rows_version: RowsVersion, error: CatalogueError
     ) -> None:
-        """Leave *did* to the background: no poll waits for it again before it was answered there."""
+        """Leave *did* to the background: polls skip it until the background gets an answer."""
         self._failed_at[did] = poll.started_at
         if not isinstance(error, NotFound):
-            before = self._counts.get(did)
+            previous = self._counts.get(did)
             self._background.retry_later(
                 ("count", did),
                 error,
-                lambda asker: count_dataset(asker, did, rows_version, poll.started_at, before),
+                lambda queries: count_dataset(queries, did, rows_version, poll.started_at, previous),
             )
 
 
 def count_dataset(
     queries: QueryRunner, did: Did, rows_version: RowsVersion, now: datetime, previous: DatasetCount | None
 ) -> DatasetCount:
-    """Count *did* file by file, and compare that with what the cheap rows said.
+    """Count *did* file by file, and compare the count with its cheap rows.
 
-    When there is less anywhere than *before*, or at first than the cheap rows said, it is counted again,
-    since an answer that was cut looks like that.
+    If any storage element has fewer files than in the *previous* count (the first time: than in the cheap
+    rows), count again: an answer that was cut short looks like that.
 
     Raises:
-        CatalogueError: it could not be counted, or twice and not alike.
+        CatalogueError: the query failed, or the two counts differ.
     """
     scope, name = split_did(did)
     counts = _count_files(queries, did)
@@ -269,12 +264,12 @@ def count_dataset(
             shallow[storage] = max(available, shallow.get(storage, 0))
     last = {k: v.available_length for k, v in previous.counts.items()} if previous else shallow
     if has_shrunk(counts, last) and _count_files(queries, did) != counts:
-        raise CatalogueGarbled(queries.name, f"list_dataset_replicas counts the files of {did} in two ways")
-    agreed = {k: v.available_length for k, v in counts.items()} == shallow
-    empty = (
+        raise CatalogueGarbled(queries.name, f"list_dataset_replicas gave two different counts for {did}")
+    has_matching_rows = {k: v.available_length for k, v in counts.items()} == shallow
+    is_empty = (
         not counts and not any(length for _, length, _, _ in rows_version) and _is_empty(queries, scope, name)
     )
-    return DatasetCount(now, rows_version, agreed, counts, empty)
+    return DatasetCount(now, rows_version, has_matching_rows, counts, is_empty)
 
 
 def _count_files(queries: QueryRunner, did: Did) -> dict[str, Count]:
@@ -288,7 +283,7 @@ def _count_files(queries: QueryRunner, did: Did) -> dict[str, Count]:
 
 
 def _is_empty(queries: QueryRunner, scope: str, name: str) -> bool:
-    """Return whether a dataset of which nothing is anywhere has no files at all."""
+    """Return whether a dataset without replicas has no files at all."""
     return queries.ask(
         lambda client: client.get_did(scope, name, dynamic_depth="FILE"),
         lambda answer: read_amount(require_record(answer, "get_did"), "length", "get_did") == 0,
@@ -296,18 +291,18 @@ def _is_empty(queries: QueryRunner, scope: str, name: str) -> bool:
 
 
 def _skip_neighbours(jobs: list[Did]) -> None:
-    """Go on with others of *jobs*: those next to a forbidden dataset are of its scope, and may be so too."""
-    far = len(jobs) * 3 // 8
-    jobs[:] = [*jobs[far:], *jobs[:far]]
+    """Rotate *jobs*: the neighbours of a forbidden dataset have its scope, and may be forbidden, too."""
+    shift = len(jobs) * 3 // 8
+    jobs[:] = [*jobs[shift:], *jobs[:shift]]
 
 
 def _is_complete(rows: Sequence[DatasetRow], *, if_empty: bool = False) -> bool:
-    """Whether all *rows* are of whole copies; *none*: what is said of no rows."""
+    """Return whether all *rows* are complete copies; *if_empty* is the result without rows."""
     return all(row.amount.is_complete for row in rows) if rows else if_empty
 
 
 def _count_from_rows(rows: Sequence[DatasetRow]) -> DatasetCount:
-    """What cheap *rows* say, taken for a count that is due."""
+    """Build a count from cheap *rows*; it is due for verification at once."""
     return DatasetCount(
         _NEVER, _rows_version(rows), has_matching_rows=True, counts=largest_counts(rows), is_empty=False
     )

@@ -1,7 +1,7 @@
-"""What Rucio's rows mean: values in, values out; no socket, no clock.
+"""Responses of Rucio: parse rows into values. This module is pure: no socket, no clock.
 
-Rucio's words (RSE, lock, rule, length) stop here and in the modules beside
-it. They mean what they meant in Rucio 41.5.1, as observed: see ``counted``.
+Rucio's words (RSE, lock, rule, length) stay inside this package. Their meaning is as observed in Rucio
+41.5.1.
 """
 
 import contextlib
@@ -19,17 +19,17 @@ T = TypeVar("T")
 
 
 class BadRow(ValueError):
-    """An answer that is not what Rucio's interface promises; the text quotes it."""
+    """A row that does not have the form that Rucio's interface promises; the text quotes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rse:
-    """A storage element (RSE); *site* is None where nobody said which, and for one that is *deleted*.
+    """A storage element (RSE); *site* is None where it is not mapped, and for a deleted one.
 
-    What is at one that is not *readable* helps no job, nothing arrives at one
-    that is not *writable*, and a *volatile* one, a cache, drops data unannounced.
-    *others* are further sites that read it as their own, *left* sites that it was at before: there
-    was looked, and nothing of it is there now. Of one with a *fault* Rucio says what cannot be read.
+    Jobs cannot read data at one that is not *is_readable*; no data arrives at one that is not *is_writable*;
+    a volatile one, a cache, drops data without notice. *other_sites* also read it as their own.
+    *former_sites* are sites that it was at before: they are known to have none of its data now. *fault*
+    describes an unreadable row about it.
     """
 
     name: str
@@ -45,15 +45,15 @@ class Rse:
 
     @property
     def sites(self) -> tuple[Site, ...]:
-        """All sites that read it, sorted; none where nobody said which."""
+        """Return all sites that read it, sorted; empty where it is not mapped."""
         return tuple(sorted(({self.site} if self.site else frozenset[Site]()) | self.other_sites))
 
 
 class Count(NamedTuple):
-    """How much of a dataset one storage element has available; *length* is files, in all.
+    """The files and bytes of a dataset, in all and available at one storage element; *length* is in files.
 
-    It, rows, rules and locks are tuples of plain values, since there are many: the garbage collector
-    passes over those.
+    Counts, rows, rules and locks are tuples of plain values, because there are many: the garbage collector
+    does not track such tuples.
     """
 
     length: int
@@ -63,12 +63,12 @@ class Count(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Nothing of nothing is not complete: 0 of 0 is what Rucio says before it has counted."""
+        """Return whether all files are available; False for 0 of 0, Rucio's value before it has counted."""
         return 0 < self.length <= self.available_length
 
     @property
     def fraction(self) -> float:
-        """Bytes there / bytes in all (files where bytes are unknown), 0 to 1."""
+        """Return available bytes / all bytes (files where bytes are unknown), 0 to 1."""
         part, whole = (
             (self.available_bytes, self.bytes) if self.bytes > 0 else (self.available_length, self.length)
         )
@@ -79,7 +79,7 @@ NO_FILES = Count(0, 0, 0, 0)
 
 
 class DatasetRow(NamedTuple):
-    """One row of list_dataset_replicas: a dataset at a storage element; *stamp* tells two versions apart."""
+    """One row of list_dataset_replicas: a dataset at a storage element; *updated_at* is its version."""
 
     did: Did
     storage: str
@@ -88,26 +88,26 @@ class DatasetRow(NamedTuple):
 
 
 class GarbledRow(NamedTuple):
-    """A row about *did* that cannot be read, and why: nothing may be concluded of that one."""
+    """An unreadable row about *did*, with the reason: it allows no conclusion about that DID."""
 
     did: Did
     reason: str
 
 
 MAX_AMOUNT = 2**63
-"""Files or bytes of which there are more are none: a column of Rucio's database holds less."""
+"""An upper bound for numbers of files or bytes: a column of Rucio's database holds less."""
 
 
 def read_choice(choices: Collection[str], row: Mapping[str, Any], key: str, call: str) -> str:
-    """The word at *key*, one of those *known*; BadRow for one that a newer Rucio may have."""
+    """Return the word at *key*, one of *choices*; raise BadRow for another one, perhaps of a newer Rucio."""
     word = read_text(row, key, call)
     if word not in choices:
-        raise BadRow(f"{call}: {word[:80]!r} is no {key!r} that this version can read")
+        raise BadRow(f"{call}: this version cannot read {word[:80]!r} as {key!r}")
     return word
 
 
 def read_flag(row: Mapping[str, Any], key: str, call: str, *, default: bool) -> bool:
-    """The boolean at *key*, the *usual* one where there is none; BadRow for anything else."""
+    """Return the boolean at *key*, or *default* without one; raise BadRow for anything else."""
     value = row.get(key)
     if value is None:
         return default
@@ -117,10 +117,10 @@ def read_flag(row: Mapping[str, Any], key: str, call: str, *, default: bool) -> 
 
 
 def require_record(row: object, call: str) -> Mapping[str, Any]:
-    """*row*, when it is a record.
+    """Return *row* if it is a record.
 
     Raises:
-        BadRow: it is anything else; a proxy's web page arrives as one string.
+        BadRow: it is anything else; the web page of a proxy, for example, arrives as one string.
     """
     if not isinstance(row, dict):
         raise BadRow(f"{call}: expected records, got {str(row)[:80]!r}")
@@ -128,7 +128,7 @@ def require_record(row: object, call: str) -> Mapping[str, Any]:
 
 
 def read_text(row: Mapping[str, Any], key: str, call: str) -> str:
-    """The text at *key*, one object however many rows say the same; BadRow when there is none."""
+    """Return the text at *key*, the same object for equal texts; raise BadRow without one."""
     value = row.get(key)
     if not isinstance(value, str) or not value:
         raise BadRow(f"{call}: expected a text as {key!r}, got {str(value)[:80]!r}")
@@ -136,12 +136,12 @@ def read_text(row: Mapping[str, Any], key: str, call: str) -> str:
 
 
 def read_amount(row: Mapping[str, Any], key: str, call: str) -> float:
-    """The number at *key*, not negative; nothing counts as 0 (an open dataset has no size yet).
+    """Return the number at *key*, 0 or more; 0 without one (an open dataset has no size yet).
 
     SQLite and Oracle give integers, PostgreSQL floats.
     """
     value = row.get(key)
-    if type(value) is int and 0 <= value < MAX_AMOUNT:  # nearly always, and asked often
+    if type(value) is int and 0 <= value < MAX_AMOUNT:  # nearly always, and called often
         return value
     if type(value) is float and 0 <= value < MAX_AMOUNT:
         return value
@@ -151,7 +151,7 @@ def read_amount(row: Mapping[str, Any], key: str, call: str) -> float:
 
 
 def read_number(row: Mapping[str, Any], key: str, call: str) -> int:
-    """The whole number at *key*; see :func:`read_amount`."""
+    """Return the whole number at *key*; see :func:`read_amount`."""
     value = read_amount(row, key, call)
     if value != int(value):
         raise BadRow(f"{call}: expected a whole number as {key!r}, got {value}")
@@ -159,10 +159,10 @@ def read_number(row: Mapping[str, Any], key: str, call: str) -> int:
 
 
 def read_time(row: Mapping[str, Any], key: str, call: str) -> datetime | None:
-    """The time at *key*, None where there is none.
+    """Return the time at *key*; None without one.
 
-    Rucio writes dates as RFC 1123 has them, with UTC for the zone; of answers that are one
-    record rucio-clients makes naive times of them.
+    Rucio writes dates as in RFC 1123, with UTC as zone; rucio-clients converts those of a
+    single record to naive times.
     """
     value = row.get(key)
     if value is None:
@@ -176,7 +176,7 @@ def read_time(row: Mapping[str, Any], key: str, call: str) -> datetime | None:
 
 
 def read_did(row: Mapping[str, Any], call: str) -> Did | None:
-    """The DID of *row*, or None where it has characters that no DID of ours can have."""
+    """Return the DID of *row*, or None where it has characters that a valid DID cannot have."""
     try:
         return Did(sys.intern(parse_did(f"{read_text(row, 'scope', call)}:{read_text(row, 'name', call)}")))
     except BadDid:
@@ -186,10 +186,10 @@ def read_did(row: Mapping[str, Any], call: str) -> Did | None:
 def parse_rows(
     rows: Iterable[object], call: str, read: Callable[[Did, Mapping[str, Any]], T]
 ) -> Iterator[T | GarbledRow]:
-    """Return what *read* makes of each row of an answer about several DIDs, in its place what cannot be read.
+    """Yield the result of *read* for each row of an answer about several DIDs, or a GarbledRow.
 
     Raises:
-        BadRow: of one it cannot even be told which DID it is about.
+        BadRow: a row whose DID is unreadable.
     """
     for each in rows:
         row = require_record(each, call)
@@ -203,52 +203,52 @@ def parse_rows(
 
 
 def parse_dataset_rows(rows: Iterable[object], call: str) -> list[DatasetRow | GarbledRow]:
-    """Rows of list_dataset_replicas and its bulk form; see :func:`parse_rows`.
+    """Parse rows of list_dataset_replicas and of its bulk form; see :func:`parse_rows`.
 
-    Often several rows of one dataset follow each other and say the same; that is kept once.
+    Consecutive rows of one dataset often have equal values; equal values share one object.
 
     Raises:
-        BadRow: one is not such a row, and its dataset cannot be told.
+        BadRow: a row whose DID is unreadable.
     """
-    count, stamp = NO_FILES, ""
+    count, updated_at = NO_FILES, ""
 
     def read(did: Did, row: Mapping[str, Any]) -> DatasetRow:
-        nonlocal count, stamp
-        if (now := _read_count(row, call)) != count:
-            count = now
-        if (changed := str(row.get("updated_at"))) != stamp:
-            stamp = changed
-        return DatasetRow(did, read_text(row, "rse", call), count, stamp)
+        nonlocal count, updated_at
+        if (row_count := _read_count(row, call)) != count:
+            count = row_count
+        if (row_time := str(row.get("updated_at"))) != updated_at:
+            updated_at = row_time
+        return DatasetRow(did, read_text(row, "rse", call), count, updated_at)
 
     return list(parse_rows(rows, call, read))
 
 
 def parse_deep_rows(did: Did, rows: Iterable[object]) -> list[DatasetRow]:
-    """Rows of list_dataset_replicas(deep=True) about *did*, which count its files now.
+    """Parse rows of list_dataset_replicas(deep=True) about *did*, for which Rucio counts the files now.
 
     Raises:
-        BadRow: one cannot be read, is about another dataset (who answers of that has not said that *did*
-            is nowhere), or counts more files than there are, or others than its neighbour.
+        BadRow: a row is unreadable, is about another dataset (so it does not show that *did* is absent),
+            has more available files than files, or another number of files than the first row.
     """
-    what = "list_dataset_replicas(deep=True)"
-    found: list[DatasetRow] = []
-    for row in parse_dataset_rows(rows, what):
+    call = "list_dataset_replicas(deep=True)"
+    parsed: list[DatasetRow] = []
+    for row in parse_dataset_rows(rows, call):
         if isinstance(row, GarbledRow):
             raise BadRow(row.reason)
         if row.did != did:
-            raise BadRow(f"asked where {did} is, it told where {row.did} is")
+            raise BadRow(f"{call}: the query was for {did}, the answer is about {row.did}")
         if row.amount.available_length > row.amount.length:
             counts = f"{row.amount.available_length} of {row.amount.length}"
-            raise BadRow(f"{what}: {counts} files of {did} are at {row.storage}")
-        if found and found[0].amount.length != row.amount.length:
-            lengths = f"{found[0].amount.length} and {row.amount.length}"
-            raise BadRow(f"{what}: {did} has {lengths} files")
-        found.append(row)
-    return found
+            raise BadRow(f"{call}: {counts} files of {did} are at {row.storage}")
+        if parsed and parsed[0].amount.length != row.amount.length:
+            lengths = f"{parsed[0].amount.length} and {row.amount.length}"
+            raise BadRow(f"{call}: {did} has {lengths} files")
+        parsed.append(row)
+    return parsed
 
 
 def has_shrunk(current: Mapping[str, Count], previous: Mapping[str, int]) -> bool:
-    """Return whether *now* there are fewer files of a dataset anywhere than *before*."""
+    """Return whether a dataset has fewer available files at any storage element than in *previous*."""
     return any(files > current.get(storage, NO_FILES).available_length for storage, files in previous.items())
 
 
@@ -267,20 +267,20 @@ _REPLICA_STATES = frozenset(
 
 
 def read_states(row: Mapping[str, Any], call: str) -> Mapping[str, str]:
-    """By storage element, the state of one file's replica there, in a row of list_replicas."""
+    """Return the states of one file's replicas by storage element, from a row of list_replicas."""
     states = require_record(row.get("states") or {}, call)
     return {storage: read_choice(_REPLICA_STATES, states, storage, call) for storage in states}
 
 
 def largest_counts(rows: Iterable[DatasetRow]) -> dict[str, Count]:
-    """By storage element, the larger count.
+    """Return the larger count for each storage element.
 
-    Rucio answers two rows for one element when part of a dataset lies there
-    as files and part in archives; what they share is not known, so they are not added up.
+    Rucio returns two rows for one element when part of a dataset is there as files and part in archives.
+    Their overlap is unknown, so the counts are not added.
     """
     best: dict[str, Count] = {}
     for row in rows:
-        known = best.get(row.storage)
-        if known is None or known.available_length < row.amount.available_length:
+        largest = best.get(row.storage)
+        if largest is None or largest.available_length < row.amount.available_length:
             best[row.storage] = row.amount
     return best

@@ -1,4 +1,4 @@
-"""Rucio's storage elements (RSEs), and the sites they belong to."""
+"""RSEs: Rucio's storage elements and their sites."""
 
 import contextlib
 from collections.abc import Iterable, Mapping
@@ -18,11 +18,11 @@ _MAX_MISSING = 20
 
 
 class RseDirectory:
-    """All storage elements, asked anew in every poll; their attributes are remembered for a while.
+    """The directory of storage elements: listed in every poll, with their attributes in a cache.
 
-    One that was listed before and is not listed now is asked for by its name, since a list may have been cut:
-    only where Rucio does not know it any more it was deleted. The sites that it was at stay named, with
-    nothing there; else what was last known of them would stand until it is too old.
+    An element that the list no longer has is queried by its name, since a list may be cut short. It is
+    deleted only if Rucio answers 404. Its former sites stay in the directory, without data; otherwise the ads
+    would keep the last state of these sites until it is too old.
     """
 
     def __init__(self, queries: QueryRunner, capabilities: SiteCapabilities | None = None) -> None:
@@ -33,15 +33,16 @@ class RseDirectory:
         self._unlisted_rses: dict[str, tuple[datetime, Rse | None]] = {}
 
     def read(self, now: datetime) -> Mapping[str, Rse]:
-        """All storage elements by name, also those that were deleted since we know them.
+        """Return all storage elements by name, also those that were deleted since the daemon started.
 
         Raises:
-            CatalogueError: they cannot be listed, or one's site cannot be learned.
+            CatalogueError: they cannot be listed, or the site of one cannot be queried.
         """
         rows = self._queries.ask(lambda client: client.list_rses(), _parse_rses)
         if not rows:
             raise CatalogueGarbled(
-                self._queries.name, "it lists no storage elements; that would be an empty catalogue"
+                self._queries.name,
+                "list_rses returns no storage elements; an empty catalogue is not plausible",
             )
         areas = self._read_areas(now)
         missing = sorted(
@@ -53,25 +54,24 @@ class RseDirectory:
             else:
                 self._last_rses[name] = _mark_deleted(self._last_rses[name])
         if len(missing) > _MAX_MISSING:
-            reason = f"list_rses leaves out {len(missing)} elements that it listed before, first {missing[0]}"
+            reason = f"list_rses omits {len(missing)} storage elements that it had before, first {missing[0]}"
             raise CatalogueGarbled(self._queries.name, reason)
-        found = {name: self._build_rse(name, row, now, areas) for name, row in sorted(rows.items())}
+        rses = {name: self._build_rse(name, row, now, areas) for name, row in sorted(rows.items())}
         for name, last in self._last_rses.items():
-            if name not in found:
-                found[name] = last
+            if name not in rses:
+                rses[name] = last
                 self._attribute_sites.pop(name, None)
-            before, each = _known_sites(last), found[name]
-            if left := before - set(each.sites):
-                found[name] = replace(each, former_sites=frozenset(left))
-        self._last_rses = found
-        return found
+            if former := _sites_until_now(last) - set(rses[name].sites):
+                rses[name] = replace(rses[name], former_sites=frozenset(former))
+        self._last_rses = rses
+        return rses
 
     def find_unlisted(self, name: str, now: datetime) -> Rse | None:
-        """A storage element that the list left out and data is at; None where it cannot be learned."""
-        known = self._unlisted_rses.get(name)
-        if known is None or known[0] != now:
-            known = self._unlisted_rses[name] = (now, self._query_unlisted(name, now))
-        return known[1]
+        """Return a storage element that has data and is not in the list; None where the query fails."""
+        entry = self._unlisted_rses.get(name)
+        if entry is None or entry[0] != now:
+            entry = self._unlisted_rses[name] = (now, self._query_unlisted(name, now))
+        return entry[1]
 
     def _query_unlisted(self, name: str, now: datetime) -> Rse | None:
         try:
@@ -81,10 +81,10 @@ class RseDirectory:
             return None
 
     def _query_row(self, name: str) -> Mapping[str, object] | None:
-        """Return what Rucio says of one storage element; None where it was deleted.
+        """Query the row of one storage element; return None where it was deleted.
 
         Raises:
-            CatalogueError: it could not be learned.
+            CatalogueError: the query failed.
         """
         try:
             return self._queries.ask(
@@ -96,7 +96,7 @@ class RseDirectory:
             raise
 
     def _read_areas(self, now: datetime) -> Areas:
-        """What Site Capabilities says; nothing while it never answered: Rucio goes on without it."""
+        """Return the areas of Site Capabilities; none until it has answered: the poll goes on without it."""
         if self._capabilities:
             with contextlib.suppress(CatalogueError):
                 return self._capabilities.areas(now)
@@ -117,60 +117,62 @@ class RseDirectory:
             )
         if not site and name in areas.faults:
             return Rse(name, None, tape, fault=areas.faults[name])
-        known = areas.find_by_name(name)
+        rse_areas = areas.find_by_name(name)
         return Rse(
             name,
             site,
             tape,
-            is_readable=readable and not (known and all(area.closure_reason(now) for area in known)),
+            is_readable=readable and not (rse_areas and all(area.closure_reason(now) for area in rse_areas)),
             other_sites=frozenset() if site else areas.sites_of(name),
             is_writable=writable,
             is_volatile=volatile and not self._queries.settings.trust_caches,
         )
 
     def _find_site(self, storage: str, now: datetime) -> Site | None:
-        """The site of a storage element: configured, else its attribute, read every ``attributes_every``.
+        """Return the site of a storage element: the configured one, else its attribute.
+
+        The attribute is queried every ``attributes_every``.
 
         Raises:
-            BadRow: its attribute is no text.
-            CatalogueError: it could not be learned and is not known from before.
+            BadRow: the attribute is not a text.
+            CatalogueError: the query failed, and there is no earlier answer.
         """
         settings = self._queries.settings
         configured = settings.site_of(storage)
         attribute = settings.site_attribute
         if configured or not attribute:
             return configured
-        known = self._attribute_sites.get(storage)
-        if known and now - known[0] < settings.attributes_every:
-            return known[1]
+        entry = self._attribute_sites.get(storage)
+        if entry and now - entry[0] < settings.attributes_every:
+            return entry[1]
         try:
-            found = self._queries.ask(
+            value = self._queries.ask(
                 lambda client: client.list_rse_attributes(storage),
                 lambda answer: require_record(answer, "list_rse_attributes").get(attribute),
             )
         except NotFound as exc:
-            if "RSENotFound" in exc.reason or known is None:
+            if "RSENotFound" in exc.reason or entry is None:
                 return None
-            return known[1]
+            return entry[1]
         except CatalogueError:
-            if known is None:
+            if entry is None:
                 raise
-            return known[1]
-        if found is not None and not isinstance(found, str):
-            raise BadRow(f"list_rse_attributes: {attribute} of {storage} is no text: {str(found)[:80]!r}")
-        site = Site(found) if found else None
+            return entry[1]
+        if value is not None and not isinstance(value, str):
+            raise BadRow(f"list_rse_attributes: {attribute} of {storage} is not a text: {str(value)[:80]!r}")
+        site = Site(value) if value else None
         self._attribute_sites[storage] = (now, site)
         return site
 
 
-def _known_sites(rse: Rse) -> frozenset[Site]:
-    """The sites that a storage element is known to have been at."""
+def _sites_until_now(rse: Rse) -> frozenset[Site]:
+    """Return the sites of a storage element, former ones included."""
     return rse.former_sites | ({rse.site} if rse.site else frozenset[Site]())
 
 
 def _mark_deleted(rse: Rse) -> Rse:
-    """A storage element that was deleted since it was *last* seen."""
-    return Rse(rse.name, None, rse.is_tape, is_deleted=True, former_sites=_known_sites(rse))
+    """Return *rse* as deleted, with all its sites as former ones."""
+    return Rse(rse.name, None, rse.is_tape, is_deleted=True, former_sites=_sites_until_now(rse))
 
 
 def _build_deleted_rse(name: str) -> Rse:
@@ -178,14 +180,15 @@ def _build_deleted_rse(name: str) -> Rse:
 
 
 def _parse_rses(rows: Iterable[object]) -> dict[str, Mapping[str, object]]:
-    """The rows by name; one that is listed twice, and not alike, has none that can be read.
+    """Return the rows by name; two different rows for one name become an unreadable row.
 
     Raises:
-        BadRow: one is no record, or has no name: whose it is cannot be told.
+        BadRow: a row is not a record, or has no name.
     """
-    found: dict[str, Mapping[str, object]] = {}
+    rows_by_name: dict[str, Mapping[str, object]] = {}
     for each in rows:
         row = require_record(each, "list_rses")
         name = read_text(row, "rse", "list_rses")
-        found[name] = row if found.get(name, row) == row else {"rse_type": "listed twice, and not alike"}
-    return found
+        is_same = rows_by_name.get(name, row) == row
+        rows_by_name[name] = row if is_same else {"rse_type": "listed twice with different values"}
+    return rows_by_name

@@ -1,7 +1,7 @@
-"""From counts and rules to one state per dataset and storage element, and per container and site.
+"""States: derive one state per dataset and storage element, and per container and site.
 
-Decided by what a job can do there: values in, values out; no socket, no clock.
-docs/rucio.md has the same as a table, for people.
+The criterion is what a job can do there. This module is pure: no socket, no clock.
+docs/rucio.md has the same decisions as a table.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ _PROVENANCE_BY_CALL: dict[str, Provenance] = {}
 
 @dataclass(frozen=True, slots=True)
 class RseState:
-    """What is at one storage element: the state, the fraction on disk, and how it came to that."""
+    """The state of a dataset at one storage element, with the fraction on disk and its provenance."""
 
     state: ReplicaState
     fraction: float
@@ -30,44 +30,45 @@ class RseState:
 
 
 def state_at(rse: Rse, count: Count, movement: Movement, held_until: datetime) -> RseState | None:
-    """The state of one dataset at one storage element, or None: not there.
+    """Return the state of one dataset at one storage element; None where it is not there.
 
-    A rule promises data, it is not data: a complete count decides first. Of
-    a dataset that is only partly on tape, or on its way to tape, nothing is on disk.
-    A whole copy that is in a cache, or that rules let go before *held_until*, is none to start
-    a long job on: PARTIAL.
+    A rule only promises data, so a complete count decides first. A dataset that is partly on tape, or on its
+    way to tape, is not on disk. A complete copy in a cache, or one whose rules end before *held_until*, is
+    PARTIAL: too short-lived to start a long job on.
     """
-    told = movement.provenance
+    provenance = movement.provenance
     if rse.is_tape and not count.is_complete:
         return None
     if not rse.is_readable:
-        there = count.available_length > 0 or movement.is_moving or movement.is_stuck
+        is_there = count.available_length > 0 or movement.is_moving or movement.is_stuck
         reason = f"{rse.name} cannot be read (availability_read, or a downtime)"
-        return RseState(ReplicaState.STUCK, 0.0, replace(told, reason=reason)) if there else None
+        return RseState(ReplicaState.STUCK, 0.0, replace(provenance, reason=reason)) if is_there else None
     if rse.is_tape:
-        return RseState(ReplicaState.ON_TAPE, 0.0, told)
+        return RseState(ReplicaState.ON_TAPE, 0.0, provenance)
     if count.is_complete:
         return _complete_state(rse, movement, held_until)
     if movement.is_moving and not rse.is_writable:
         reason = f"{rse.name} cannot be written (availability_write), so nothing arrives"
-        return RseState(ReplicaState.STUCK, count.fraction, replace(told, reason=reason))
+        return RseState(ReplicaState.STUCK, count.fraction, replace(provenance, reason=reason))
     if movement.is_moving:
-        return RseState(ReplicaState.INCOMING, count.fraction, told)
+        return RseState(ReplicaState.INCOMING, count.fraction, provenance)
     if movement.is_stuck:
-        return RseState(ReplicaState.STUCK, count.fraction, told)
-    return RseState(ReplicaState.PARTIAL, count.fraction, told) if count.available_length > 0 else None
+        return RseState(ReplicaState.STUCK, count.fraction, provenance)
+    return RseState(ReplicaState.PARTIAL, count.fraction, provenance) if count.available_length > 0 else None
 
 
 def _complete_state(rse: Rse, movement: Movement, held_until: datetime) -> RseState:
-    told = movement.provenance
+    provenance = movement.provenance
     if rse.is_volatile:
         reason = f"whole, but {rse.name} is a cache (volatile) that may drop it at any time"
-        return RseState(ReplicaState.PARTIAL, 1.0, replace(told, reason=reason))
+        return RseState(ReplicaState.PARTIAL, 1.0, replace(provenance, reason=reason))
     if movement.ends_at is not None and movement.ends_at <= held_until:
-        ended = "" if told.rule else told.reason
+        ended = "" if provenance.rule else provenance.reason
         reason = ended or "whole, but no rule holds it for long enough"
-        return RseState(ReplicaState.PARTIAL, 1.0, replace(told, reason=reason))
-    return RseState(ReplicaState.COMPLETE, 1.0, replace(told, reason="") if told.reason else told)
+        return RseState(ReplicaState.PARTIAL, 1.0, replace(provenance, reason=reason))
+    return RseState(
+        ReplicaState.COMPLETE, 1.0, replace(provenance, reason="") if provenance.reason else provenance
+    )
 
 
 def dataset_replicas(
@@ -79,13 +80,13 @@ def dataset_replicas(
     held_until: datetime,
     call: str = _COUNT_CALL,
 ) -> tuple[Replica, ...]:
-    """The replicas of one dataset, ordered by site and storage; elements without a site are left out.
+    """Return the replicas of one dataset, ordered by site and storage, without elements that have no site.
 
     Raises:
-        BadRow: one of *counts* is at an element that is not among *storages* (was that list cut short?),
-            or at one of which Rucio says what cannot be read, as it may of a rule.
+        BadRow: one of *counts* is at a storage element that is not in *rses* (a list that was cut short?),
+            or a row about the storage element or a rule there is unreadable.
     """
-    found = []
+    replicas = []
     for name in sorted(counts.keys() | (movements.keys() & rses.keys())):
         storage = rses.get(name)
         if storage is None:
@@ -95,12 +96,12 @@ def dataset_replicas(
             raise BadRow(f"{did} is at {name}: {fault}")
         at = state_at(storage, counts.get(name, NO_FILES), movement, held_until)
         if at:
-            told = _with_call(at.provenance, call if name in counts else _LOCK_CALL)
-            found += [
-                Replica(did, site, at.state, at.fraction, storage=name, provenance=told)
+            provenance = _with_call(at.provenance, call if name in counts else _LOCK_CALL)
+            replicas += [
+                Replica(did, site, at.state, at.fraction, storage=name, provenance=provenance)
                 for site in storage.sites
             ]
-    return tuple(sorted(found, key=lambda replica: (replica.site, replica.storage)))
+    return tuple(sorted(replicas, key=lambda replica: (replica.site, replica.storage)))
 
 
 def combinable_storages(
@@ -110,32 +111,33 @@ def combinable_storages(
     site_groups: Iterable[AbstractSet[Site]],
     held_until: datetime,
 ) -> frozenset[str]:
-    """The elements where parts of a dataset stay that may be whole together.
+    """Return the storage elements whose durable parts of a dataset may be complete together.
 
-    *together* are the sites whose storage is read as one; of those with a whole copy that stays, none.
+    A job reads the storage of all sites of one of *site_groups*. A group with a durable complete copy needs
+    none.
     """
     if sum(0 < count.available_length < count.length for count in counts.values()) < 2:
         return frozenset()
-    staying = {
+    durable = {
         name
         for name, count in counts.items()
         if count.available_length > 0
         and _is_usable_until(rses.get(name), movements.get(name, NO_MOVEMENT), held_until)
     }
-    if len(staying) < 2:
+    if len(durable) < 2:
         return frozenset()
-    found = set[str]()
+    combinable = set[str]()
     for sites in site_groups:
-        here = {name for name in staying if not sites.isdisjoint(rses[name].sites)}
+        here = {name for name in durable if not sites.isdisjoint(rses[name].sites)}
         files = sum(counts[name].available_length for name in here)
-        whole = any(counts[name].is_complete for name in here)
-        if len(here) > 1 and not whole and files >= max(counts[name].length for name in here):
-            found |= here
-    return frozenset(found)
+        has_complete = any(counts[name].is_complete for name in here)
+        if len(here) > 1 and not has_complete and files >= max(counts[name].length for name in here):
+            combinable |= here
+    return frozenset(combinable)
 
 
 def _is_usable_until(rse: Rse | None, movement: Movement, held_until: datetime) -> bool:
-    """Return whether files at *storage* can be read, and are not about to go."""
+    """Return whether files at *rse* are readable on disk, and rules hold them until *held_until*."""
     if rse is None or rse.is_tape or rse.is_volatile or not rse.is_readable or not rse.sites:
         return False
     return movement.ends_at is None or movement.ends_at > held_until
@@ -144,28 +146,31 @@ def _is_usable_until(rse: Rse | None, movement: Movement, held_until: datetime) 
 def apply_did_expiry(
     replicas: Iterable[Replica], ends_at: datetime | None, held_until: datetime
 ) -> tuple[Replica, ...]:
-    """*replicas* of a DID that itself ends at *ends_at*: before *held_until* none is whole, and none arrives.
+    """Return *replicas* of a DID whose own lifetime ends at *ends_at*.
 
-    Rucio then takes its rules away and the DID with them, however long its rules would last.
+    Before *held_until* no replica counts as complete or incoming: Rucio deletes the DID with its rules then,
+    even if a rule has a later end.
     """
     if ends_at is None or ends_at > held_until:
         return tuple(replicas)
-    found = []
+    adjusted = []
     for each in replicas:
-        told = replace(each.provenance, expires_at=min(filter(None, (each.provenance.expires_at, ends_at))))
+        provenance = replace(
+            each.provenance, expires_at=min(filter(None, (each.provenance.expires_at, ends_at)))
+        )
         if each.state is ReplicaState.COMPLETE:
             reason = "whole, but its own lifetime ends before a job could use it"
-            told = replace(told, reason=reason, ready_at=None, ready_error=None)
-            found.append(replace(each, state=ReplicaState.PARTIAL, provenance=told))
+            provenance = replace(provenance, reason=reason, ready_at=None, ready_error=None)
+            adjusted.append(replace(each, state=ReplicaState.PARTIAL, provenance=provenance))
         elif each.state is not ReplicaState.INCOMING:
-            found.append(replace(each, provenance=told))
+            adjusted.append(replace(each, provenance=provenance))
         elif each.fraction:
-            found.append(replace(each, state=ReplicaState.PARTIAL, provenance=told))
-    return tuple(found)
+            adjusted.append(replace(each, state=ReplicaState.PARTIAL, provenance=provenance))
+    return tuple(adjusted)
 
 
 def _with_call(provenance: Provenance, call: str) -> Provenance:
-    """*told*, as learned by *call*."""
+    """Return *provenance* with *call* as the query that it comes from."""
     return (
         _PROVENANCE_BY_CALL.setdefault(call, Provenance(call=call))
         if provenance is NO_PROVENANCE
@@ -176,10 +181,10 @@ def _with_call(provenance: Provenance, call: str) -> Provenance:
 def file_replicas(
     did: Did, states: Mapping[str, str], rses: Mapping[str, Rse], *, held_until: datetime
 ) -> tuple[Replica, ...]:
-    """The replicas of one file, from the states list_replicas gives by storage element.
+    """Return the replicas of one file, from its states by storage element in ``list_replicas``.
 
     Raises:
-        BadRow: as :func:`dataset_replicas`.
+        BadRow: see :func:`dataset_replicas`.
     """
     counts = {name: Count(1, int(state == "AVAILABLE"), 0, 0) for name, state in states.items()}
     moves = {name: Movement(is_moving=state == "COPYING") for name, state in states.items()}
@@ -187,9 +192,9 @@ def file_replicas(
 
 
 def container_replicas(did: Did, parts: Iterable[Seen]) -> tuple[Replica, ...]:
-    """The replicas of a container: complete at a *site* when each of its datasets is, at any storage there.
+    """Return the replicas of a container: complete at a site where each dataset is, at any storage there.
 
-    Datasets without files are not to be among *parts*: there is nothing of them to be anywhere.
+    *parts* must not include datasets without files, which have no replicas.
     """
     parts = list(parts)
     sites = sorted({replica.site for part in parts for replica in part.replicas})
@@ -197,20 +202,20 @@ def container_replicas(did: Did, parts: Iterable[Seen]) -> tuple[Replica, ...]:
 
 
 def _container_replicas_at(did: Did, site: Site, parts: list[Seen]) -> list[Replica]:
-    """Up to two: what is on disk or on its way there, and a whole copy on tape."""
+    """Return up to two replicas: one on disk or on its way there, and a complete copy on tape."""
     here = [[replica for replica in part.replicas if replica.site == site] for part in parts]
     states = [{replica.state for replica in replicas} for replicas in here]
     storage = ",".join(sorted({replica.storage for replicas in here for replica in replicas}))
     shares = [max((r.fraction or 0.0 for r in replicas), default=0.0) for replicas in here]
     fraction = _mean_by_size(shares, [part.bytes_total for part in parts])
-    found = []
+    container = []
     state = _container_state(states)
     if state:
-        found.append(Replica(did, site, state, fraction, storage, _container_provenance(here, state)))
+        container.append(Replica(did, site, state, fraction, storage, _container_provenance(here, state)))
     if state is not ReplicaState.COMPLETE and all(ReplicaState.ON_TAPE in each for each in states):
-        told = _container_provenance(here, ReplicaState.ON_TAPE)
-        found.append(Replica(did, site, ReplicaState.ON_TAPE, 0.0, storage, told))
-    return found
+        provenance = _container_provenance(here, ReplicaState.ON_TAPE)
+        container.append(Replica(did, site, ReplicaState.ON_TAPE, 0.0, storage, provenance))
+    return container
 
 
 def _container_state(states: list[set[ReplicaState]]) -> ReplicaState | None:
@@ -225,9 +230,9 @@ def _container_state(states: list[set[ReplicaState]]) -> ReplicaState | None:
 
 
 def _container_provenance(replicas_by_part: list[list[Replica]], state: ReplicaState) -> Provenance:
-    """What the first dataset that makes the container's *state* told; its end is the earliest of all.
+    """Return the provenance of the first dataset with the container's *state*, with the earliest end of all.
 
-    The time it is ready is that of the last dataset, known when it is known of all that move.
+    The time of completion is that of the last dataset; it is unknown while it is unknown for any of them.
     """
     deciding = [r for replicas in replicas_by_part for r in replicas if r.state is state]
     if not deciding:
@@ -237,15 +242,15 @@ def _container_provenance(replicas_by_part: list[list[Replica]], state: ReplicaS
     first = min(deciding, key=lambda r: (not r.provenance.reason, r.did))
     ends = [r.provenance.expires_at for r in deciding if r.provenance.expires_at]
     reason = f"{first.did}: {first.provenance.reason}" if first.provenance.reason else ""
-    told = replace(first.provenance, reason=reason, expires_at=min(ends, default=None))
+    provenance = replace(first.provenance, reason=reason, expires_at=min(ends, default=None))
     if any(r.provenance.ready_at is None for r in deciding):
-        return replace(told, ready_at=None, ready_error=None)
+        return replace(provenance, ready_at=None, ready_error=None)
     last = max(deciding, key=lambda r: (r.provenance.ready_at, r.did)).provenance
-    return replace(told, ready_at=last.ready_at, ready_error=last.ready_error)
+    return replace(provenance, ready_at=last.ready_at, ready_error=last.ready_error)
 
 
 def _mean_by_size(shares: list[float], sizes: list[int | None]) -> float:
-    """The mean of *shares*, by size where all sizes are known."""
-    known = [size for size in sizes if size is not None]
-    weights = known if len(known) == len(shares) and sum(known) > 0 else [1] * len(shares)
+    """Return the mean of *shares*, weighted by size where all sizes are known."""
+    known_sizes = [size for size in sizes if size is not None]
+    weights = known_sizes if len(known_sizes) == len(shares) and sum(known_sizes) > 0 else [1] * len(shares)
     return sum(share * weight for share, weight in zip(shares, weights, strict=True)) / sum(weights)

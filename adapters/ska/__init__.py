@@ -1,1 +1,1 @@
-"""SKA services: DMAPI and site capabilities."""
+"""SKA services: DMAPI and Site Capabilities."""

@@ -1,4 +1,4 @@
-"""What DMAPI's answers say: values in, values out; anything else than what was recorded is refused."""
+"""Responses of DMAPI: parse JSON into values; refuse a form that was never recorded. This module is pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -18,14 +18,15 @@ _KINDS = ("CONTAINER", "DATASET", "FILE")
 
 
 class BadAnswer(ValueError):
-    """An answer, or a row of one, that cannot be read; the text says what is wrong with it."""
+    """An unreadable answer or row; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """One storage element with so many of a dataset's files; ``is_dataset`` is None where it is not told.
+    """One storage element with some files of a dataset; ``is_dataset`` is None where the answer lacks it.
 
-    ``mask`` says which, by numbers that all locations of an answer share (see ``FilesOnDisk``).
+    ``mask`` is the set of these files, by numbers that all locations of an answer share (see
+    ``FilesOnDisk``).
     """
 
     storage: str
@@ -37,7 +38,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class DatasetSize:
-    """What Rucio's columns say of a DID, through DMAPI; ``files`` is None where they do not count."""
+    """The size of a DID from Rucio's columns, through DMAPI; ``file_count`` is None where it is unknown."""
 
     kind: str
     file_count: int | None
@@ -46,14 +47,14 @@ class DatasetSize:
 
 
 def parse_locations(body: Any) -> tuple[tuple[Location, ...], int]:  # noqa: ANN401 - JSON
-    """The locations in an answer of ``locate``, ordered by storage element, and the longest list in it.
+    """Parse an answer of ``locate``: return the locations, ordered by storage element, and its longest list.
 
-    Recorded: to 2024 a record ``{storage: {replicas, services}}``; 2025 a list of entries; 2026 the same
-    with ``is_dataset``. All but ``identifier`` and ``replicas`` may be missing. Fewer files than there are
-    look just like a part of the dataset, so one row that cannot be read spoils the answer.
+    Recorded forms: until 2024 a record ``{storage: {replicas, services}}``; 2025 a list of entries; 2026 the
+    same with ``is_dataset``. All keys but ``identifier`` and ``replicas`` may be missing. Missing files would
+    look like a part of the dataset, so one unreadable row makes the whole answer unreadable.
 
     Raises:
-        BadAnswer: it is none of these, or one of its rows cannot be read.
+        BadAnswer: the answer has another form, or one of its rows is unreadable.
     """
     if isinstance(body, dict) and body and all(isinstance(each, dict) for each in body.values()):
         entries: list[Any] = [{**each, "identifier": key} for key, each in body.items()]
@@ -61,36 +62,36 @@ def parse_locations(body: Any) -> tuple[tuple[Location, ...], int]:  # noqa: ANN
         entries = body
     else:
         raise BadAnswer(
-            f"locate answers neither a list of locations nor a record of them{_describe_value(body)}"
+            f"the answer of locate is neither a list nor a record of locations{_describe_value(body)}"
         )
     files: dict[tuple[str, str | None], set[str]] = {}
-    said: set[bool | None] = set()
+    flags: set[bool | None] = set()
     longest = len(entries)
     for entry in entries:
         storage, area, replicas = _parse_location(entry)
         longest = max(longest, len(replicas))
-        said.add(_read_flag(entry, "is_dataset", f"the location at {quote_excerpt(storage)}"))
-        # the same place twice: its files are all that either names
+        flags.add(_read_flag(entry, "is_dataset", f"the location at {quote_excerpt(storage)}"))
+        # a location may be listed twice: join its files
         files.setdefault((storage, area), set()).update(file_name(each) for each in replicas)
-    if {True, False} <= said:
-        raise BadAnswer("locate says of one name both that it is a dataset and that it is none")
-    is_dataset = next((each for each in said if each is not None), None)
+    if {True, False} <= flags:
+        raise BadAnswer("the answer of locate has is_dataset both true and false for one name")
+    is_dataset = next((each for each in flags if each is not None), None)
     _, masks = number_files(files) if len(files) > 1 else ({}, dict.fromkeys(files, 0))
-    found = [
+    locations = [
         Location(*place, len(names), is_dataset, masks[place]) for place, names in files.items() if names
     ]
-    return tuple(sorted(found, key=lambda each: (each.storage, each.area or ""))), longest
+    return tuple(sorted(locations, key=lambda each: (each.storage, each.area or ""))), longest
 
 
 def _parse_location(entry: Any) -> tuple[str, str | None, list[Any]]:  # noqa: ANN401 - JSON
-    """The storage element, the area and the replicas of one row."""
+    """Return the storage element, the area and the replicas of one row."""
     if not isinstance(entry, dict):
         raise BadAnswer(f"a location is not a record{_describe_value(entry)}")
     storage, area, replicas = (
         entry.get(key) for key in ("identifier", "associated_storage_area_id", "replicas")
     )
     if not isinstance(storage, str) or not is_text(storage):
-        raise BadAnswer(f"a location has no identifier that can be read{_describe_value(storage)}")
+        raise BadAnswer(f"the identifier of a location is not a text{_describe_value(storage)}")
     if not isinstance(replicas, list):
         raise BadAnswer(f"the replicas at {quote_excerpt(storage)} are not a list{_describe_value(replicas)}")
     if area is not None and area != "" and not is_text(area):
@@ -106,19 +107,19 @@ def _read_flag(row: Mapping[str, Any], key: str, where: str) -> bool | None:
 
 
 def _describe_value(value: object) -> str:
-    """Return what there is instead, for people: nothing where it is not worth a word."""
+    """Return the wrong value for an error message; empty for a list or a record."""
     if isinstance(value, UnreadableValue):
         return f": {value.reason}"
     return "" if isinstance(value, dict | list) else f": {quote_excerpt(value)}"
 
 
 def file_name(url: object) -> str:
-    """What names the file at *url* at every storage element: its name below Rucio's folders of two letters.
+    """Return the part of *url* that all storage elements share: the name below Rucio's hash folders.
 
-    The same file may be told under two protocols, with other hosts, ports and folders before that.
+    An answer may have the same file under two protocols, with different hosts, ports and folders before it.
 
     Raises:
-        BadAnswer: it is no address of a file.
+        BadAnswer: *url* is not the address of a file.
     """
     try:
         path = unquote(urlsplit(url).path, errors="surrogateescape") if isinstance(url, str) else ""
@@ -131,21 +132,21 @@ def file_name(url: object) -> str:
 
 
 def parse_size(did: Did, body: Any) -> DatasetSize:  # noqa: ANN401 - JSON
-    """Return how many files and bytes *did* has, from its metadata (``plugin=DID_COLUMN``, Rucio's columns).
+    """Return the files and bytes of *did* from its metadata (``plugin=DID_COLUMN``, Rucio's columns).
 
-    Recorded is that this is a flat record; the names of the columns are Rucio's own. Any may be missing.
+    The recorded form is a flat record; the names of the columns are Rucio's own. Any may be missing.
 
     Raises:
-        BadAnswer: it is no record, one of *another* DID, or one of these columns cannot be read.
+        BadAnswer: it is not a record, is about another DID, or one of these columns is unreadable.
     """
     if not isinstance(body, dict):
         raise BadAnswer(f"the metadata is not a record{_describe_value(body)}")
     for key, mine in zip(("scope", "name"), did.split(":", 1), strict=True):
         if body.get(key) not in (None, mine):
-            raise BadAnswer(f"the metadata is of another {key}{_describe_value(body[key])}")
+            raise BadAnswer(f"the metadata has another {key}{_describe_value(body[key])}")
     kind = body.get("did_type")
     if kind is not None and kind not in _KINDS:
-        raise BadAnswer(f"did_type in the metadata is none of Rucio's{_describe_value(kind)}")
+        raise BadAnswer(f"did_type in the metadata is not one of Rucio's types{_describe_value(kind)}")
     files, total = _read_count(body, "length"), _read_count(body, "bytes")
     if kind in (None, "CONTAINER"):  # a container's length is not that of its files
         files = None
@@ -163,15 +164,15 @@ def _read_count(body: Mapping[str, Any], key: str) -> int | None:
 
 
 def is_absent(detail: str) -> bool:
-    """Does a 404 with *words* say that the DID does not exist? Any other 404 is a wrong address."""
+    """Return whether a 404 with *detail* is about a missing DID; any other 404 is a wrong address."""
     return bool(_ABSENT_ERROR.search(detail))
 
 
 def parse_namespaces(body: Any) -> tuple[str, ...]:  # noqa: ANN401 - JSON
-    """All namespaces, sorted.
+    """Return all namespaces, sorted.
 
     Raises:
-        BadAnswer: no list, an empty one, or one with a row that cannot be read.
+        BadAnswer: *body* is not a list, is empty, or has an unreadable row.
     """
     for each in check_namespaces(body):
         if not is_text(each):
@@ -180,23 +181,25 @@ def parse_namespaces(body: Any) -> tuple[str, ...]:  # noqa: ANN401 - JSON
 
 
 def check_namespaces(body: Any) -> list[Any]:  # noqa: ANN401 - JSON
-    """The rows of a listing of namespaces, as they are: that there are some shows that it answers.
+    """Return the rows of a listing of namespaces, unparsed: enough to show that the service answers.
 
     Raises:
-        BadAnswer: no list, or an empty one.
+        BadAnswer: *body* is not a list, or is empty.
     """
     if not isinstance(body, list):
         raise BadAnswer(f"the namespaces are not a list{_describe_value(body)}")
     if not body:
-        raise BadAnswer("it lists no namespaces; that would be an empty catalogue")
+        raise BadAnswer("the list of namespaces is empty; an empty catalogue is not plausible")
     return body
 
 
 def parse_listing(namespace: str, body: Any) -> Iterable[Did]:  # noqa: ANN401 - JSON
-    """The DIDs in a listing of *namespace*. Inferred: names, with or without scope, or records with ``name``.
+    """Yield the DIDs of a listing of *namespace*.
+
+    The inferred forms are names, with or without scope, and records with ``name``.
 
     Raises:
-        BadAnswer: it is none of these.
+        BadAnswer: *body* has another form.
     """
     if not isinstance(body, list):
         raise BadAnswer(f"the listing of {namespace} is not a list{_describe_value(body)}")
@@ -204,6 +207,6 @@ def parse_listing(namespace: str, body: Any) -> Iterable[Did]:  # noqa: ANN401 -
         name = row.get("name") if isinstance(row, dict) else row
         if not isinstance(name, str) or not is_text(name):
             raise BadAnswer(
-                f"the listing of {namespace} has a row without a name to read{_describe_value(name)}"
+                f"the listing of {namespace} has a row without a readable name{_describe_value(name)}"
             )
         yield Did(name if name.startswith(f"{namespace}:") else f"{namespace}:{name}")

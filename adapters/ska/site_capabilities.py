@@ -1,15 +1,17 @@
-"""SKA Site Capabilities: which storage area is at which sites, and what is closed now.
+"""SKA Site Capabilities: the sites of storage areas, and downtimes.
 
-What the service was seen to do, and what is done about it here:
+Observed habits of the service, and the answer to each:
 
-- the name of a Rucio storage element may stand at several sites, in several areas: areas go by their id;
-- its default answers leave out what is falsy (so tier 0) and what is inactive: we ask for all;
-- a downtime is ``"<iso> to <iso>"``; a node, site, storage or area may be closed, and all below with it;
-- an area may have no name (an ingest area), and some services name one by its storage element, not its id;
+- the name of a Rucio storage element may be in several areas, at several sites: areas are identified by
+  their id;
+- default answers omit falsy values (so tier 0) and inactive rows: the client asks for all;
+- a downtime is ``"<iso> to <iso>"``; it may close a node, site, storage or area, and all that is below;
+- an area may have no name (an ingest area), and some services refer to one by its storage element, not its
+  id;
 - compute that prepares data from an area (service ``prepare_data``) reads it, wherever it is.
 
-A row that cannot be read costs what depends on it: the area, or all areas of that storage, site or node.
-One that does not even say whose it is could be anybody's, so that answer is not believed.
+An unreadable row makes its area unknown, or all areas of its storage, site or node.
+A row without a readable key could belong to any of them, so the whole answer is refused.
 """
 
 import re
@@ -33,7 +35,7 @@ _ROUTES = ("/nodes", "/sites", "/storages", "/storage-areas", "/services")
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """When something is closed, and what it is; without times, for as long as it is listed so."""
+    """The closing of a place, with its reason; without times, it lasts as long as the service lists it."""
 
     reason: str
     begins_at: datetime | None = None
@@ -47,7 +49,7 @@ class Closing:
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """One storage area: the sites that read it, and when it, or what it stands in, is closed."""
+    """A storage area: the sites that read it, and the closings of it and of its parents."""
 
     id: str
     name: str
@@ -56,7 +58,7 @@ class Area:
     tier: int | None = None
 
     def closure_reason(self, now: datetime) -> str:
-        """Why nobody can count on it now; empty where it is open."""
+        """Return the reason why it is closed now; empty where it is open."""
         return next((closing.reason for closing in self.closings if closing.is_active(now)), "")
 
 
@@ -64,8 +66,8 @@ class Area:
 class Areas:
     """All areas by id; ``sites`` are all sites, also those without storage.
 
-    ``faults``, by area id and by storage element, say why one cannot be known: a row that it depends on
-    cannot be read. Such an area is not in ``by_id``.
+    ``faults`` has, by area id and by storage element, the reason why an area is unknown: a row that it
+    depends on is unreadable. Such an area is not in ``by_id``.
     """
 
     by_id: Mapping[str, Area] = field(default_factory=dict)
@@ -73,19 +75,18 @@ class Areas:
     faults: Mapping[str, str] = field(default_factory=dict)
 
     def find_by_name(self, name: str) -> tuple[Area, ...]:
-        """The areas of a storage element, of which there may be several at several sites."""
+        """Return the areas of a storage element; there may be several, at several sites."""
         return tuple(area for _, area in sorted(self.by_id.items()) if area.name == name)
 
     def sites_of(self, name: str) -> frozenset[Site]:
-        """The sites that read the storage element *name*; empty where none is known."""
+        """Return the sites that read the storage element *name*; empty where none is known."""
         return frozenset(site for area in self.find_by_name(name) for site in area.sites)
 
 
 class SiteCapabilities:
-    """The service, asked anew every *refresh*; while it does not answer, what it said last stands.
+    """A client of the service, with a cache that is refreshed every *refresh*; failures keep the last answer.
 
-    Sites and their storage change rarely, and downtimes are told with their
-    times, so an old answer is a good one.
+    Sites and their storage change rarely, and downtimes come with their times, so an old answer stays valid.
     """
 
     def __init__(
@@ -103,10 +104,10 @@ class SiteCapabilities:
         self.failure = ""
 
     def areas(self, now: datetime) -> Areas:
-        """All storage areas, asked for within a minute.
+        """Return all storage areas, within a minute.
 
         Raises:
-            CatalogueError: it does not answer, and never did.
+            CatalogueError: the service has never answered, and does not answer now.
         """
         with self._lock:
             if self._last_areas and self._tried_at and timedelta(0) <= now - self._tried_at < self._refresh:
@@ -122,76 +123,76 @@ class SiteCapabilities:
             return self._last_areas[1]
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._client.close()
 
     def _fetch_areas(self) -> Areas:
         until = self._monotonic() + _DEADLINE_SECONDS
         nodes, sites, storages, areas, services = (self._fetch_rows(route, until) for route in _ROUTES)
         if not areas:
-            raise CatalogueGarbled(self._client.name, "Site Capabilities lists no storage areas at all")
+            raise CatalogueGarbled(self._client.name, "Site Capabilities returns no storage areas")
         try:
             return build_areas(nodes, sites, storages, areas, services)
-        except ValueError as wrong:
-            raise CatalogueGarbled(self._client.name, f"Site Capabilities: {wrong}") from None
+        except ValueError as error:
+            raise CatalogueGarbled(self._client.name, f"Site Capabilities: {error}") from None
 
     def _fetch_rows(self, route: str, deadline_at: float) -> list[Any]:
         answer = self._client.get(route, _QUERY, within_seconds=deadline_at - self._monotonic())
         if answer.status != 200 or not isinstance(answer.body, list) or answer.has_next_page:
             raise CatalogueGarbled(
                 self._client.name,
-                f"Site Capabilities answers {route} with no whole list: {answer.detail[:80]}",
+                f"the answer of Site Capabilities to {route} is not a complete list: {answer.detail[:80]}",
             )
         return answer.body
 
 
 class _UnreadableRow(ValueError):
-    """A row that cannot be read; the text says why."""
+    """An unreadable row; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ParentClosings:
-    """What stands above storage areas, by ``kind key``: when it is closed, or why that cannot be read."""
+    """The closings of the parents of storage areas, by ``kind key``; or the fault of an unreadable one."""
 
     closings: dict[str, tuple[Closing, ...]] = field(default_factory=dict)
     faults: dict[str, str] = field(default_factory=dict)
 
     def add(self, place: str, row: Mapping[str, Any], subject: str, *parents: tuple[str, str]) -> None:
-        """Add *place*, which *row* describes, below *parents*: kinds, and the columns that name them."""
+        """Add *place*, described by *row*, below *parents*: pairs of a kind and the column with its key."""
         try:
             self.closings[place] = _closings(row, subject) + self.closings_of(row, *parents)
-        except _UnreadableRow as wrong:
-            self.faults[place] = str(wrong)
+        except _UnreadableRow as error:
+            self.faults[place] = str(error)
 
     def closings_of(self, row: Mapping[str, Any], *parents: tuple[str, str]) -> tuple[Closing, ...]:
-        """When what *row* describes is closed with its *parents*.
+        """Return the closings of the *parents* of *row*.
 
         Raises:
-            _Unreadable: a column cannot be read, or a parent.
+            _UnreadableRow: a column is unreadable, or the row of a parent is.
         """
-        found: tuple[Closing, ...] = ()
+        closings: tuple[Closing, ...] = ()
         for kind, column in parents:
             place = f"{kind} {_read_text(row, column)}"
             if place in self.faults:
                 raise _UnreadableRow(self.faults[place])
-            found += self.closings.get(place, ())
-        return found
+            closings += self.closings.get(place, ())
+        return closings
 
 
 def build_areas(
     nodes: list[Any], sites: list[Any], storages: list[Any], areas: list[Any], services: list[Any]
 ) -> Areas:
-    """From the flat lists of the service, asked with ``include_inactive``, to areas with their sites.
+    """Build areas with their sites from the flat lists of the service (with ``include_inactive``).
 
     Raises:
-        ValueError: a row does not say whose it is.
+        ValueError: a row has no readable key.
     """
-    above = _ParentClosings()
+    parents = _ParentClosings()
     for row in nodes:
         name = _read_key(row, "name", "a node")
-        above.add(f"node {name}", row, f"node {name}")
+        parents.add(f"node {name}", row, f"node {name}")
     for row in sites:
-        above.add(
+        parents.add(
             f"site {_read_key(row, 'id', 'a site')}",
             row,
             f"site {row.get('name')}",
@@ -199,25 +200,29 @@ def build_areas(
         )
     for row in storages:
         key = _read_key(row, "id", "a storage")
-        above.add(f"storage {key}", row, f"storage {row.get('name') or row.get('host')}")
+        parents.add(f"storage {key}", row, f"storage {row.get('name') or row.get('host')}")
     readers, faults = _find_readers(services)
-    found: dict[str, Area] = {}
+    areas_by_id: dict[str, Area] = {}
     for row in areas:
         key = _read_key(row, "id", "a storage area")
         name = row.get("name")
         try:
-            area = _build_area(key, row, above, readers)
-            why = faults.get(key) or faults.get(area.name)
-        except _UnreadableRow as wrong:
-            why = str(wrong)
-        if why:
-            faults[key] = f"Site Capabilities: storage area {quote_excerpt(name or key)}: {why}"
+            area = _build_area(key, row, parents, readers)
+            fault = faults.get(key) or faults.get(area.name)
+        except _UnreadableRow as error:
+            fault = str(error)
+        if fault:
+            faults[key] = f"Site Capabilities: storage area {quote_excerpt(name or key)}: {fault}"
             if is_text(name):
                 faults[name] = faults[key]
         else:
-            found[key] = area
-    named = {Site(row["name"]) for row in sites if _is_site(row.get("name"))}
-    return Areas(found, frozenset(named) | {site for area in found.values() for site in area.sites}, faults)
+            areas_by_id[key] = area
+    listed_sites = {Site(row["name"]) for row in sites if _is_site(row.get("name"))}
+    return Areas(
+        areas_by_id,
+        frozenset(listed_sites) | {site for area in areas_by_id.values() for site in area.sites},
+        faults,
+    )
 
 
 def _build_area(
@@ -232,11 +237,11 @@ def _build_area(
 
 
 def _find_readers(services: list[Any]) -> tuple[dict[str, frozenset[Site]], dict[str, str]]:
-    """By area id (or the storage element's name, where they wrote that), the sites whose compute reads it.
+    """Return the sites whose compute reads an area, and the faults of areas where they are unknown.
 
-    With it, by the same, why that cannot be known.
+    The key is the area's id, or the storage element's name where a row has that.
     """
-    found: dict[str, frozenset[Site]] = {}
+    readers: dict[str, frozenset[Site]] = {}
     faults: dict[str, str] = {}
     for row in services:
         kind = _require_record(row, "a service").get("type")
@@ -245,10 +250,10 @@ def _find_readers(services: list[Any]) -> tuple[dict[str, frozenset[Site]], dict
         area = _read_key(row, "associated_storage_area_id", "a service")
         try:
             if _read_text(row, "type") and not _is_disabled(row):
-                found[area] = found.get(area, frozenset()) | {_read_site(row)}
-        except _UnreadableRow as wrong:
-            faults[area] = f"a service that reads it: {wrong}"
-    return found, faults
+                readers[area] = readers.get(area, frozenset()) | {_read_site(row)}
+        except _UnreadableRow as error:
+            faults[area] = f"a service that reads it: {error}"
+    return readers, faults
 
 
 def _require_record(row: object, subject: str) -> Mapping[str, Any]:
@@ -258,7 +263,7 @@ def _require_record(row: object, subject: str) -> Mapping[str, Any]:
 
 
 def _read_key(row: object, column: str, subject: str) -> str:
-    """Return what *row* is known by. Raises ValueError where it is not to be read: it could be anybody's."""
+    """Return the key of *row*. Raises ValueError where it is unreadable: it could be that of any place."""
     key = _require_record(row, subject).get(column)
     if not isinstance(key, str) or not is_text(key):
         raise ValueError(f"{subject} without {column}: {quote_excerpt(key)}")
@@ -266,7 +271,7 @@ def _read_key(row: object, column: str, subject: str) -> str:
 
 
 def _read_text(row: Mapping[str, Any], column: str) -> str:
-    """The text at *column*, which may be missing."""
+    """Return the text at *column*; empty where it is missing."""
     value = row.get(column)
     if value is None or value == "":
         return ""
@@ -283,7 +288,7 @@ def _read_site(row: Mapping[str, Any]) -> Site:
 
 
 def _is_site(name: object) -> bool:
-    """Return whether a site can be called so; one in quotes would be another site."""
+    """Return whether *name* is valid for a site; quotes would make it another site."""
     return isinstance(name, str) and bool(_SITE.fullmatch(name)) and name.isprintable()
 
 
@@ -295,8 +300,8 @@ def _is_disabled(row: Mapping[str, Any]) -> bool:
 
 
 def _closings(row: Mapping[str, Any], subject: str) -> tuple[Closing, ...]:
-    """When *row* is closed; a downtime that cannot be read closes nothing, since most are over."""
-    found = [Closing(f"{subject} is disabled")] if _is_disabled(row) else []
+    """Return the closings of *row*, without unreadable downtimes, since most downtimes are over."""
+    closings = [Closing(f"{subject} is disabled")] if _is_disabled(row) else []
     downtimes = row.get("downtime")
     for each in downtimes if isinstance(downtimes, list) else []:
         text = each.get("date_range") if isinstance(each, dict) else each
@@ -306,8 +311,8 @@ def _closings(row: Mapping[str, Any], subject: str) -> tuple[Closing, ...]:
         except (ValueError, OverflowError):
             continue
         if separator:
-            found.append(Closing(f"{subject} has a downtime until {times[1]:%Y-%m-%d %H:%M} UTC", *times))
-    return tuple(found)
+            closings.append(Closing(f"{subject} has a downtime until {times[1]:%Y-%m-%d %H:%M} UTC", *times))
+    return tuple(closings)
 
 
 def _parse_time(text: str) -> datetime:

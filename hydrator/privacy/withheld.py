@@ -18,8 +18,8 @@ from .pseudonyms import HIDDEN_DID, is_masked, is_opaque
 NOT_SHOWN: Final = "the catalogue's own words are not shown: the dataset is private"
 _SAFE_SENTENCES: Final = (
     "a file has all of itself",
-    "it asked us to let it alone",
-    "it asked us to slow down, and our time for it is over",
+    "the server asked for a pause that is longer than this query may take",
+    "the server asked for a pause",
     "its answer did not end in time",
     "its files are not counted (count_files)",
     "its rule is about to be taken up",

@@ -164,7 +164,7 @@ class TestRucioCatalogue(RucioTests, CatalogueContract):
         return self.catalogue()
 
     def contained(self, scenario):
-        second = COMPLETE if scenario.share is None else INCOMING
+        second = COMPLETE if scenario.expected_fraction is None else INCOMING
         parts = [Did(f"{self.scope}:part-{n}") for n in range(2)]
         self.seed_all(parts[0], Replica(parts[0], CAM, COMPLETE))
         self.seed_all(parts[1], Replica(parts[1], CAM, second, 0.5))
@@ -674,7 +674,7 @@ class TestOnlyRucio(RucioTests):
         with pytest.raises(CatalogueDenied):
             catalogue.read(frozenset())
         file.write_text("")
-        with pytest.raises(CatalogueDenied, match="holds no token"):
+        with pytest.raises(CatalogueDenied, match="does not contain a token"):
             catalogue.read(frozenset())
         catalogue.close()
 

@@ -13,10 +13,9 @@ from pathlib import Path
 from adapters.files.catalogue import FileCatalogue, read_descriptor
 from adapters.files.directory import catalogue as directory
 from adapters.http.client import HttpLimits, JsonClient
-from adapters.http.client import HttpRateLimiter as WebPace
 from adapters.http.oauth import ClientCredentials, ClientSettings
+from adapters.http.rate_limiter import HttpRateLimiter
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
-from adapters.rucio.session.rate_limiter import RucioRateLimiter
 from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports import Catalogue, Clock
@@ -387,7 +386,7 @@ class DmapiSource(HttpSource):
             self.proxy.url + self._server.url.removeprefix(self._server.root),
             token_source=ClientCredentials("faulty", who, clock, limits=limits),
             limits=limits,
-            rate_limiter=WebPace(limits.calls_per_second, time.monotonic, time.sleep),
+            rate_limiter=HttpRateLimiter(limits.calls_per_second, time.monotonic, time.sleep),
         )
         settings = DmapiSettings(
             "faulty",
@@ -412,7 +411,7 @@ def rucio_catalogue(settings: RucioSettings, clock: Clock) -> RucioCatalogue:
     """A Rucio catalogue that waits for its turns on *clock*, too."""
     time = TurnedTime(clock)
     return RucioCatalogue(
-        settings, clock, RucioRateLimiter(settings.calls_per_second, time.monotonic, time.sleep)
+        settings, clock, HttpRateLimiter(settings.calls_per_second, time.monotonic, time.sleep)
     )
 
 

@@ -1,4 +1,4 @@
-"""DIDs in Rucio that differ from one we know in letter case only."""
+"""Search for DIDs in Rucio that differ from a demanded one in letter case only."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -9,11 +9,12 @@ from datetime import UTC, datetime, timedelta
 from os.path import commonprefix
 from re import sub
 
+from adapters.rucio.poll import drop_all_but
 from adapters.rucio.session.queries import QueryRunner, split_did
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Reading, Seen
 
-from .dids import DidResolver
+from .did_search import DidSearch
 
 _SEARCH_SECONDS = 20.0
 _RETRY_AFTER = timedelta(minutes=10)
@@ -21,24 +22,22 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class CaseVariantFinder:
-    """Looks for twins now and then.
+    """A periodic search for DIDs that differ in letter case only.
 
-    The search is slow on large scopes, so it has a time of its own, scope by scope. When it fails, what
-    was known stays, and that scope is searched again some time later: a catalogue is not given up for it.
+    The search is slow on large scopes, so it has 20 s of its own, scope by scope. When it fails, the last
+    result stays, and the scope is searched again after 10 minutes at most: the poll does not fail for it.
     """
 
-    def __init__(self, queries: QueryRunner, names: DidResolver) -> None:
+    def __init__(self, queries: QueryRunner, search: DidSearch) -> None:
         self._queries = queries
-        self._resolver = names
+        self._did_search = search
         self._variants: dict[Did, frozenset[Did]] = {}
         self._due_at: dict[Did, datetime] = {}
 
     def add_case_variants(self, readings: Mapping[Did, Reading], now: datetime) -> dict[Did, Reading]:
-        """*readings* with the twins of each, as last looked for."""
+        """Return *readings*, each with its case variants from the last search."""
         every = self._queries.settings.twins_every
-        for memory in (self._variants, self._due_at):
-            for gone in memory.keys() - readings.keys():
-                del memory[gone]
+        drop_all_but(readings.keys(), self._variants, self._due_at)
         due = {
             did
             for did, reading in readings.items()
@@ -54,41 +53,41 @@ class CaseVariantFinder:
         }
 
     def _search_due(self, due_dids: AbstractSet[Did], now: datetime, search_every: timedelta) -> None:
-        """Search scope by scope while there is time, those that came due longest ago first."""
+        """Search scope by scope while there is time, the scope that is due for longest first."""
         groups = defaultdict[str, list[Did]](list)
         for did in sorted(due_dids):
             groups[split_did(did)[0].casefold()].append(did)
         waiting = sorted(groups, key=lambda folded: (self._first_due_at(groups[folded]), folded))
         try:
             with self._queries.connection.start_poll(_SEARCH_SECONDS):
-                scopes = self._resolver.list_scopes()
+                scopes = self._did_search.list_scopes()
                 for folded in waiting:
-                    wanted = groups.pop(folded)
-                    self._due_at.update(dict.fromkeys(wanted, now + min(search_every, _RETRY_AFTER)))
+                    dids = groups.pop(folded)
+                    self._due_at.update(dict.fromkeys(dids, now + min(search_every, _RETRY_AFTER)))
                     with suppress(CatalogueError):
-                        self._search(wanted, [scope for scope in scopes if scope.casefold() == folded])
-                        self._due_at.update(dict.fromkeys(wanted, now + search_every))
+                        self._search(dids, [scope for scope in scopes if scope.casefold() == folded])
+                        self._due_at.update(dict.fromkeys(dids, now + search_every))
                     if self._queries.connection.deadline.has_passed():
                         return
         except CatalogueError:
-            left = (did for wanted in groups.values() for did in wanted)
-            self._due_at.update(dict.fromkeys(left, now + min(search_every, _RETRY_AFTER)))
+            rest = (did for dids in groups.values() for did in dids)
+            self._due_at.update(dict.fromkeys(rest, now + min(search_every, _RETRY_AFTER)))
 
     def _first_due_at(self, dids: Sequence[Did]) -> datetime:
         return min(self._due_at.get(did, _NEVER) for did in dids)
 
     def _search(self, dids: Sequence[Did], scopes: Sequence[str]) -> None:
         pattern = _any_case_pattern([split_did(did)[1] for did in dids])
-        spelled: dict[str, set[Did]] = defaultdict(set)
+        spellings: dict[str, set[Did]] = defaultdict(set)
         for scope in scopes:
-            for name in self._resolver.list_matching(scope, pattern):
-                spelled[name.casefold()].add(name)
-        self._variants.update((did, frozenset(spelled[did.casefold()] - {did})) for did in dids)
+            for name in self._did_search.list_matching(scope, pattern):
+                spellings[name.casefold()].add(name)
+        self._variants.update((did, frozenset(spellings[did.casefold()] - {did})) for did in dids)
 
 
 def _any_case_pattern(names: Sequence[str]) -> str:
-    """A pattern, with ``*`` only, that matches each of *names* in any spelling."""
+    """Return a pattern, with ``*`` only, that matches each of *names* in any letter case."""
     if len(names) == 1:
         return sub(r"[A-Za-z]+", "*", names[0])
-    shared = commonprefix(list(names))  # noqa: RUF071 (of characters, which is what a pattern needs)
-    return sub(r"\*+", "*", sub(r"[A-Za-z]+", "*", shared) + "*")
+    prefix = commonprefix(list(names))  # noqa: RUF071 (of characters, which is what a pattern needs)
+    return sub(r"\*+", "*", sub(r"[A-Za-z]+", "*", prefix) + "*")

@@ -1,4 +1,4 @@
-"""Of which files a Rucio dataset consists, and at which address each is, on a connection of its own."""
+"""File lists: the files of a Rucio dataset with their addresses, on a connection of its own."""
 
 import threading
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from hydrator.domain.model import DatasetFile, Did
 
 
 class RucioFileLister:
-    """Lists files by the server that *settings* name; see :class:`hydrator.domain.ports.FileLister`."""
+    """A file lister on the server of *settings*; see :class:`hydrator.domain.ports.FileLister`."""
 
     def __init__(self, settings: RucioSettings) -> None:
         self._settings = replace(settings, token_dir=settings.token_dir / "files")
@@ -38,9 +38,9 @@ class RucioFileLister:
     def list_files(
         self, dids: AbstractSet[Did], storages: AbstractSet[str], max_files: int
     ) -> Mapping[Did, tuple[DatasetFile, ...] | CatalogueError]:
-        """See :meth:`hydrator.domain.ports.FileLister.list_files`; within the time of one poll."""
-        found: dict[Did, tuple[DatasetFile, ...] | CatalogueError] = {}
-        left = max_files
+        """List files within the time of one poll; see :meth:`hydrator.domain.ports.FileLister.list_files`."""
+        files: dict[Did, tuple[DatasetFile, ...] | CatalogueError] = {}
+        remaining = max_files
         with (
             self._one_at_a_time,
             self._queries.connection.start_poll(self._settings.deadline.total_seconds()),
@@ -52,14 +52,14 @@ class RucioFileLister:
                 if isinstance(answer, CatalogueUnreachable | CatalogueDenied):
                     raise answer
                 if isinstance(answer, CatalogueError):
-                    found.update({} if isinstance(answer, NotFound) else {did: answer})
+                    files.update({} if isinstance(answer, NotFound) else {did: answer})
                     continue
-                left -= len(answer)
-                found[did] = answer if left >= 0 else TooManyFiles(self.name, max_files)
-        return found
+                remaining -= len(answer)
+                files[did] = answer if remaining >= 0 else TooManyFiles(self.name, max_files)
+        return files
 
     def _list_files_of(self, did: Did, storages: AbstractSet[str], max_files: int) -> tuple[DatasetFile, ...]:
-        """The files of one dataset, container or file: as many as Rucio counts."""
+        """Return the files of one dataset, container or file; the number must match Rucio's count."""
         scope, name = split_did(did)
         length = self._queries.ask(
             lambda client: client.get_did(scope, name, dynamic_depth="FILE"),
@@ -70,11 +70,11 @@ class RucioFileLister:
         sizes = self._queries.ask(lambda client: client.list_files(scope, name), _parse_sizes)
         if len(sizes) > length or (len(sizes) < length and not self._is_container(did)):
             raise CatalogueGarbled(self.name, f"list_files lists {len(sizes)} of the {length} files of {did}")
-        where = self._list_addresses(did, storages) if storages and sizes else {}
-        return tuple(DatasetFile(file, sizes[file], where.get(file, {})) for file in sorted(sizes))
+        addresses = self._list_addresses(did, storages) if storages and sizes else {}
+        return tuple(DatasetFile(file, sizes[file], addresses.get(file, {})) for file in sorted(sizes))
 
     def _is_container(self, did: Did) -> bool:
-        """A container counts a file for each of its datasets that has it."""
+        """Return whether *did* is a container, whose length counts a file once for each of its datasets."""
         scope, name = split_did(did)
         return self._queries.ask(
             lambda client: client.get_did(scope, name),
@@ -82,7 +82,7 @@ class RucioFileLister:
         )
 
     def _list_addresses(self, did: Did, storages: AbstractSet[str]) -> dict[str, dict[str, tuple[str, ...]]]:
-        """By file of *did*, its addresses by storage element; only of files that are whole there."""
+        """Return the addresses of each file by storage element, where the file is available."""
         scope, name = split_did(did)
         return self._queries.ask(
             lambda client: client.list_replicas(
@@ -104,24 +104,26 @@ def _parse_sizes(rows: Iterable[object]) -> dict[str, int | None]:
     sizes: dict[str, int | None] = {}
     for each in rows:
         row = require_record(each, "list_files")
-        known = row.get("bytes") is not None
+        has_size = row.get("bytes") is not None
         sizes[_file_did(row, "list_files")] = (
-            round(read_amount(row, "bytes", "list_files")) if known else None
+            round(read_amount(row, "bytes", "list_files")) if has_size else None
         )
     return sizes
 
 
 def _parse_addresses(rows: Iterable[object]) -> dict[str, dict[str, tuple[str, ...]]]:
-    what = "list_replicas"
-    found: dict[str, dict[str, tuple[str, ...]]] = {}
+    call = "list_replicas"
+    addresses_by_file: dict[str, dict[str, tuple[str, ...]]] = {}
     for each in rows:
-        row = require_record(each, what)
-        rses = require_record(row.get("rses") or {}, what)
+        row = require_record(each, call)
+        rses = require_record(row.get("rses") or {}, call)
         for addresses in rses.values():
-            if not isinstance(addresses, list) or not all(isinstance(one, str) for one in addresses):
-                raise BadRow(f"{what}: expected addresses, got {str(addresses)[:80]!r}")
-        found[_file_did(row, what)] = {rse: tuple(sorted(addresses)) for rse, addresses in rses.items()}
-    return found
+            if not isinstance(addresses, list) or not all(isinstance(url, str) for url in addresses):
+                raise BadRow(f"{call}: expected addresses, got {str(addresses)[:80]!r}")
+        addresses_by_file[_file_did(row, call)] = {
+            rse: tuple(sorted(addresses)) for rse, addresses in rses.items()
+        }
+    return addresses_by_file
 
 
 def _file_did(row: Mapping[str, object], call: str) -> str:

@@ -1,7 +1,7 @@
-"""Datasets whose files lie in several storage elements that jobs of one site read: listed file by file.
+"""File unions: datasets whose files are at several storage elements that jobs of one site read.
 
-That costs Rucio much more than counting, so it is asked only of datasets that may be whole together, and
-again when their counts changed or after ``verify_every``.
+Listing files costs Rucio much more than counting them. So only datasets that may be complete together are
+listed, and again when their counts change or after ``verify_every``.
 """
 
 from array import array
@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from adapters.rucio.poll import RucioPoll
+from adapters.rucio.poll import RucioPoll, drop_all_but
 from adapters.rucio.responses import BadRow, Count, read_amount, read_states, read_text, require_record
 from adapters.rucio.session.queries import QueryRunner, split_did
 from hydrator.domain.errors import CatalogueError, CatalogueUnreachable
@@ -23,7 +23,7 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class _FileListing:
-    """Where the files of a dataset were at *at*, when *counts* were so."""
+    """The files of a dataset by storage element at *listed_at*, with the counts of that time."""
 
     listed_at: datetime
     counts: Mapping[str, Count]
@@ -31,7 +31,7 @@ class _FileListing:
 
 
 class FileLists:
-    """Lists files of datasets at those elements where they may be whole together, within a budget."""
+    """A cache of the file lists of datasets at several storage elements, with a budget for queries."""
 
     def __init__(self, queries: QueryRunner) -> None:
         self._queries = queries
@@ -39,15 +39,13 @@ class FileLists:
         self._tried_at: dict[Did, datetime] = {}
 
     def read(self, poll: RucioPoll, shared_counts: Mapping[Did, Mapping[str, Count]]) -> None:
-        """Put into *poll* what the files of *shared* datasets make together; those not listed are lost.
+        """Add unions of files to the readings of *poll*; datasets without a list get into ``poll.errors``.
 
         Args:
-            poll: where they are concluded as their elements are, one by one.
-            shared: the elements of each that are to be counted together, with their counts.
+            poll: the poll, with the conclusions for each storage element alone.
+            shared_counts: by dataset, the storage elements to combine, with their counts.
         """
-        for memory in (self._listings, self._tried_at):
-            for gone in memory.keys() - shared_counts.keys():
-                del memory[gone]
+        drop_all_but(shared_counts.keys(), self._listings, self._tried_at)
         for did in self._list_due(
             poll, {did: each for did, each in shared_counts.items() if did in poll.conclusions}
         ):
@@ -58,14 +56,14 @@ class FileLists:
             if did in poll.errors:
                 del poll.conclusions[did]
                 continue
-            files, seen = self._listings[did].files, poll.conclusions[did]
-            known = (replace(each, files=files.get(each.storage)) for each in seen.replicas)
-            poll.conclusions[did] = replace(seen, replicas=add_unions(known))
+            files, reading = self._listings[did].files, poll.conclusions[did]
+            with_files = (replace(each, files=files.get(each.storage)) for each in reading.replicas)
+            poll.conclusions[did] = replace(reading, replicas=add_unions(with_files))
 
     def _list_due(
         self, poll: RucioPoll, shared_counts: Mapping[Did, Mapping[str, Count]]
     ) -> AbstractSet[Did]:
-        """List what must be, until the budget or the time is spent; answers what is left and not known."""
+        """List the due datasets within the budget and the time; return those that are still unknown."""
         settings = self._queries.settings
         unknown = {did for did, counts in shared_counts.items() if not self._is_unchanged(did, counts)}
         due = {did for did in shared_counts if did in unknown or self._is_due(did, poll.started_at)}
@@ -85,8 +83,8 @@ class FileLists:
         return unknown
 
     def _is_unchanged(self, did: Did, counts: Mapping[str, Count]) -> bool:
-        known = self._listings.get(did)
-        return known is not None and known.counts == counts
+        listing = self._listings.get(did)
+        return listing is not None and listing.counts == counts
 
     def _is_due(self, did: Did, now: datetime) -> bool:
         return now - self._listings[did].listed_at >= self._queries.settings.verify_every
@@ -107,25 +105,26 @@ class FileLists:
 
 
 def files_at(did: Did, rows: Iterable[object], counts: Mapping[str, Count]) -> Mapping[str, FilesOnDisk]:
-    """By storage element, the files of *did* that are available there, at least as many as were counted.
+    """Return the available files of *did* by storage element.
 
     Raises:
-        BadRow: a row cannot be read, or there are fewer files in all: was the answer cut?
+        BadRow: a row is unreadable, or a storage element has fewer files than its count, or more than the
+            dataset has: the answer may be cut short.
     """
     sizes: dict[str, float] = {}
-    found: dict[str, set[str]] = {storage: set() for storage in counts}
+    available: dict[str, set[str]] = {storage: set() for storage in counts}
     for each in rows:
         row = require_record(each, _CALL)
         file = f"{read_text(row, 'scope', _CALL)}:{read_text(row, 'name', _CALL)}"
         for storage, state in read_states(row, _CALL).items():
-            if state == "AVAILABLE" and storage in found:
-                found[storage].add(file)
+            if state == "AVAILABLE" and storage in available:
+                available[storage].add(file)
                 sizes[file] = read_amount(row, "bytes", _CALL)
     for storage, count in counts.items():
-        if not count.available_length <= len(found[storage]) <= count.length:
-            listed = f"{len(found[storage])} files of {did} at {storage}"
+        if not count.available_length <= len(available[storage]) <= count.length:
+            listed = f"{len(available[storage])} files of {did} at {storage}"
             raise BadRow(f"{_CALL} lists {listed}, and {count.available_length} were counted")
-    numbers, masks = number_files(found)
+    numbers, masks = number_files(available)
     packed = array("d", (sizes[file] for file in numbers)).tobytes()
     return {
         storage: FilesOnDisk(mask, counts[storage].length, counts[storage].bytes, packed)
@@ -136,7 +135,7 @@ def files_at(did: Did, rows: Iterable[object], counts: Mapping[str, Count]) -> M
 def available_files(
     states: Sequence[tuple[str, Mapping[str, str]]], storages: Iterable[str]
 ) -> dict[str, FilesOnDisk]:
-    """By storage element, which of all files are available there, from the states of each."""
+    """Return the available files by storage element, from the replica states of each file."""
     names = {
         storage: [file for file, where in states if where.get(storage) == "AVAILABLE"] for storage in storages
     }

@@ -1,4 +1,4 @@
-"""What Rucio's rules want and what they do about it: values in, values out; no socket, no clock."""
+"""Rules, locks and the movements that they cause. This module is pure: no socket, no clock."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ _REASON_CHARS = 200
 
 
 class Rule(NamedTuple):
-    """One replication rule: *did* is what it was made for, a dataset or a container of many.
+    """A replication rule on *did*, a dataset or a container.
 
-    *state* is OK, REPLICATING, STUCK, SUSPENDED, WAITING_APPROVAL or INJECT; the last two have
-    no locks yet. *error* is why it is stuck. *expires_at* is when it lets go, None: never.
-    Of one with a *fault* only its id and perhaps its DID can be read.
+    *state* is OK, REPLICATING, STUCK, SUSPENDED, WAITING_APPROVAL or INJECT; rules in the last two have
+    no locks yet. *error* is Rucio's reason for STUCK. *expires_at* is the end of the rule; None: it has none.
+    *fault* describes an unreadable row; then only the id is valid, and perhaps the DID.
     """
 
     id: str
@@ -45,7 +45,7 @@ class Rule(NamedTuple):
 
 
 class Lock(NamedTuple):
-    """What one rule wants of one dataset at one storage element."""
+    """A lock: the demand of one rule for one dataset at one storage element."""
 
     did: Did
     storage: str
@@ -55,11 +55,10 @@ class Lock(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """What rules do about one dataset at one storage element.
+    """The effect of all rules on one dataset at one storage element.
 
-    *ends_at* is when the last of the rules that hold it lets go, None when one never does
-    (or none holds it: then nobody promised anything). *told* is of the rule that decides.
-    *fault* is what cannot be read of one of the rules.
+    *ends_at* is the end of the last rule that holds it; None if a rule has no end, or if no rule holds it.
+    *provenance* is that of the decisive rule. *fault* describes an unreadable rule.
     """
 
     is_moving: bool = False
@@ -73,10 +72,10 @@ NO_MOVEMENT = Movement()
 
 
 def parse_locks(rows: Iterable[object], call: str) -> list[Lock | GarbledRow]:
-    """Rows of get_locks_for_dids; see :func:`parse_rows`.
+    """Parse rows of get_locks_for_dids; see :func:`parse_rows`.
 
     Raises:
-        BadRow: one is not such a row, and its dataset cannot be told.
+        BadRow: a row whose DID is unreadable.
     """
 
     def read(did: Did, row: Mapping[str, Any]) -> Lock:
@@ -87,29 +86,29 @@ def parse_locks(rows: Iterable[object], call: str) -> list[Lock | GarbledRow]:
 
 
 def parse_rules(rows: Iterable[object], call: str) -> list[Rule]:
-    """Rows of list_replication_rules, list_did_rules and get_replication_rule.
+    """Parse rows of list_replication_rules, list_did_rules and get_replication_rule.
 
     Raises:
-        BadRow: one is not such a row.
+        BadRow: a row is not a record, or has no id.
     """
     return list(iter_rules(rows, call))
 
 
 def iter_rules(rows: Iterable[object], call: str) -> Iterator[Rule]:
-    """The same one by one, as *rows* come."""
+    """Yield the rules of *rows* as they arrive; see :func:`parse_rules`."""
     return (_parse_rule(require_record(row, call), call) for row in rows)
 
 
 def _parse_rule(row: Mapping[str, object], call: str) -> Rule:
-    """Return what a row says of a rule; where not all of it can be read, which rule it is, and the fault.
+    """Parse one rule; return one with its id and a fault where another column is unreadable.
 
     Raises:
-        BadRow: it cannot even be told which rule it is.
+        BadRow: the id is unreadable.
     """
-    which, did = read_text(row, "id", call), read_did(row, call)
+    rule_id, did = read_text(row, "id", call), read_did(row, call)
     try:
         return Rule(
-            id=which,
+            id=rule_id,
             did=did,
             state=read_choice(RULE_STATES, row, "state", call),
             expression=read_text(row, "rse_expression", call),
@@ -121,16 +120,16 @@ def _parse_rule(row: Mapping[str, object], call: str) -> Rule:
             expires_at=read_time(row, "expires_at", call),
         )
     except BadRow as exc:
-        return Rule(which, did, "", "", fault=f"rule {which[:80]}: {exc}")
+        return Rule(rule_id, did, "", "", fault=f"rule {rule_id[:80]}: {exc}")
 
 
 def movements(
     rows: Iterable[Lock], rules: Mapping[str, Rule], *, held_until: datetime
 ) -> dict[str, Movement]:
-    """By storage element, what *rules* do with the locks *rows* of one dataset.
+    """Return the movements of one dataset by storage element, from its locks *rows* and their *rules*.
 
-    Locks of a suspended rule stay REPLICATING but move nothing; neither does it help
-    anybody that a rule moves what it lets go before *held_until*.
+    Locks of a suspended rule stay REPLICATING, but nothing moves. A rule that ends before *held_until* does
+    not count as moving either.
     """
     by_storage: dict[str, list[tuple[Lock, Rule]]] = {}
     for lock in rows:
@@ -158,7 +157,7 @@ def _movement(pairs: list[tuple[Lock, Rule]], held_until: datetime) -> Movement:
 
 
 def provenance_of(rule: Rule) -> Provenance:
-    """What *rule* says of itself."""
+    """Return the provenance of *rule*: its id, account, end and reason."""
     return Provenance(
         reason=_rule_reason(rule), rule=rule.id, account=rule.account, expires_at=rule.expires_at
     )
@@ -177,7 +176,7 @@ def _rule_reason(rule: Rule) -> str:
 
 
 def movement_without_locks(rule: Rule, *, held_until: datetime) -> Movement:
-    """What a rule without locks yet does where it wants the data: nothing before it is approved."""
+    """Return the movement of a rule without locks: moving only for INJECT, stuck until it is approved."""
     soon_gone = rule.expires_at is not None and rule.expires_at <= held_until
     moving = rule.state == "INJECT" and not soon_gone
     return Movement(moving, rule.state == "WAITING_APPROVAL", rule.expires_at, provenance_of(rule))

@@ -1,6 +1,6 @@
-"""What a recall from tape is waiting for: one request of a dataset, asked for now and then.
+"""Recalls from tape: sample the cause of waiting from one transfer request of a dataset.
 
-Rucio tells of requests file by file only, so one file speaks for its dataset.
+Rucio lists requests for single files only, so one file is the sample of its dataset.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ _WAITING_STATES = frozenset({"PREPARING", "QUEUED", "WAITING"})
 
 
 class RecallSampler:
-    """Samples the requests of datasets that nobody but tape has whole."""
+    """A sampler of the requests of datasets whose only complete copy is on tape."""
 
     def __init__(self, queries: QueryRunner) -> None:
         self._queries = queries
@@ -25,14 +25,14 @@ class RecallSampler:
         self._samples_left = 0
 
     def start_poll(self, dids: Iterable[Did]) -> None:
-        """A new poll, about *dids*."""
-        kept = frozenset(dids)
-        for key in [key for key in self._samples if key[0] not in kept]:
+        """Start a poll of *dids*: renew the budget, and forget the samples of other datasets."""
+        current = frozenset(dids)
+        for key in [key for key in self._samples if key[0] not in current]:
             del self._samples[key]
         self._samples_left = self._queries.settings.recall_samples
 
     def add_recall_reasons(self, replicas: tuple[Replica, ...], now: datetime) -> tuple[Replica, ...]:
-        """*replicas* of one dataset, those that come from tape with how far their recall is."""
+        """Return *replicas* of one dataset; those that come from tape get the progress of their recall."""
         states = {replica.state for replica in replicas}
         if ReplicaState.ON_TAPE not in states or ReplicaState.COMPLETE in states:
             return replicas
@@ -42,15 +42,15 @@ class RecallSampler:
         if replica.state is not ReplicaState.INCOMING or not replica.provenance.rule:
             return replica
         key = (replica.did, replica.storage)
-        known = self._samples.get(key)
-        if (known is None or now - known[0] >= _RESAMPLE_AFTER) and self._samples_left > 0:
+        sample = self._samples.get(key)
+        if (sample is None or now - sample[0] >= _RESAMPLE_AFTER) and self._samples_left > 0:
             self._samples_left -= 1
-            known = self._samples[key] = (now, self._query_reason(replica))
-        reason = known[1] if known else ""
+            sample = self._samples[key] = (now, self._query_reason(replica))
+        reason = sample[1] if sample else ""
         return replace(replica, provenance=replace(replica.provenance, reason=reason)) if reason else replica
 
     def _query_reason(self, replica: Replica) -> str:
-        """What one file of it waits for; nothing where that cannot be learned: it is for people only."""
+        """Return the reason of one file of the dataset; empty where a query fails: it is only a hint."""
         try:
             file = self._queries.ask(
                 lambda client: next(
@@ -77,10 +77,10 @@ class RecallSampler:
 
 
 def recall_reason(row: object) -> str:
-    """What one request says of a recall.
+    """Return the progress of a recall from one request.
 
     Raises:
-        BadRow: it is not a request.
+        BadRow: *row* is not a request.
     """
     request: Mapping[str, object] = require_record(row, "list_request_by_did")
     state = read_text(request, "state", "list_request_by_did")

@@ -1,4 +1,4 @@
-"""A token that Rucio did not make: in a file, printed by a command (OIDC agents do), or from a provider."""
+"""Tokens that Rucio did not issue: from a file, a command (an OIDC agent), or an OIDC provider."""
 
 import subprocess
 import time
@@ -20,7 +20,7 @@ _UNKNOWN_LIFETIME = timedelta(minutes=10)
 
 
 class ExternalToken:
-    """The token for each poll: a file is read every time, a command run when its token nears its end."""
+    """A token from a file, read for each poll, or from a command, run shortly before its token expires."""
 
     def __init__(self, settings: RucioSettings, clock: Callable[[], float] = time.time) -> None:
         self._settings = settings
@@ -29,10 +29,10 @@ class ExternalToken:
         self.token_validity: TokenValidity | None = None
 
     def token(self) -> str:
-        """The token to show.
+        """Return the token to send.
 
         Raises:
-            CatalogueDenied: there is none; the text says why, and never what it is.
+            CatalogueDenied: the file or command gives none; the error has the reason, never the token.
         """
         command = self._settings.token_command
         if not command:
@@ -49,7 +49,7 @@ class ExternalToken:
         return self._command_token[0]
 
     def forget(self) -> None:
-        """It was refused: the next poll asks the command anew."""
+        """Forget a refused token: the next poll runs the command again."""
         self._command_token = None
 
     def close(self) -> None:
@@ -90,12 +90,12 @@ class ExternalToken:
         token = text.strip()
         SECRETS.keep(token, *token.split())
         if not token.isascii() or not token.isprintable() or not token or " " in token:
-            raise CatalogueDenied(self._settings.name, f"{source} holds no token")
+            raise CatalogueDenied(self._settings.name, f"{source} does not contain a token")
         return token
 
 
 class OidcToken:
-    """The token for each poll from an OIDC provider, renewed before it ends or when it was refused."""
+    """A token from an OIDC provider, renewed before it expires and after Rucio refused it."""
 
     def __init__(self, name: str, settings: ClientSettings, clock: Callable[[], float] = time.time) -> None:
         self._credentials = ClientCredentials(name, settings, lambda: from_unix(clock()))
@@ -103,10 +103,10 @@ class OidcToken:
         self._is_refused = False
 
     def token(self) -> str:
-        """The token to show.
+        """Return the token to send.
 
         Raises:
-            CatalogueError: the provider gives none.
+            CatalogueError: the provider returns none.
         """
         refused, self._is_refused = self._is_refused, False
         self._last_token = self._credentials.renew(self._last_token) if refused else self._credentials.token()
@@ -114,14 +114,14 @@ class OidcToken:
 
     @property
     def token_validity(self) -> TokenValidity | None:
-        """How long the token is good."""
+        """The validity of the current token."""
         return self._credentials.token_validity
 
     def forget(self) -> None:
-        """It was refused: the next poll asks for another, unless it is quite new."""
+        """Renew the refused token in the next poll, unless it is less than 10 s old."""
         self._is_refused = bool(self._last_token)
 
     def close(self) -> None:
-        """Let go of connections, and forget the token."""
+        """Close the connections, and forget the token."""
         self._credentials.close()
         self._last_token, self._is_refused = "", False

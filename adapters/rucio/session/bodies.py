@@ -1,6 +1,6 @@
-"""The bodies of Rucio's answers, within bounds: rows as they come, and all else as one small document.
+"""Bodies of Rucio's answers within bounds: a stream of rows as it arrives, any other as one small document.
 
-rucio-clients reads each answer to its end, however long it is, and unpacks what is compressed on the way.
+rucio-clients reads each answer to its end, however long it is, and decompresses it on the way.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ _CONTENT_ENCODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
 
 
 class _SizeLimitedBody:
-    """The raw answer of urllib3, which ends with an error where it goes beyond its bounds."""
+    """A raw urllib3 response that raises an error when it exceeds its bounds."""
 
     def __init__(self, raw: Any, name: str, bounds: Bounds) -> None:  # noqa: ANN401 - urllib3's
         self._raw, self._name, self.bounds = raw, name, bounds
@@ -27,7 +27,7 @@ class _SizeLimitedBody:
         return getattr(self._raw, attribute)
 
     def stream(self, _amount: int = _CHUNK_BYTES, decode_content: bool | None = None) -> Iterator[bytes]:
-        """Yield the body, unpacked. Raises CatalogueGarbled where it is too large."""
+        """Yield the body, decompressed. Raises CatalogueGarbled where it is too large."""
         size = values = 0
         for piece in self._raw.stream(_CHUNK_BYTES, decode_content=decode_content):
             size += len(piece)
@@ -40,30 +40,30 @@ class _SizeLimitedBody:
 
 
 class _StreamedResponse(requests.Response):
-    """An answer of many rows: requests is not to read it before somebody wants its rows."""
+    """A streamed response: requests does not read it before :func:`iter_rows` does."""
 
     @property
     def content(self) -> bytes:
-        """Nothing: see :func:`rows`."""
+        """Return nothing; see :func:`iter_rows`."""
         return b""
 
     @property
     def text(self) -> str:
-        """All of it, for those who took it for a document."""
+        """Return the whole body, for a caller that expects a document."""
         self.raw.bounds = self.raw.bounds.quarter()
         return b"".join(self.iter_content(_CHUNK_BYTES)).decode("utf-8", "replace")
 
 
 def limit_response(response: requests.Response, name: str, bounds: Bounds) -> None:
-    """Hold *response* to *bounds*; what is not rows, to a quarter of them, since it is decoded as a whole.
+    """Limit *response* to *bounds*; a document to a quarter of them, since it is decoded as a whole.
 
     Raises:
-        CatalogueGarbled: it is too large, or packed as nobody asked for.
+        CatalogueGarbled: it is too large, or has an encoding that the request did not accept.
     """
-    packing = response.headers.get("Content-Encoding", "").strip().lower()
-    if packing not in _CONTENT_ENCODINGS:
+    encoding = response.headers.get("Content-Encoding", "").strip().lower()
+    if encoding not in _CONTENT_ENCODINGS:
         raise CatalogueGarbled(
-            name, f"its answer is packed in a way that was not asked for: {packing[:80]!a}"
+            name, f"its answer has a Content-Encoding that was not asked for: {encoding[:80]!a}"
         )
     if response.status_code == 200 and response.headers.get("Content-Type") == JSON_STREAM:
         response.raw = _SizeLimitedBody(response.raw, name, bounds)
@@ -72,20 +72,20 @@ def limit_response(response: requests.Response, name: str, bounds: Bounds) -> No
     small = bounds.quarter()
     response.raw = _SizeLimitedBody(response.raw, name, small)
     response.encoding = response.encoding or "utf-8"  # requests would guess for minutes
-    if response.status_code != 200 or "/auth/" in response.url:  # nobody decodes these
+    if response.status_code != 200 or "/auth/" in response.url:  # these are not decoded
         return
     try:
         decode(response.content, small)
-    except TooLarge as wrong:
-        raise CatalogueGarbled(name, f"its answer: {wrong}") from None
+    except TooLarge as error:
+        raise CatalogueGarbled(name, f"its answer: {error}") from None
     except ValueError:
-        return  # a text, or nothing; whoever reads it will see
+        return  # a text, or nothing; the caller reports it
 
 
 def iter_rows(response: requests.Response) -> Iterator[Any]:
-    """Yield the records of an answer, one a line, its dates as the texts they are.
+    """Yield the records of an answer, one per line; dates stay texts.
 
-    rucio-clients looks for a date in every text of every record, which takes five times
+    rucio-clients searches every text of every record for a date, which takes five times
     as long as the rest of the reading.
 
     Raises:
@@ -97,10 +97,10 @@ def iter_rows(response: requests.Response) -> Iterator[Any]:
 
 
 def _iter_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    begun = b""
+    rest = b""
     for piece in pieces:
-        *whole, begun = (begun + piece).split(b"\n")
-        if len(begun) > _MAX_ROW_BYTES:
+        *lines, rest = (rest + piece).split(b"\n")
+        if len(rest) > _MAX_ROW_BYTES:
             raise ValueError(f"a row is longer than {_MAX_ROW_BYTES} bytes")
-        yield from whole
-    yield begun
+        yield from lines
+    yield rest

@@ -1,7 +1,8 @@
-"""Several questions to one Rucio server at a time, each on a line of its own.
+"""A connection pool for one Rucio server: several queries at a time, each on its own connection.
 
-rucio-clients' session is for one thread (a refused token swaps it), so every line is a client of its own;
-pace, deadline and token are common. Lines stay logged in from poll to poll; threads end with their questions.
+A session of rucio-clients is for one thread (a refused token replaces it), so every connection is its own
+client. All share rate, deadline and token. Connections stay logged in from poll to poll; threads end with
+their queries.
 """
 
 import threading
@@ -20,21 +21,21 @@ R = TypeVar("R")
 
 
 class BackgroundQuery(Generic[R]):
-    """What is learned beside other questions."""
+    """A query that runs beside other queries."""
 
     def __init__(self, task: Callable[[], R], future: Future[R] | None = None) -> None:
         self._task, self._future = task, future
 
     @property
     def is_done(self) -> bool:
-        """Whether :meth:`result` need not wait; never where there is one line only."""
+        """Return whether :meth:`result` need not wait; always False with a single connection."""
         return self._future is not None and self._future.done()
 
     def result(self) -> R:
-        """What was learned; where there is one line only it is asked for now.
+        """Return the result; with a single connection, run the query now.
 
         Raises:
-            CatalogueError: it could not be learned.
+            CatalogueError: the query failed.
         """
         if self._future is None:
             self._future = Future()
@@ -46,7 +47,7 @@ class BackgroundQuery(Generic[R]):
 
 
 class ConnectionPool:
-    """At most *number* questions at a time; who asks one after the other stays on the *first* line."""
+    """A pool of *size* connections; sequential queries all use *first_connection*."""
 
     def __init__(self, first_connection: RucioConnection, size: int) -> None:
         self._connections = (
@@ -59,16 +60,16 @@ class ConnectionPool:
         self._thread_local = threading.local()
 
     def ask(self, call: Callable[[RucioClient], R]) -> R:
-        """Ask on the line of this thread, or on the first that is free; see :meth:`Connection.ask`."""
-        mine: RucioConnection | None = getattr(self._thread_local, "connection", None)
-        if mine is not None:
-            return mine.ask(call)
-        with self._borrow_connection() as line:
-            return line.ask(call)
+        """Run *call* on this thread's connection, or on an idle one; see :meth:`RucioConnection.ask`."""
+        own: RucioConnection | None = getattr(self._thread_local, "connection", None)
+        if own is not None:
+            return own.ask(call)
+        with self._borrow_connection() as connection:
+            return connection.ask(call)
 
     @contextmanager
     def run_in_background(self, task: Callable[[], R]) -> Iterator[BackgroundQuery[R]]:
-        """Begin *do*, which asks, beside what is asked inside; the end waits for it."""
+        """Run *task*, which queries, in a thread beside the ``with`` block, whose end waits for it."""
         if len(self._connections) == 1:
             yield BackgroundQuery(task)
             return
@@ -78,10 +79,10 @@ class ConnectionPool:
     def map_concurrently(
         self, jobs: MutableSequence[J], task: Callable[[J], R]
     ) -> Iterator[tuple[J, R | CatalogueError]]:
-        """Each of *jobs*, from the last to the first, with what *do* made of it, or its error; as they end.
+        """Yield each of *jobs*, started from the last to the first, with its result or error, as they end.
 
-        Who reads may add to *jobs* meanwhile, or clear them: what was begun by then is still told.
-        *do* runs in several threads; it asks, and changes nothing that others see.
+        The consumer may add to *jobs* or clear it meanwhile; jobs that have started are still yielded.
+        *task* runs in several threads; it queries, and must not change shared state.
         """
         if len(self._connections) == 1 or len(jobs) < 2:
             while jobs:
@@ -91,32 +92,32 @@ class ConnectionPool:
         with ThreadPoolExecutor(len(self._connections), thread_name_prefix="rucio") as threads:
             running: dict[Future[R | CatalogueError], J] = {}
 
-            def begin() -> None:
+            def start_jobs() -> None:
                 while jobs and len(running) < len(self._connections):
                     job = jobs.pop()
                     running[threads.submit(self._run_on_connection, _result_or_error, task, job)] = job
 
-            begin()
+            start_jobs()
             while running:
                 for done in wait(running, return_when=FIRST_COMPLETED).done:
                     job, outcome = running.pop(done), done.result()
                     if not isinstance(outcome, CatalogueError):
-                        begin()  # the server is not to wait until this one is thought through
+                        start_jobs()  # so that the server need not wait until the consumer has used this one
                     yield job, outcome
-                begin()
+                start_jobs()
 
     def close(self) -> None:
-        """Let go of all connections and of the tokens."""
+        """Close all connections and forget the tokens."""
         for each in self._connections:
             each.close()
 
     @contextmanager
     def _borrow_connection(self) -> Iterator[RucioConnection]:
-        line = self._idle_connections.get()
+        connection = self._idle_connections.get()
         try:
-            yield line
+            yield connection
         finally:
-            self._idle_connections.put(line)
+            self._idle_connections.put(connection)
 
     def _run_on_connection(self, task: Callable[..., R], *args: object) -> R:
         with self._borrow_connection() as self._thread_local.connection:

@@ -1,4 +1,4 @@
-"""Asking Rucio: one question, or one about many DIDs in batches that single out whom it refuses."""
+"""Queries to Rucio: single ones, streams, and batches that are halved until the refused DID is alone."""
 
 from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
 from collections.abc import Set as AbstractSet
@@ -23,9 +23,8 @@ from .connection_pool import BackgroundQuery, ConnectionPool
 
 T = TypeVar("T")
 J = TypeVar("J")
-_MAX_HALVINGS = (
-    60  # finds five bad names in a thousand; a server that fails over everything is let alone soon
-)
+# Finds five bad names in a thousand, and soon stops halving for a server that fails over everything.
+_MAX_HALVINGS = 60
 _ROWS_PER_CHUNK = 500
 _MAX_UNANSWERED = 2
 _MAX_FIRST_DENIALS = 3
@@ -35,10 +34,10 @@ _SINGLE_DID_ERRORS = (InvalidRequest, UnreadableAnswer, ServerFault, Forbidden)
 
 
 class DenialCounter:
-    """Tell apart a DID that the account may not ask about, and an account that may not ask.
+    """A counter of 403 responses: distinguishes a forbidden DID and a forbidden account.
 
-    A 403 to one question is about its DID. The account is denied when the first *most* questions were
-    (more than are asked *beside* each other), when many in a row were, or when Rucio takes no login.
+    A 403 for one query is about its DID. The account is denied when the first *limit* queries were denied
+    (always more than *concurrent_calls*), when 30 in a row were, or when Rucio rejects the login.
     """
 
     def __init__(self, limit: int = _MAX_FIRST_DENIALS, *, concurrent_calls: int = 1) -> None:
@@ -46,7 +45,7 @@ class DenialCounter:
         self._denials_in_row = 0
 
     def is_denied_after(self, answer: object) -> bool:
-        """Note the next *answer*, or error; is the account denied?"""
+        """Count the next *answer*, or error; return whether the account is denied."""
         if isinstance(answer, Forbidden):
             self._denials_in_row += 1
             return self._denials_in_row >= self._limit
@@ -56,7 +55,7 @@ class DenialCounter:
 
 
 class QueryRunner:
-    """Asks over *connection*, and beside it over as many more as *settings* allow.
+    """A runner of queries over *connection*, and over as many more connections as *settings* allow.
 
     Every failure is a CatalogueError that names the catalogue.
     """
@@ -72,55 +71,55 @@ class QueryRunner:
 
     @property
     def max_unanswered(self) -> int:
-        """After so many questions about single DIDs without an answer, the others wait for the next poll."""
+        """The number of unanswered queries for single DIDs after which the others wait for the next poll."""
         return max(_MAX_UNANSWERED, self.settings.concurrent_calls)
 
     def ask(self, call: Callable[[RucioClient], object], read: Callable[..., T]) -> T:
-        """Ask, and *read* the answer; a row that is not what it should be is CatalogueGarbled.
+        """Run *call*, and return what *read* makes of its answer; a wrong row raises CatalogueGarbled.
 
-        *call* may give rows as they come: of a long answer only what is read of it is kept.
+        *call* may return rows as they arrive: of a long answer, only the result of *read* stays in memory.
         """
         return self._pool.ask(lambda client: read(call(client)))
 
     def run_in_background(self, task: Callable[[], T]) -> AbstractContextManager[BackgroundQuery[T]]:
-        """Begin *do*, which asks, beside what is asked inside; see :meth:`ConnectionPool.run_in_background`."""
+        """Run *task* beside the ``with`` block; see :meth:`ConnectionPool.run_in_background`."""
         return self._pool.run_in_background(task)
 
     def stream(
         self, call: Callable[[RucioClient], Iterable[object]], read: Callable[[Iterable[object]], Iterator[T]]
     ) -> Iterator[list[T]]:
-        """What *read* makes of the rows of a long answer, some at a time while others are under way.
+        """Yield what *read* makes of the rows of a long answer, 500 at a time, while a thread receives it.
 
         Raises:
-            CatalogueError: after what came, where it did not come whole.
+            CatalogueError: after the rows that arrived, where the answer is not complete.
         """
-        bunches: SimpleQueue[list[T] | None] = SimpleQueue()
+        chunks: SimpleQueue[list[T] | None] = SimpleQueue()
 
-        def bunched(rows: Iterable[object]) -> None:
-            made = read(rows)
-            while bunch := list(islice(made, _ROWS_PER_CHUNK)):
-                bunches.put(bunch)
+        def put_chunks(rows: Iterable[object]) -> None:
+            records = read(rows)
+            while chunk := list(islice(records, _ROWS_PER_CHUNK)):
+                chunks.put(chunk)
 
         def fetch() -> None:
             try:
-                self.ask(call, bunched)
+                self.ask(call, put_chunks)
             finally:
-                bunches.put(None)
+                chunks.put(None)
 
         with ThreadPoolExecutor(1, thread_name_prefix="rucio") as thread:
-            asking = thread.submit(fetch)
-            while (bunch := bunches.get()) is not None:
-                yield bunch
-        asking.result()
+            query = thread.submit(fetch)
+            while (chunk := chunks.get()) is not None:
+                yield chunk
+        query.result()
 
     def map_concurrently(
         self, jobs: MutableSequence[J], task: Callable[[J], T]
     ) -> Iterator[tuple[J, T | CatalogueError]]:
-        """Each of *jobs* with what *do* made of it, or its error; see :meth:`ConnectionPool.map_concurrently`."""
+        """Yield each of *jobs* with its result or error; see :meth:`ConnectionPool.map_concurrently`."""
         return self._pool.map_concurrently(jobs, task)
 
     def close(self) -> None:
-        """Let go of connections and of tokens."""
+        """Close the connections and forget the tokens."""
         self._pool.close()
 
     def query_in_batches(
@@ -131,8 +130,8 @@ class QueryRunner:
         read: Callable[[Iterable[object]], Iterable[T | GarbledRow]],
         size: int | None = None,
     ) -> list[T]:
-        """Ask for *dids* in batches, and all that was read; see :meth:`split_into_batches`."""
-        return [each for _, found in self.iter_batches(dids, errors, call, read, size) for each in found]
+        """Query *dids* in batches, and return all records; see :meth:`iter_batches`."""
+        return [each for _, records in self.iter_batches(dids, errors, call, read, size) for each in records]
 
     def iter_batches(
         self,
@@ -142,13 +141,13 @@ class QueryRunner:
         read: Callable[[Iterable[object]], Iterable[T | GarbledRow]],
         size: int | None = None,
     ) -> Iterator[tuple[Sequence[Did], Iterable[T]]]:
-        """Ask for *dids* in batches; each with what was read, while others are asked for.
+        """Query *dids* in batches; yield each batch with its records, while other batches are queried.
 
-        Those of a batch that fails are *lost*, and so is each of which a row cannot be read. What is
-        *read* are tuples that begin with the DID they are about.
+        The DIDs of a batch that fails get into *errors*, and so does each DID with an unreadable row.
+        *read* returns tuples whose first element is their DID.
 
-        Rucio refuses a whole batch for one name that it takes for malformed, so
-        such a batch is halved until that name stands alone. An account that is denied asks no more.
+        Rucio refuses a whole batch for one name that it considers malformed.
+        Such a batch is halved until that name is alone. A denied account sends no further batch.
         """
         todo = _split_into_batches(sorted(dids - errors.keys()), size or self.settings.batch)
         denials = DenialCounter(_MAX_DENIED_BATCHES)
@@ -161,21 +160,24 @@ class QueryRunner:
                 continue
             if is_denied:
                 denied = denied or answer
-            half, halvings = len(batch) // 2, halvings - isinstance(answer, _SINGLE_DID_ERRORS)
-            if isinstance(answer, _SINGLE_DID_ERRORS) and half and halvings > 0 and not denied:
+            is_about_one_did = isinstance(answer, _SINGLE_DID_ERRORS)
+            if is_about_one_did:
+                halvings -= 1
+            half = len(batch) // 2
+            if is_about_one_did and half and halvings > 0 and not denied:
                 halves = [batch[:half], batch[half:]]
-                # both halves of what is forbidden come before their halves: one of them is answered
+                # query both halves of a forbidden batch before their halves: one of them is answered
                 todo[:] = [*halves, *todo] if isinstance(answer, Forbidden) else [*todo, *halves]
                 continue
             errors.update(dict.fromkeys(batch, answer))
             if denied:
-                errors.update((did, denied) for left in todo for did in left)
+                errors.update((did, denied) for unsent in todo for did in unsent)
                 todo.clear()
 
     def _drop_garbled_dids(
         self, batch: Sequence[Did], answer: Iterable[T | GarbledRow], errors: dict[Did, CatalogueError]
     ) -> tuple[Sequence[Did], Iterable[T]]:
-        """Return those of *batch* whose rows can all be read, with their rows; the others are *lost*."""
+        """Return the DIDs of *batch* with readable rows, and these rows; put the others into *errors*."""
         garbled = {each.did: each.reason for each in answer if isinstance(each, GarbledRow)}
         if not garbled:
             return batch, cast("Iterable[T]", answer)
@@ -191,30 +193,54 @@ class QueryRunner:
         call: Callable[[RucioClient, list[dict[str, str]]], Iterable[object]],
         read: Callable[[Iterable[object]], Iterable[T | GarbledRow]],
     ) -> Iterable[T | GarbledRow]:
-        asked = [dict(zip(("scope", "name"), split_did(did), strict=True)) for did in dids]
-        return self.ask(lambda client: call(client, asked), lambda rows: _reject_stray_rows(dids, read(rows)))
+        names = [dict(zip(("scope", "name"), split_did(did), strict=True)) for did in dids]
+        return self.ask(lambda client: call(client, names), lambda rows: _reject_stray_rows(dids, read(rows)))
+
+
+class SeriesGuard:
+    """The rule that stops a series of queries for single DIDs; the rest then waits for the next poll.
+
+    It stops the series when the account is denied, when ``max_unanswered`` queries were not answered,
+    or when less than *reserve_seconds* of the poll's time are left.
+    """
+
+    def __init__(self, queries: QueryRunner, reserve_seconds: float = 0.0) -> None:
+        self.denied: CatalogueError | None = None
+        self._queries = queries
+        self._reserve_seconds = reserve_seconds
+        self._denials = DenialCounter(concurrent_calls=queries.settings.concurrent_calls)
+        self._unanswered = 0
+
+    def should_stop_after(self, answer: object) -> bool:
+        """Count the next *answer*, or error; return whether to send no further query."""
+        self._unanswered += is_unanswered(answer)
+        if self._denials.is_denied_after(answer) and isinstance(answer, CatalogueError):
+            self.denied = answer
+        is_late = self._queries.connection.deadline.remaining_seconds < self._reserve_seconds
+        return bool(self.denied) or is_late or self._unanswered >= self._queries.max_unanswered
 
 
 def _did_of_row(row: object) -> Did:
-    """The DID that a row, as it was read, is about."""
+    """Return the DID of a parsed row."""
     did: Did = cast("tuple[Did]", row)[0]
     return did
 
 
 def _reject_stray_rows(dids: Sequence[Did], rows: Iterable[T]) -> Iterable[T]:
-    """*rows*, when all are about *dids*: in place of a row about another one was to be expected.
+    """Return *rows* if all are about *dids*; a row about another DID may replace one that is missing.
 
     Raises:
-        BadRow: one is about a DID that was not asked for.
+        BadRow: a row is about a DID that was not queried.
     """
-    rows, asked = list(rows), frozenset(dids)
-    if stray := next((_did_of_row(row) for row in rows if _did_of_row(row) not in asked), None):
-        raise BadRow(f"asked about {dids[0]}{' and others' * (len(dids) > 1)}, it told of {stray[:100]!r}")
+    rows, queried = list(rows), frozenset(dids)
+    if stray := next((_did_of_row(row) for row in rows if _did_of_row(row) not in queried), None):
+        others = " and others" if len(dids) > 1 else ""
+        raise BadRow(f"the query was for {dids[0]}{others}, the answer is about {stray[:100]!r}")
     return rows
 
 
 def is_unanswered(answer: object) -> bool:
-    """Did Rucio not answer at all? That takes a whole timeout, other failures are quick."""
+    """Return whether Rucio did not answer at all. That takes a whole timeout; other failures are quick."""
     return isinstance(answer, CatalogueUnreachable) and not isinstance(answer, ServerFault)
 
 
@@ -223,6 +249,6 @@ def _split_into_batches(dids: Sequence[Did], size: int) -> list[Sequence[Did]]:
 
 
 def split_did(did: Did) -> tuple[str, str]:
-    """The scope and the name of *did*."""
+    """Return the scope and the name of *did*."""
     scope, _, name = did.partition(":")
     return scope, name

@@ -1,4 +1,4 @@
-"""How to ask one Rucio server."""
+"""Settings of one Rucio server."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,27 +13,32 @@ from hydrator.domain.model import Site
 
 @dataclass(frozen=True, slots=True)
 class RucioSettings:
-    """How to ask one Rucio server, and how its storage elements map to sites.
+    """Settings of the connection to one Rucio server, and the map from storage elements to sites.
 
-    ``sites`` (RSE to site) wins over ``site_attribute``, the RSE attribute
-    that names the site (None: no attribute is asked for). ``timeout`` bounds
-    one read of a socket, ``deadline`` a whole poll. ``token_dir`` is private
-    to us, created 0700. Where ``auth_type`` is token, others make it: in ``token_file``, or
-    ``token_command`` prints it; where it is oidc, we get it from the provider of ``oidc``;
-    where it is x509, we show ``client_cert`` with ``client_key`` (None: in the same file, as in a proxy).
-    A ``password_file`` is read for each login; ``password`` is one that is not in a file.
-    In ``verify_every`` each dataset that is believed without being counted, since its cheap row did not
-    change, is verified once, between polls (0: nothing is believed, each poll counts all); ``deep_calls``
-    is how many one poll may count; what waits for its turn is as it was, and Unseen where it
-    was never counted or changed. ``count_first``: whether a new dataset must have been counted even
-    where its cheap rows are whole.
-    ``expiry_margin``: data that no rule holds for so long is not to start a job on. ``trust_caches``:
-    whether what is whole in a volatile storage element counts as whole.
-    ``calls_per_second`` is the most it is asked, ``concurrent_calls`` how many calls at a time; it waits
-    besides when Rucio says so (429, 503).
-    ``recall_samples``: of how many recalls from tape one poll may ask what they wait for.
-    An answer has at most ``max_bytes``, unpacked, and ``max_values`` JSON values.
-    ``twins_every``: how often to look for DIDs that differ in letter case only (None: never).
+    Mapping: ``sites`` (RSE to site) has priority over ``site_attribute``, the RSE attribute with the
+    site's name (None: do not query attributes).
+
+    Time: ``timeout`` bounds one read of a socket, ``deadline`` a whole poll.
+
+    Login: ``token_dir`` is private to the daemon, created with mode 0700. With ``auth_type`` token, the token
+    is in ``token_file``, or ``token_command`` prints it. With oidc, the provider of ``oidc`` issues it. With
+    x509, the client certificate is ``client_cert`` with ``client_key`` (None: in the same file, as in a
+    proxy). The daemon reads ``password_file`` for each login; ``password`` is one without a file.
+
+    Counting: a dataset whose cheap row did not change is trusted without a count, and verified once in
+    ``verify_every``, between polls (0: trust none, each poll counts all). ``deep_calls`` is the largest
+    number of counts in one poll. A dataset that waits for its turn keeps its state; it is Unseen where it
+    was never counted, or has changed. ``count_first``: count a new dataset even if its cheap rows are
+    complete.
+
+    States: data that no rule holds for ``expiry_margin`` is too short-lived to start a job on.
+    ``trust_caches``: a complete dataset in a volatile storage element counts as complete.
+
+    Load: ``calls_per_second`` is the largest rate, ``concurrent_calls`` the number of calls at a time. The
+    daemon also pauses when Rucio asks for it (429, 503). ``recall_samples`` is the number of recalls from
+    tape whose cause of waiting one poll may query. An answer has at most ``max_bytes``, decompressed, and
+    ``max_values`` JSON values. ``twins_every`` is the interval of the search for DIDs that differ in letter
+    case only (None: never).
     """
 
     name: str
@@ -72,6 +77,6 @@ class RucioSettings:
     max_values: int = 2_000_000
 
     def site_of(self, storage: str) -> Site | None:
-        """The configured site of a storage element."""
+        """Return the configured site of a storage element."""
         site = self.sites.get(storage)
         return Site(site) if site else None

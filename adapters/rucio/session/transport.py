@@ -1,7 +1,7 @@
-"""Answers that come row by row, read in gulps.
+"""Transport to Rucio: coalesced reads, a deadline for all sockets, and refusal of unusable responses.
 
-Rucio sends a bulk answer as it makes it, some 300 bytes at a time. Who looks whenever there is
-something wakes for every row, and takes the processor from a server that shares the machine.
+Rucio sends a bulk answer as it makes it, some 300 bytes at a time. A reader that reads each piece at once
+wakes for every row, and takes the processor from a server that shares the machine.
 """
 
 import http.client
@@ -25,16 +25,16 @@ import urllib3.connectionpool
 
 from adapters.bounded_json import Bounds
 from adapters.http.headers import http_date
+from adapters.http.rate_limiter import HttpRateLimiter
 from adapters.rucio.session.auth import ExternalToken, OidcToken
 from adapters.rucio.session.bodies import limit_response
-from adapters.rucio.session.rate_limiter import RucioRateLimiter
-from adapters.rucio.session.settings import RucioSettings as RucioSettings
+from adapters.rucio.session.settings import RucioSettings
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.ports import TokenValidity
 from hydrator.domain.redaction import SECRETS, sanitize
 from hydrator.domain.text import reason_of
 
-_COALESCE_AFTER_READS = 4  # looks: a short answer is whole by then, and never waits
+_COALESCE_AFTER_READS = 4  # a short answer is complete after so many reads, and never waits
 _COALESCE_SECONDS = 0.002
 _BUFFER_BYTES = 1 << 18
 _MAX_LINE_BYTES = 65_536
@@ -42,11 +42,11 @@ _MAX_STATUS_LINES = 10
 
 
 class CoalescingReader(io.RawIOBase):
-    """Reads *source*; of a long answer it lets a little come together where nothing is there yet.
+    """A reader of *source* that waits a moment in a long answer when no data is there yet.
 
     Args:
-        source: what is read.
-        ready: whether there is something to read now, or it has ended.
+        source: the stream to read.
+        is_ready: returns whether there is data to read now, or the stream has ended.
         wait: waits a moment.
     """
 
@@ -69,7 +69,7 @@ class CoalescingReader(io.RawIOBase):
 
 
 class _BoundedLineReader(io.BufferedReader):
-    """A reader whose lines end: urllib3 asks for lines of any length, and a server may send one."""
+    """A reader with a limit on lines: urllib3 asks for lines of any length, and a server may send one."""
 
     def readline(self, size: int | None = -1, /) -> bytes:
         if size is not None and size >= 0:
@@ -81,48 +81,48 @@ class _BoundedLineReader(io.BufferedReader):
 
 
 class CoalescedResponse(http.client.HTTPResponse):
-    """An answer that is read in gulps, and that begins: ``100 Continue`` may come before it, not for ever."""
+    """A response with coalesced reads, and with at most 10 status lines (``100 Continue``) before it."""
 
     def __init__(
         self, sock: socket.socket, debuglevel: int = 0, method: str | None = None, url: str | None = None
     ) -> None:
         super().__init__(sock, debuglevel, method, url)
-        look = select.poll()
-        look.register(sock, select.POLLIN)
-        gulps = CoalescingReader(
-            self.fp.detach(), lambda: bool(look.poll(0)), lambda: time.sleep(_COALESCE_SECONDS)
+        poller = select.poll()
+        poller.register(sock, select.POLLIN)
+        reader = CoalescingReader(
+            self.fp.detach(), lambda: bool(poller.poll(0)), lambda: time.sleep(_COALESCE_SECONDS)
         )
-        self.fp = _BoundedLineReader(gulps, _BUFFER_BYTES)
+        self.fp = _BoundedLineReader(reader, _BUFFER_BYTES)
         self._status_lines = 0
 
     def _read_status(self) -> tuple[str, int, str]:
         self._status_lines += 1
         if self._status_lines > _MAX_STATUS_LINES:
-            raise http.client.HTTPException("it says 100 Continue, and goes on to say so")
+            raise http.client.HTTPException("the server sends 100 Continue without end")
         return super()._read_status()  # type: ignore[misc, no-any-return]
 
 
-_MAX_PAUSE_SECONDS = 10.0  # seconds a poll waits when it is told to; beyond, the next poll asks
+_MAX_PAUSE_SECONDS = 10.0  # the longest pause that a poll waits for; after a longer one the next poll asks
 
 
 class InvalidRequest(CatalogueGarbled):
-    """Rucio will not take this question; asked DID by DID, one of them is to blame."""
+    """HTTP 400: Rucio rejects this query, because of one of its DIDs."""
 
 
 class ServerFault(CatalogueUnreachable):
-    """HTTP 500: Rucio failed over this question; it may be over one of the DIDs in it."""
+    """HTTP 500: Rucio failed over this query, perhaps because of one of its DIDs."""
 
 
 class Forbidden(CatalogueDenied):
-    """Rucio does not allow this question; it may be one of the DIDs in it that we may not ask about."""
+    """HTTP 403: Rucio does not allow this query, perhaps because of one of its DIDs."""
 
 
 class NotFound(CatalogueGarbled):
-    """Rucio knows no such DID, RSE or rule: an answer, where one may be missing."""
+    """HTTP 404: Rucio has no such DID, RSE or rule; a valid answer for one that may be missing."""
 
 
 class Deadline:
-    """Ends whatever is still going on when its time is up, by shutting the sockets it watches."""
+    """A deadline for all queries of a poll: at its end it shuts the sockets that it watches."""
 
     def __init__(self) -> None:
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
@@ -133,7 +133,7 @@ class Deadline:
 
     @contextmanager
     def start(self, seconds: float) -> Iterator[None]:
-        """Give what runs inside *seconds*."""
+        """Limit the ``with`` block to *seconds*."""
         self._has_passed, self._ends_at, self.seconds = False, time.monotonic() + seconds, seconds
         timer = threading.Timer(seconds, self._shut_sockets)
         timer.daemon = True
@@ -146,15 +146,15 @@ class Deadline:
 
     @property
     def remaining_seconds(self) -> float:
-        """Seconds left; never negative."""
+        """Return the seconds that are left; never negative."""
         return 0.0 if self.has_passed() else max(0.0, self._ends_at - time.monotonic())
 
     def has_passed(self) -> bool:
-        """Is the time up?"""
+        """Return whether the deadline has passed."""
         return self._has_passed
 
     def watch(self, connection: socket.socket | None) -> None:
-        """Shut *connected* when the time is up."""
+        """Shut the socket *connection* at the deadline."""
         if connection is not None:
             with self._lock:
                 self._sockets.add(connection)
@@ -162,7 +162,7 @@ class Deadline:
             self._shut_sockets()
 
     def expire_now(self) -> None:
-        """End what is going on now."""
+        """End all running queries now."""
         self._shut_sockets()
 
     def _shut_sockets(self) -> None:
@@ -178,7 +178,7 @@ class Deadline:
 
 
 def _build_pool_classes(deadline: Deadline) -> dict[str, type[urllib3.connectionpool.HTTPConnectionPool]]:
-    """urllib3's connection pools, by scheme, with connections that *deadline* watches."""
+    """Build urllib3's connection pools, by scheme, with connections that *deadline* watches."""
 
     class Plain(urllib3.connection.HTTPConnection):
         response_class = CoalescedResponse
@@ -205,22 +205,22 @@ def _build_pool_classes(deadline: Deadline) -> dict[str, type[urllib3.connection
 
 @dataclass
 class SharedSession:
-    """What all lines to one server share: how often it is asked, until when, and a *token* made elsewhere."""
+    """The shared state of all connections to one server: rate, deadline, and a token of another issuer."""
 
-    rate_limiter: RucioRateLimiter
+    rate_limiter: HttpRateLimiter
     token_source: ExternalToken | OidcToken
     deadline: Deadline = field(default_factory=Deadline)
     token: str | None = field(default=None, repr=False)
 
 
 class Transport(requests.adapters.HTTPAdapter):
-    """Carries rucio-clients' requests; refuses answers that must not be taken for answers."""
+    """The HTTP adapter of rucio-clients' requests; it refuses unusable responses."""
 
     def __init__(self, settings: RucioSettings, shared: SharedSession) -> None:
         self.status = 0
         self.last_failure = ""
         self.sent_token: str | None = None
-        """The token of the last request, where it was made elsewhere."""
+        """The token of the last request, where Rucio did not issue it."""
         self.server_time: datetime | None = None
         self.token_validity: TokenValidity | None = None
         self._settings = settings
@@ -234,16 +234,16 @@ class Transport(requests.adapters.HTTPAdapter):
 
     @property
     def bounds(self) -> Bounds:
-        """The bounds of one answer."""
+        """Return the bounds of one answer."""
         return Bounds(self._settings.max_bytes, self._settings.max_values)
 
     @property
     def token(self) -> str | None:
-        """The token that was made elsewhere; None where rucio-clients logs in."""
+        """Return the token that Rucio did not issue; None where rucio-clients logs in."""
         return self._shared.token
 
     @property
-    def _rate_limiter(self) -> RucioRateLimiter:
+    def _rate_limiter(self) -> HttpRateLimiter:
         return self._shared.rate_limiter
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (requests' own)
@@ -259,8 +259,8 @@ class Transport(requests.adapters.HTTPAdapter):
         """Send *request*.
 
         Raises:
-            CatalogueError: the time is up, or the answer is one of those that
-                rucio-clients would retry, misread or ask a person about.
+            CatalogueError: the deadline has passed, or rucio-clients would retry the response,
+                misread it, or ask a person about it.
         """
         if self.deadline.has_passed():
             raise self.deadline_error()
@@ -273,7 +273,7 @@ class Transport(requests.adapters.HTTPAdapter):
         try:
             response = super().send(request, *args, **kwargs)
         except requests.RequestException as exc:
-            self.last_failure = reason_of(exc)  # rucio-clients keeps it to itself
+            self.last_failure = reason_of(exc)  # rucio-clients drops it
             raise
         self.status = response.status_code
         SECRETS.keep(response.headers.get("X-Rucio-Auth-Token"))
@@ -291,52 +291,46 @@ class Transport(requests.adapters.HTTPAdapter):
         return response
 
     def _wait_for_turn(self) -> None:
-        """Wait for our turn; while the server wants to be let alone for long, none comes in this poll."""
+        """Wait for the next turn; raise an error where this poll has no time for the server's pause."""
         if self._rate_limiter.pause_seconds > min(_MAX_PAUSE_SECONDS, self.deadline.remaining_seconds):
             raise CatalogueUnreachable(
                 self._settings.name,
-                f"it asked us to let it alone; {self._rate_limiter.pause_seconds:.0f} s are left",
+                f"the server asked for a pause; {self._rate_limiter.pause_seconds:.0f} s are left",
             )
         self._rate_limiter.wait_for_turn()
 
     def _should_wait_and_retry(self, response: requests.Response) -> bool:
-        """Whether it refused for now and the wait it wants fits into this poll."""
+        """Return whether the server refused the request for now, and this poll has time for its pause."""
         after = response.headers.get("Retry-After")
-        if response.status_code == 429 or (response.status_code == 503 and after is not None):
-            self._rate_limiter.record_refusal(after, self.server_time)
-            return after is not None and self._rate_limiter.pause_seconds <= min(
-                _MAX_PAUSE_SECONDS, self.deadline.remaining_seconds
-            )
-        self._rate_limiter.record_answer()
-        return False
+        is_refusal = self._rate_limiter.record_response(response.status_code, after, self.server_time)
+        longest = min(_MAX_PAUSE_SECONDS, self.deadline.remaining_seconds)
+        return is_refusal and after is not None and self._rate_limiter.pause_seconds <= longest
 
     def deadline_error(self) -> CatalogueUnreachable:
-        """The error to raise when the time is up."""
-        within = f"{self.deadline.seconds:g} s"
-        return CatalogueUnreachable(self._settings.name, f"no complete answer within {within}")
+        """Return the error for a passed deadline."""
+        reason = f"no complete answer within {self.deadline.seconds:g} s"
+        return CatalogueUnreachable(self._settings.name, reason)
 
     def _response_error(self, response: requests.Response) -> CatalogueError | None:
         name, status = self._settings.name, response.status_code
-        said = f"HTTP {status}{_error_text(response)}"
+        reason = f"HTTP {status}{_error_text(response)}"
         if status == 503 and "Retry-After" in response.headers:
-            return CatalogueUnreachable(name, said)
+            return CatalogueUnreachable(name, reason)
         if status in {502, 503, 504} or (status == 401 and self.token is None):
-            return None  # rucio-clients tries again, or logs in again
+            return None  # rucio-clients retries, or logs in again
         if status in {401, 403}:
             forbidden = status == 403 or response.headers.get("ExceptionClass") == "AccessDenied"
             kind = Forbidden if forbidden and "/auth/" not in response.url else CatalogueDenied
-            return kind(name, said)
+            return kind(name, reason)
         if response.headers.get("ExceptionClass") == "InvalidObject":
-            return InvalidRequest(name, said)  # HTTP 400 or, from get_metadata_bulk, 500
+            return InvalidRequest(name, reason)  # HTTP 400 or, from get_metadata_bulk, 500
         if status == 500:
-            return ServerFault(name, said)
+            return ServerFault(name, reason)
         if status == 429 or status > 500:
-            return CatalogueUnreachable(name, said)
+            return CatalogueUnreachable(name, reason)
         if 300 <= status < 400:
-            where = response.headers.get("Location", "nowhere")
-            return CatalogueGarbled(
-                name, f"HTTP {status}: it sends us to {sanitize(where, 200)}; configure that address"
-            )
+            target = sanitize(response.headers.get("Location", "nowhere"), 200)
+            return CatalogueGarbled(name, f"HTTP {status}: a redirect to {target}; configure that address")
         if status == 200:
             return self._unusable_response_error(response)
         return None
@@ -344,16 +338,16 @@ class Transport(requests.adapters.HTTPAdapter):
     def _unusable_response_error(self, response: requests.Response) -> CatalogueError | None:
         kind = response.headers.get("Content-Type", "")
         if "html" in kind:
-            return CatalogueGarbled(self._settings.name, f"answered a web page ({kind}), not data")
+            return CatalogueGarbled(self._settings.name, f"the answer is a web page ({kind}), not data")
         if "/auth/" in response.url and "X-Rucio-Auth-Token" not in response.headers:
-            return CatalogueGarbled(self._settings.name, "the login was answered without a token")
+            return CatalogueGarbled(self._settings.name, "the answer to the login has no token")
         chunked = "chunked" in response.headers.get("Transfer-Encoding", "")
         if not chunked and "Content-Length" not in response.headers:
-            return CatalogueGarbled(self._settings.name, "an answer without a length: its end cannot be told")
+            return CatalogueGarbled(self._settings.name, "the answer has no length, so it may be incomplete")
         return None
 
 
 def _error_text(response: requests.Response) -> str:
-    """What Rucio says about a failure, in its headers, on one line."""
+    """Return Rucio's own error text from the headers, on one line."""
     parts = [sanitize(response.headers.get(key, ""), 150) for key in ("ExceptionClass", "ExceptionMessage")]
     return "".join(f" {word}" for part in parts for word in part.split())

@@ -69,10 +69,10 @@ def test_a_packed_answer_is_unpacked():
             "gzip, gzip",
             "a way that was not asked for: 'gzip, gzip'",
         ),
-        (b"", "br", "a way that was not asked for"),
-        (gzip.compress(b"[1]", mtime=0)[:-9], "gzip", "it breaks off"),
-        (gzip.compress(b"[1]", mtime=0) + b"[2]", "gzip", "more after its end"),
-        (b"[1]", "gzip", "cannot be unpacked"),
+        (b"", "br", "a Content-Encoding that was not asked for"),
+        (gzip.compress(b"[1]", mtime=0)[:-9], "gzip", "it is incomplete"),
+        (gzip.compress(b"[1]", mtime=0) + b"[2]", "gzip", "data after its end"),
+        (b"[1]", "gzip", "cannot be decompressed"),
     ],
 )
 def test_a_packed_answer_is_whole_and_within_bounds_or_not_believed(body, packing, words):
@@ -112,10 +112,10 @@ def test_eight_bombs_at_once_take_no_more_memory_than_the_bounds_promise(bomb):
     code = """
 import resource, sys
 from concurrent.futures import ThreadPoolExecutor
-from adapters.http.client import Server
+from adapters.http.client import JsonClient
 from hydrator.domain.errors import CatalogueError
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-server = Server("sick", sys.argv[1])
+server = JsonClient("sick", sys.argv[1])
 def ask(_):
     try:
         return server.get("/x", read=len).body

@@ -100,9 +100,9 @@ def test_a_count_never_reads_newer_than_the_poll_that_confirmed_it(asking, serve
     catalogue = asking()
     for _ in range(3):
         survey = catalogue.read(frozenset(DIDS))
-        assert {reading.as_of for reading in survey.readings.values()} == {survey.as_of}
+        assert {reading.as_of for reading in survey.readings.values()} == {survey.started_at}
         threading.Event().wait(0.2)
-    assert all(counted.as_of <= catalogue._clock() for counted in catalogue._counter._counts.values())
+    assert all(counted.counted_at <= catalogue._clock() for counted in catalogue._counter._counts.values())
 
 
 def test_nothing_begins_in_the_background_while_a_poll_asks(asking, server):
@@ -184,9 +184,9 @@ class Turned:
         self.now = 1000.0
         self.settings = SimpleNamespace(timeout=timedelta(seconds=30))
         self.connection = self
-        self.pause = 0.0
+        self.pause_seconds = 0.0
 
-    def poll(self, _seconds):
+    def start_poll(self, _seconds):
         return threading.Lock()
 
     def close(self) -> None:

@@ -35,7 +35,6 @@ from adapters.rucio.rules.model import (
     parse_rules,
 )
 from adapters.rucio.rules.recalls import recall_reason
-from adapters.rucio.session.rate_limiter import RucioRateLimiter
 from adapters.rucio.states import (
     container_replicas,
     dataset_replicas,
@@ -594,7 +593,7 @@ def test_a_stand_in_that_wants_to_be_let_alone_is_not_asked_before_its_time(aski
         catalogue.read({L1})
     assert [path for path, _ in stand_in.asked].count("/rses/") == 1
     stand_in.answers["/rses/"], asked = good, len(stand_in.asked)
-    with fails_as(CatalogueUnreachable, "let it alone"):
+    with fails_as(CatalogueUnreachable, "asked for a pause"):
         catalogue.read({L1})
     assert len(stand_in.asked) == asked
 
@@ -622,19 +621,6 @@ def test_a_batch_refused_in_the_middle_leaves_what_was_seen(asking, stand_in):
 )
 def test_a_retry_after_is_seconds_or_a_date(header, seconds):
     assert retry_after(header, NOON) == seconds
-
-
-def test_a_server_that_wants_to_be_let_alone_is_for_as_long_as_it_says():
-    now, slept = [1000.0], []
-    pace = RucioRateLimiter(10, lambda: now[0], slept.append)
-    pace.wait_for_turn()
-    pace.record_refusal("40", None)
-    now[0] += 39
-    assert pace.pause_seconds == 1
-    pace.wait_for_turn()
-    assert slept == [1]
-    now[0] += 1
-    assert pace.pause_seconds == 0
 
 
 def test_calls_are_spaced(asking, stand_in):

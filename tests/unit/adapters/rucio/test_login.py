@@ -86,7 +86,7 @@ def test_a_password_file_that_is_away_is_told_by_its_name_and_needed_only_for_a_
     with pytest.raises(CatalogueDenied, match=f"password_file {secret}: No such file"):
         catalogue.read(frozenset({DID}))
     secret.write_bytes(b"\xff\xfe")
-    with pytest.raises(CatalogueDenied, match=f"password_file {secret}: it holds no password"):
+    with pytest.raises(CatalogueDenied, match=f"password_file {secret}: it does not contain a password"):
         catalogue.read(frozenset({DID}))
     secret.write_text("first")
     assert sees(catalogue)

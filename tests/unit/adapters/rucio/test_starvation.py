@@ -104,7 +104,7 @@ def test_many_refused_datasets_of_a_scope_keep_no_other_unknown(asking, server, 
 def test_two_silent_datasets_do_not_come_first_again(asking, server):
     silent = DIDS[:2]
     server.trouble = {f"/replicas/lofar/{did[6:]}/datasets": SILENT for did in silent}
-    catalogue = asking(concurrent_calls=2, timeout=timedelta(monotonic=2))
+    catalogue = asking(concurrent_calls=2, timeout=timedelta(seconds=2))
     assert unseen(catalogue) > set(silent), "the poll gives up counting after two silences"
     for _ in range(2):
         server.counted()
@@ -114,13 +114,13 @@ def test_two_silent_datasets_do_not_come_first_again(asking, server):
 
 def test_a_poll_ends_soon_where_many_datasets_are_silent(asking, server):
     server.trouble = {"/replicas/lofar/": SILENT}
-    unseen(asking(concurrent_calls=2, timeout=timedelta(monotonic=0.5)), [*DIDS, Did("lofar:nothing")])
+    unseen(asking(concurrent_calls=2, timeout=timedelta(seconds=0.5)), [*DIDS, Did("lofar:nothing")])
     assert len(server.counted()) <= 2 * 3 + 2, "rucio-clients asks three times"
 
 
 def test_silent_histories_of_rules_do_not_come_first_again(asking, server):
     server.trouble = {f"/rules/lofar/L{n:02}/history": SILENT for n in range(4)}
-    catalogue = asking(timeout=timedelta(monotonic=2), concurrent_calls=2)
+    catalogue = asking(timeout=timedelta(seconds=2), concurrent_calls=2)
     left = [unseen(catalogue, [*DIDS, Did("lofar:nothing")]) for _ in range(3)]
     assert left[0] == set(DIDS), "two silences end it"
     assert left[2] <= set(DIDS[:4])
@@ -161,7 +161,7 @@ def test_a_name_that_appears_is_found_in_the_next_poll(asking, server):
 
 def test_a_silent_name_delays_one_poll_and_no_dataset(asking, server):
     server.trouble = {"/dids/lofar/A000": SILENT}
-    catalogue = asking(verify_every=timedelta(minutes=10), timeout=timedelta(monotonic=2))
+    catalogue = asking(verify_every=timedelta(minutes=10), timeout=timedelta(seconds=2))
     assert unseen(catalogue, [*DIDS, *ABSENT[:3]]) == {"lofar:A000"}
     server.asked.clear()
     asked_for = [*DIDS, *ABSENT[:3]]
@@ -186,7 +186,7 @@ def test_a_silent_container_delays_one_poll_and_no_dataset(asking, server):
     boxes = [Did(f"lofar:box{n}") for n in range(4)]
     server.containers = set(boxes)
     server.trouble = {f"/dids/lofar/{did[6:]}/dids": SILENT for did in boxes}
-    catalogue = asking(verify_every=timedelta(minutes=10), timeout=timedelta(monotonic=1))
+    catalogue = asking(verify_every=timedelta(minutes=10), timeout=timedelta(seconds=1))
     assert unseen(catalogue, [*DIDS, *boxes]) == set(boxes)
     listed = [path for path in server.asked if "/dids/lofar/box" in path]
     assert len(listed) == 2, "then the others wait"

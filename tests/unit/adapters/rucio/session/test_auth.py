@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.http.oauth import ClientSettings
+from adapters.http.oauth import ClientSettings, jwt_expiry
 from adapters.rucio.catalogue import RucioSettings
 from adapters.rucio.session.auth import ExternalToken, OidcToken
 from hydrator.domain.errors import CatalogueDenied
@@ -78,10 +78,10 @@ def test_a_token_that_was_refused_is_printed_anew(make, tmp_path):
     ("script", "words"),
     [
         ("echo secret-word; exit 3", "ended with 3"),
-        ("true", "holds no token"),
-        ("echo two secret-words", "holds no token"),
-        ("printf 'a\\nb'", "holds no token"),
-        ("printf '\\377\\377'", "holds no token"),
+        ("true", "does not contain a token"),
+        ("echo two secret-words", "does not contain a token"),
+        ("printf 'a\\nb'", "does not contain a token"),
+        ("printf '\\377\\377'", "does not contain a token"),
     ],
 )
 def test_a_command_without_a_token_is_denied_in_one_sentence_without_what_it_printed(make, script, words):

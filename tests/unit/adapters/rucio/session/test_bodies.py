@@ -124,13 +124,14 @@ import resource, sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from adapters.rucio.session.client import Connection
+from adapters.rucio.session.client import RucioConnection
 from adapters.rucio.session.settings import RucioSettings
 from hydrator.domain.errors import CatalogueError
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 url, folder = sys.argv[1], Path(sys.argv[2])
 (folder / "token").write_text("a-token")
-first = Connection(RucioSettings("sick", url, "me", folder, auth_type="token", token_file=folder / "token"))
+settings = RucioSettings("sick", url, "me", folder, auth_type="token", token_file=folder / "token")
+first = RucioConnection(settings)
 def asked(connection):
     for call in (
         lambda client: sum(1 for _ in client.list_files("s", "n")),
@@ -143,7 +144,7 @@ def asked(connection):
             yield error.reason
 before = peak()
 with first.start_poll(100), ThreadPoolExecutor(2) as pool:
-    answers = list(pool.map(lambda each: list(asked(each)), (first, first.beside(1))))
+    answers = list(pool.map(lambda each: list(asked(each)), (first, first.with_shared_deadline(1))))
 print(peak() - before, answers)
 """
     with Hostile(BOMBS[bomb]) as sick:

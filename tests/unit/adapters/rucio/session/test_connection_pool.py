@@ -10,7 +10,6 @@ import pytest
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from adapters.rucio.session.connection_pool import ConnectionPool
 from adapters.rucio.session.queries import QueryRunner
-from adapters.rucio.session.rate_limiter import RucioRateLimiter
 from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.domain.model import Did, Seen, Unseen
 from testbed.rucio_standin import RucioStandIn
@@ -139,7 +138,7 @@ class Wire:
         self.client = client
         self.asked = 0
 
-    def beside(self, _: int) -> "Wire":
+    def with_shared_deadline(self, _: int) -> "Wire":
         return Wire(self.client)
 
     def ask(self, call):
@@ -243,39 +242,3 @@ def test_an_answer_that_breaks_off_gives_what_came_and_then_fails(tmp_path):
     assert next(coming) == list(range(500))
     with pytest.raises(CatalogueUnreachable, match="broke off"):
         next(coming)
-
-
-# -- one pace for all
-
-
-def test_who_waits_for_a_turn_waits_on_when_another_line_is_told_to_pause():
-    now, slept = [1000.0], []
-
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        if len(slept) == 1:
-            pace.record_refusal("40", None)  # on another line, meanwhile
-        now[0] += seconds
-
-    pace = RucioRateLimiter(10, lambda: now[0], sleep)
-    pace.wait_for_turn()
-    pace.wait_for_turn()
-    assert now[0] == pytest.approx(1040)
-    assert pace.pause_seconds == 0
-
-
-def test_refusals_of_what_was_under_way_together_count_once_and_an_answer_ends_no_pause():
-    now = [1000.0]
-    pace = RucioRateLimiter(10, lambda: now[0], lambda _: None)
-    for _ in range(5):
-        pace.record_refusal(None, None)
-    assert pace.pause_seconds == 2
-    pace.record_answer()
-    assert pace.pause_seconds == 2
-    now[0] += 3
-    pace.record_refusal(None, None)
-    assert pace.pause_seconds == 4, "the answer was to a question from before the pause"
-    now[0] += 5
-    pace.record_answer()
-    pace.record_refusal(None, None)
-    assert pace.pause_seconds == 2

@@ -1,0 +1,97 @@
+"""Rate limiter for calls to one server: spaces calls, and pauses them when the server asks for it.
+
+A response of 429, or of 503 with ``Retry-After``, starts a pause for all threads.
+The header is read as RFC 9110 (10.2.3) defines it: seconds, or an HTTP date.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+
+from .headers import MAX_PAUSE_SECONDS, retry_after
+
+_FIRST_PAUSE_SECONDS = 2.0
+_MIN_PAUSE_SECONDS = 0.25
+
+
+class HttpRateLimiter:
+    """Spaces the calls of all threads to one server; times are seconds of a monotonic clock.
+
+    Args:
+        calls_per_second: the largest rate.
+        monotonic, sleep: the clock, and the function that waits on it; tests pass their own.
+    """
+
+    def __init__(
+        self,
+        calls_per_second: float,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._gap_seconds = 1 / calls_per_second
+        self._monotonic, self._sleep = monotonic, sleep
+        self._next_call_at = 0.0
+        self._paused_until = 0.0
+        self._refusals = 0
+        self._lock = threading.Lock()
+
+    @property
+    def pause_seconds(self) -> float:
+        """Return the seconds that are left of the pause; 0 without a pause."""
+        return max(0.0, self._paused_until - self._monotonic())
+
+    def wait_for_turn(self, within_seconds: float = math.inf) -> bool:
+        """Wait for the next call's turn, and longer where the server asks for a pause meanwhile.
+
+        Returns:
+            False, without waiting for it, where the turn would come later than *within_seconds* from now.
+        """
+        give_up_at = self._monotonic() + within_seconds
+        begin = -1.0
+        while begin < self._paused_until:
+            with self._lock:
+                now = self._monotonic()
+                begin = max(now, self._next_call_at, self._paused_until)
+                if begin > give_up_at:
+                    return False
+                self._next_call_at = begin + self._gap_seconds
+            if begin > now:
+                self._sleep(begin - now)
+        return True
+
+    def record_response(
+        self, status: int, retry_after_header: str | None, server_time: datetime | None
+    ) -> bool:
+        """Note one response; return whether the server refused the call for now."""
+        if status == 429 or (status == 503 and retry_after_header is not None):
+            self.record_refusal(retry_after_header, server_time)
+            return True
+        self.record_answer()
+        return False
+
+    def record_refusal(self, retry_after_header: str | None, server_time: datetime | None) -> None:
+        """Pause all calls: as long as the server asks, and at least twice as long as the last pause.
+
+        The pause is at least 0.25 s (2 s without the header), and at most 900 s.
+
+        Args:
+            retry_after_header: the ``Retry-After`` of the response.
+            server_time: the server's own time, where it sent one.
+        """
+        seconds = retry_after(retry_after_header, server_time)
+        with self._lock:
+            if not self.pause_seconds:  # else the call began before the pause, and is not a further sign
+                self._refusals += 1
+            shortest = (_FIRST_PAUSE_SECONDS if seconds is None else _MIN_PAUSE_SECONDS) * 2 ** min(
+                self._refusals - 1, 10
+            )
+            pause = min(MAX_PAUSE_SECONDS, max(seconds or 0.0, shortest))
+            self._paused_until = max(self._paused_until, self._monotonic() + pause)
+
+    def record_answer(self) -> None:
+        """Note that the server did not refuse a call; ends the doubling, not a running pause."""
+        with self._lock:
+            if not self.pause_seconds:
+                self._refusals = 0

@@ -1,0 +1,239 @@
+"""Conclusions of a poll: combine counts, movements and storage elements into the replicas of each DID.
+
+The decisions themselves are in :mod:`.states`; this module adds caches, progress and recalls.
+"""
+
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+
+from adapters.rucio.datasets.containers import ContainerLister
+from adapters.rucio.datasets.dids import DidInfo, DidResolver
+from adapters.rucio.rules.locks import LockTracker
+from adapters.rucio.rules.model import Movement
+from adapters.rucio.rules.recalls import RecallSampler
+from hydrator.domain.errors import CatalogueError, CatalogueGarbled
+from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site
+
+from .eta import ProgressTracker
+from .poll import RucioPoll
+from .replicas import CountWithRows, DatasetCount
+from .responses import BadRow, Count, Rse
+from .rses import RseDirectory
+from .states import apply_did_expiry, combinable_storages, container_replicas, dataset_replicas
+
+SiteGrouping = Callable[[AbstractSet[Site]], AbstractSet[AbstractSet[Site]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _CachedReplicas:
+    """The replicas of a dataset without movement, and the objects that they were computed from.
+
+    The cache compares by identity. Data that changes with time alone, such as a rule with an end, is a new
+    object in every poll.
+    """
+
+    counts: Mapping[str, Count]
+    movements: Mapping[str, Movement]
+    rses: Mapping[str, Rse]
+    replicas: tuple[Replica, ...]
+
+    def is_valid_for(
+        self, counts: Mapping[str, Count], movements: Mapping[str, Movement], rses: Mapping[str, Rse]
+    ) -> bool:
+        return self.counts is counts and self.movements is movements and self.rses is rses
+
+
+class DatasetConclusions:
+    """The conclusions about datasets: a builder of their replicas, with a cache from poll to poll.
+
+    *group_sites* returns the groups of sites whose storage a job of any of them reads.
+    """
+
+    def __init__(
+        self,
+        rses: RseDirectory,
+        lock_tracker: LockTracker,
+        recalls: RecallSampler,
+        group_sites: SiteGrouping,
+    ) -> None:
+        self._rses = rses
+        self._lock_tracker = lock_tracker
+        self._recalls = recalls
+        self._group_sites = group_sites
+        self._progress = ProgressTracker()
+        self._cached_replicas: dict[Did, _CachedReplicas] = {}
+        self._site_groups: tuple[Mapping[str, Rse], AbstractSet[AbstractSet[Site]]] | None = None
+        self.shared_counts: dict[Did, Mapping[str, Count]] = {}
+        """The counts of datasets whose parts at several storage elements may be complete together."""
+
+    def start_poll(self, dids: AbstractSet[Did]) -> None:
+        """Start a poll of *dids*; forget all others."""
+        self._recalls.start_poll(dids)
+        self._progress.forget_all_but(dids)
+        self.shared_counts = {}
+        self._cached_replicas = {did: each for did, each in self._cached_replicas.items() if did in dids}
+
+    def storages_needing_history(
+        self, poll: RucioPoll, did: Did, counts: Mapping[str, Count], movements: Mapping[str, Movement]
+    ) -> frozenset[str]:
+        """Return the storages with usable data, without a rule, whose rule history to query first."""
+        cached = self._cached_replicas.get(did)
+        if cached and cached.is_valid_for(counts, movements, poll.rses):
+            return frozenset()
+        complete = {
+            name for name, count in counts.items() if count.is_complete and _is_on_disk_at_site(poll, name)
+        }
+        parts = self._combinable_storages(poll, counts, movements, poll.rses)
+        return self._lock_tracker.storages_needing_history(poll, did, complete | parts, movements)
+
+    def conclude(
+        self,
+        poll: RucioPoll,
+        did: Did,
+        count_with_rows: CountWithRows,
+        movements: Mapping[str, Movement],
+        did_info: DidInfo | None,
+    ) -> None:
+        """Put the reading of *did* into *poll*."""
+        dataset_count, rows = count_with_rows
+        row_amounts = (row.amount for row in rows if row.amount.length > 0)
+        count = next(iter(dataset_count.counts.values()), None) or next(row_amounts, None)
+        ends_at = did_info.ends_at if did_info else None
+        if count:
+            size: int | None = int(count.bytes)
+        elif dataset_count.is_empty:
+            size = 0
+        else:
+            size = did_info.bytes_total if did_info else None
+        poll.conclude(did, size, partial(self._build_replicas, poll, did, dataset_count, movements, ends_at))
+        if dataset_count.is_empty:
+            poll.empty_datasets.add(did)
+
+    def _build_replicas(
+        self,
+        poll: RucioPoll,
+        did: Did,
+        dataset_count: DatasetCount,
+        movements: Mapping[str, Movement],
+        ends_at: datetime | None,
+    ) -> tuple[Replica, ...]:
+        counts = dataset_count.counts
+        cached = self._cached_replicas.get(did)
+        if cached and ends_at is None and cached.is_valid_for(counts, movements, poll.rses):
+            return cached.replicas
+        rses = self._add_unlisted_rses(poll, counts.keys() | movements.keys())
+        replicas = dataset_replicas(did, counts, movements, rses, held_until=poll.held_until)
+        replicas = apply_did_expiry(replicas, ends_at, poll.held_until)
+        replicas = self._recalls.add_recall_reasons(replicas, poll.started_at)
+        replicas = self._progress.add_estimates(replicas, poll.started_at)
+        parts = self._combinable_storages(poll, counts, movements, rses)
+        if parts and (ends_at is None or ends_at > poll.held_until):
+            self.shared_counts[did] = {name: counts[name] for name in parts}
+        is_moving = any(replica.state is ReplicaState.INCOMING for replica in replicas)
+        if ends_at is None and not parts and not is_moving:
+            self._cached_replicas[did] = _CachedReplicas(counts, movements, poll.rses, replicas)
+        return replicas
+
+    def _combinable_storages(
+        self,
+        poll: RucioPoll,
+        counts: Mapping[str, Count],
+        movements: Mapping[str, Movement],
+        rses: Mapping[str, Rse],
+    ) -> frozenset[str]:
+        if self._site_groups is None or self._site_groups[0] is not poll.rses:
+            sites = frozenset(site for rse in poll.rses.values() for site in rse.sites)
+            self._site_groups = poll.rses, self._group_sites(sites)
+        return combinable_storages(counts, movements, rses, self._site_groups[1], poll.held_until)
+
+    def _add_unlisted_rses(self, poll: RucioPoll, names: AbstractSet[str]) -> Mapping[str, Rse]:
+        """Return the storage elements of *poll*, and those of *names* that the list left out.
+
+        Raises:
+            BadRow: one of them cannot be queried.
+        """
+        unlisted = dict[str, Rse]()
+        for name in sorted(names - poll.rses.keys()):
+            rse = self._rses.find_unlisted(name, poll.started_at)
+            if rse is None:
+                raise BadRow(f"there is data at {name}, which list_rses did not list")
+            unlisted[name] = rse
+        return {**poll.rses, **unlisted} if unlisted else poll.rses
+
+
+class ContainerConclusions:
+    """The conclusions about containers, from those about their datasets."""
+
+    def __init__(
+        self, lister: ContainerLister, member_resolver: DidResolver, verify_every: timedelta
+    ) -> None:
+        self._lister = lister
+        self._member_resolver = member_resolver
+        self._verify_every = verify_every
+        self._complete_lists: dict[Did, tuple[datetime, AbstractSet[Did]]] = {}
+
+    def conclude_all(self, poll: RucioPoll, did_infos: Mapping[Did, DidInfo]) -> None:
+        """Put the readings of all containers of *poll* into it, after those of their datasets."""
+        members_by_container = poll.members_by_container
+        self._complete_lists = {
+            did: each for did, each in self._complete_lists.items() if did in members_by_container
+        }
+        for did, members in members_by_container.items():
+            self._conclude(poll, did, members, did_infos[did].ends_at)
+
+    def _conclude(
+        self, poll: RucioPoll, container: Did, members: AbstractSet[Did], ends_at: datetime | None
+    ) -> None:
+        unseen = sorted(did for did in members if did in poll.errors)
+        if unseen:
+            first: CatalogueError = poll.errors[unseen[0]]
+            reason = (
+                f"{len(unseen)} of its {len(members)} datasets are unseen, first {unseen[0]}: {first.reason}"
+            )
+            poll.errors[container] = type(first)(poll.name, reason)
+        self._check_members(poll, container, members)
+        if container in poll.errors:
+            return
+        parts = [poll.conclusions[did] for did in sorted(members) if did not in poll.empty_datasets]
+        sizes = [part.bytes_total for part in parts]
+        total = sum(size for size in sizes if size is not None) if None not in sizes else None
+        replicas = container_replicas(container, parts) if parts else ()
+        replicas = apply_did_expiry(replicas, ends_at, poll.held_until)
+        poll.conclusions[container] = Seen(poll.started_at, replicas, total)
+
+    def _check_members(self, poll: RucioPoll, container: Did, members: AbstractSet[Did]) -> None:
+        """Put *container* into ``poll.errors`` where its list of datasets was cut short.
+
+        The list was cut if the datasets have fewer bytes than Rucio counts for the container. Check this when
+        the list has changed, and every ``verify_every``. An open dataset may grow between the two queries.
+        """
+        if container in poll.errors or self._is_list_checked(poll, container, members):
+            return
+        listed = sum(poll.conclusions[did].bytes_total or 0 for did in members)
+        try:
+            size = self._lister.query_size(container)
+        except CatalogueError as exc:
+            poll.errors[container] = exc
+            return
+        if size > listed and not self._member_resolver.is_any_open(members):
+            reason = f"its list has {len(members)} datasets of {listed} bytes in all, and it has {size} bytes"
+            poll.errors[container] = CatalogueGarbled(poll.name, f"{container}: {reason}")
+            return
+        self._complete_lists[container] = poll.started_at, members
+
+    def _is_list_checked(self, poll: RucioPoll, container: Did, members: AbstractSet[Did]) -> bool:
+        last_check = self._complete_lists.get(container)
+        return (
+            last_check is not None
+            and poll.started_at - last_check[0] < self._verify_every
+            and last_check[1] == members
+        )
+
+
+def _is_on_disk_at_site(poll: RucioPoll, name: str) -> bool:
+    """Return whether a complete copy at this storage element needs a rule: on disk, at a site."""
+    rse = poll.rses.get(name)
+    return rse is not None and not rse.is_tape and bool(rse.sites)

@@ -1,0 +1,165 @@
+"""Containers of Rucio: the datasets in a container, and the containers that a dataset is in."""
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from adapters.rucio.background import BackgroundVerifier
+from adapters.rucio.poll import drop_all_but
+from adapters.rucio.responses import BadRow, read_choice, read_did, require_record
+from adapters.rucio.session.queries import QueryRunner, is_unanswered, split_did
+from adapters.rucio.session.transport import NotFound
+from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
+from hydrator.domain.model import Did
+
+from .dids import parse_did_info
+
+_COLLECTION_TYPES = frozenset({"CONTAINER", "DATASET"})
+_MAX_PARENTS = 50
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+class ContainerLister:
+    """A lister of the datasets in containers, at any depth.
+
+    A container whose listing failed is left to the *background*, and comes last in the next poll.
+    """
+
+    def __init__(self, queries: QueryRunner, background: BackgroundVerifier[Any, Any] | None = None) -> None:
+        self._queries = queries
+        self._background = background
+        self._failed_at: dict[Did, datetime] = {}
+
+    def list_all(
+        self, containers: AbstractSet[Did], errors: dict[Did, CatalogueError], now: datetime
+    ) -> dict[Did, frozenset[Did]]:
+        """Return the datasets in each of *containers*; put those that cannot be listed into *errors*."""
+        drop_all_but(containers, self._failed_at)
+        members: dict[Did, frozenset[Did]] = {}
+        unanswered = 0
+        for did in sorted(containers, key=lambda each: (self._failed_at.get(each, _NEVER), each)):
+            members[did] = frozenset()
+            if self._background and (error := self._background.error_of(("members", did))):
+                errors[did] = error
+            elif unanswered >= self._queries.max_unanswered:
+                errors[did] = CatalogueUnreachable(
+                    self._queries.name, "not listed: Rucio did not answer for other containers"
+                )
+            else:
+                try:
+                    members[did] = self.list_members(did)
+                except CatalogueError as error:
+                    errors[did] = error
+                    self._failed_at[did] = now
+                    unanswered += is_unanswered(error)
+                    self._retry_in_background(did, error)
+        return members
+
+    def list_members(self, container: Did) -> frozenset[Did]:
+        """Return all datasets in *container*, at any depth.
+
+        Raises:
+            CatalogueError: they cannot be listed, or are more than ``max_parts``.
+        """
+        limit = self._queries.settings.max_parts
+        visited, todo, datasets = {container}, [container], set[Did]()
+        while todo:
+            for child, kind in self._list_children(todo.pop()):
+                if kind == "CONTAINER" and child not in visited:
+                    visited.add(child)
+                    todo.append(child)
+                elif kind == "DATASET":
+                    datasets.add(child)
+            if len(datasets) > limit:
+                raise CatalogueGarbled(self._queries.name, f"{container} has more than {limit} datasets")
+        return frozenset(datasets)
+
+    def query_size(self, container: Did) -> int:
+        """Return the bytes of all files in *container*, which Rucio adds up now.
+
+        Raises:
+            CatalogueError: the query failed.
+        """
+        scope, name = split_did(container)
+        return self._queries.ask(
+            lambda client: client.get_did(scope, name, dynamic_depth="FILE"),
+            lambda row: parse_did_info(row, container).bytes_total or 0,
+        )
+
+    def _list_children(self, container: Did) -> list[tuple[Did, str]]:
+        scope, name = split_did(container)
+        return self._queries.ask(lambda client: client.list_content(scope, name), _parse_content)
+
+    def _retry_in_background(self, did: Did, error: CatalogueError) -> None:
+        if self._background and not isinstance(error, NotFound):
+            self._background.retry_later(("members", did), error, partial(_list_in_background, did=did))
+
+
+class ParentFinder:
+    """A cache of the containers that datasets are in, at any height."""
+
+    def __init__(self, queries: QueryRunner) -> None:
+        self._queries = queries
+        self._parents: dict[Did, tuple[datetime, frozenset[Did]]] = {}
+
+    def forget_all_but(self, dids: AbstractSet[Did]) -> None:
+        """Forget the containers of all but *dids*."""
+        drop_all_but(dids, self._parents)
+
+    def cached(self, did: Did) -> frozenset[Did]:
+        """Return the containers from the last query, of any age; none without one."""
+        return self._parents[did][1] if did in self._parents else frozenset()
+
+    def find(self, did: Did, now: datetime, *, keep: bool = True) -> frozenset[Did]:
+        """Return the containers of *did*, from a query at most ``verify_every`` ago; *keep* a new answer.
+
+        Raises:
+            CatalogueError: the query failed.
+        """
+        cached = self._parents.get(did)
+        if cached and now - cached[0] < self._queries.settings.verify_every:
+            return cached[1]
+        parents = self._query(did)
+        if keep:
+            self._parents[did] = (now, parents)
+        return parents
+
+    def _query(self, did: Did) -> frozenset[Did]:
+        parents: set[Did] = set()
+        todo = [did]
+        while todo and len(parents) < _MAX_PARENTS:
+            scope, name = split_did(todo.pop())
+            try:
+                above = self._queries.ask(
+                    lambda client, scope=scope, name=name: client.list_parent_dids(scope, name),  # type: ignore[misc]
+                    lambda rows: {
+                        read_did(require_record(row, "list_parent_dids"), "list_parent_dids") for row in rows
+                    },
+                )
+            except NotFound:
+                continue
+            todo += [each for each in above if each and each not in parents]
+            parents |= {each for each in above if each}
+        return frozenset(parents)
+
+
+def _list_in_background(queries: QueryRunner, did: Did) -> frozenset[Did]:
+    return ContainerLister(queries).list_members(did)
+
+
+def _parse_content(rows: Iterable[object]) -> list[tuple[Did, str]]:
+    """Return the children of a container and their types.
+
+    Raises:
+        BadRow: a row is unreadable, or a child's name is not a valid DID: no child may be left out.
+    """
+    children = []
+    for each in rows:
+        row = require_record(each, "list_content")
+        did = read_did(row, "list_content")
+        if did is None:
+            raise BadRow(f"list_content: {row['scope']}:{row['name']} is not a DID that can be queried")
+        children.append((did, read_choice(_COLLECTION_TYPES, row, "type", "list_content")))
+    return children

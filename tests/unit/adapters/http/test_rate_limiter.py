@@ -1,0 +1,85 @@
+"""The rate limiter of calls to one server: turns, pauses and the reading of Retry-After."""
+
+import pytest
+
+from adapters.http.rate_limiter import HttpRateLimiter
+from tests.factories import NOON
+
+
+def test_a_server_that_wants_to_be_let_alone_is_for_as_long_as_it_says():
+    now, slept = [1000.0], []
+    pace = HttpRateLimiter(10, lambda: now[0], slept.append)
+    pace.wait_for_turn()
+    pace.record_refusal("40", None)
+    now[0] += 39
+    assert pace.pause_seconds == 1
+    pace.wait_for_turn()
+    assert slept == [1]
+    now[0] += 1
+    assert pace.pause_seconds == 0
+
+
+def test_a_server_that_asks_for_a_pause_gets_it_from_all():
+    slept = []
+    times = [0.0]
+
+    def sleep(seconds):
+        slept.append(seconds)
+        times[0] += seconds
+
+    pace = HttpRateLimiter(10, lambda: times[0], sleep)
+    pace.record_refusal("5", None)
+    assert pace.wait_for_turn(within_seconds=10)
+    assert not pace.wait_for_turn(within_seconds=0.05)
+    assert slept == [5.0]
+
+
+def test_who_waits_for_a_turn_waits_on_when_another_line_is_told_to_pause():
+    now, slept = [1000.0], []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 1:
+            pace.record_refusal("40", None)  # on another line, meanwhile
+        now[0] += seconds
+
+    pace = HttpRateLimiter(10, lambda: now[0], sleep)
+    pace.wait_for_turn()
+    pace.wait_for_turn()
+    assert now[0] == pytest.approx(1040)
+    assert pace.pause_seconds == 0
+
+
+def test_refusals_of_what_was_under_way_together_count_once_and_an_answer_ends_no_pause():
+    now = [1000.0]
+    pace = HttpRateLimiter(10, lambda: now[0], lambda _: None)
+    for _ in range(5):
+        pace.record_refusal(None, None)
+    assert pace.pause_seconds == 2
+    pace.record_answer()
+    assert pace.pause_seconds == 2
+    now[0] += 3
+    pace.record_refusal(None, None)
+    assert pace.pause_seconds == 4, "the answer was to a question from before the pause"
+    now[0] += 5
+    pace.record_answer()
+    pace.record_refusal(None, None)
+    assert pace.pause_seconds == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "header", "pause"),
+    [
+        (429, "Sat, 21 Nov 2026 12:01:00 GMT", 60),
+        (503, "Sat, 21 Nov 2026 12:01:00 GMT", 60),
+        (503, "40", 40),
+        (429, None, 2),
+        (503, None, 0),
+        (500, "40", 0),
+        (200, None, 0),
+    ],
+)
+def test_a_refusal_pauses_calls_for_seconds_or_until_a_date(status, header, pause):
+    limiter = HttpRateLimiter(10, lambda: 1000.0, lambda _: None)
+    assert limiter.record_response(status, header, NOON) is (pause > 0)
+    assert limiter.pause_seconds == pause
