@@ -64,8 +64,8 @@ class Parset:
         if not (self.is_bare and "," in input_glob):
             return None
         return (
-            f"{self.origin}: input_ms = {_printable_line(input_glob)[:200]}: matches nothing, and Rapthor takes it for"
-            " one name; write a list in brackets: [a, b]"
+            f"{self.origin}: input_ms = {_printable_line(input_glob)[:200]}: matches nothing, and Rapthor takes"
+            " it for one name; write a list in brackets: [a, b]"
         )
 
     @property

@@ -301,7 +301,7 @@ for path in sys.argv[2:]:
         job_start.Archive(path).size()
         job_start.into_folder(0, dataset, job_start.pieces_of(dataset, [path], ["*.tar"]), folder)
         print("unpacked")
-    except job_start.Missed as missed:
+    except job_start.RetryElsewhere as missed:
         print(missed)
 """
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hydrator.submit.gpus import GpuChoice, SlotShare
-from hydrator.submit.rapthor import job as rapthor
+from hydrator.submit.rapthor import environment as rapthor
 from toil_batch_system_classad_hydrator import shim
 from toil_batch_system_classad_hydrator.affinity import SITE_FILE_VARIABLE, SiteAffinity
 from toil_batch_system_classad_hydrator.datasets import (
