@@ -32,7 +32,8 @@ JOB_PARSET = "run.parset"
 WRAPPER_FILE = "hydrator-job-start.py"
 WORKING_FOLDER = "rapthor"
 RESULT_FOLDERS = ("images", "logs", "plots", "regions", "skymodels", "solutions")
-"""Folders that HTCondor returns from Rapthor's working folder: all except ``pipelines``, its copies of the data."""
+"""Folders that HTCondor returns from Rapthor's working folder: all but ``pipelines``, which has
+copies of the data."""
 
 _MACHINE_OPTIONS = (
     *("batch_system", "max_nodes", "cpus_per_task", "mem_per_node_gb", "max_cores", "max_threads"),
@@ -150,7 +151,8 @@ def job_parset(parset: Parset, files: Mapping[str, str]) -> str:
     parser["cluster"]["batch_system"] = "single_machine"
     text = io.StringIO()
     parser.write(text)
-    return f"# the job's copy of {_printable_line(parset.origin)}, by `hydrator submit rapthor`\n{text.getvalue()}"
+    origin = _printable_line(parset.origin)
+    return f"# the job's copy of {origin}, by `hydrator submit rapthor`\n{text.getvalue()}"
 
 
 def machine_options(parset: Parset) -> dict[str, str]:

@@ -186,7 +186,7 @@ def test_each_node_gets_its_own_line_at_the_end():
     assert done.notes == (
         "x.dag: no dataset is known for node B: it is left as it is",
         "x.dag: node C has RequiredDatasets already: it is left as it is",
-        "x.dag: SPLICE S other.dag: its nodes are not looked at: filter that file",
+        "x.dag: SPLICE S other.dag: this command does not read its nodes: filter that file too",
     )
     again = add_datasets_to_dag(done.text, {"A": [A]}, read_dag(done.text, none), "x.dag")
     assert again.text == done.text

@@ -196,7 +196,7 @@ def test_gpus_of_the_configuration_are_read_and_a_wrong_one_is_told(tmp_path):
     )
     assert StepGpus.load(str(file)) == StepGpus("prefer", ("a*",), 2, 8, 1000)
     file.write_text('[submit]\ngpu = "maybe"\n')
-    with pytest.raises(DatasetsError, match="'maybe': say no, prefer or require"):
+    with pytest.raises(DatasetsError, match="'maybe': use no, prefer or require"):
         StepGpus.load(str(file))
 
 
