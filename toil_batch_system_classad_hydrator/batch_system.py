@@ -1,8 +1,8 @@
 """Toil batch system: Toil's interface on a queue of HTCondor jobs.
 
 It has no thread of its own: everything happens in the leader's calls, so Toil sees each failure. The
-schedd may be unreachable for ``--statePollingTimeout`` seconds (1200 by default) before the workflow ends. Until then
-jobs wait for submission and keep their last state.
+schedd may be unreachable for ``--statePollingTimeout`` seconds (1200 by default) before the workflow ends.
+Until then jobs wait for submission and keep their last state.
 """
 
 import logging

@@ -1,8 +1,8 @@
 """Datasets of a step or an operation: find the DIDs of its inputs.
 
 A name is the last part of a path, without a trailing ``/``. Its DID comes from the configuration's
-``[submit]`` names, then from its patterns; else from the run's own dataset of that name. Inputs without a DID, such as the
-output of an earlier step, are left out.
+``[submit]`` names, then from its patterns; else from the run's own dataset of that name. Inputs without a
+DID, such as the output of an earlier step, are left out.
 """
 
 import json

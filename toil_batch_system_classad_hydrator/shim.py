@@ -2,8 +2,8 @@
 
 Rapthor does not support HTCondor. So the shim changes its call for Slurm into one for this batch system. Each
 step becomes its own job: with chaining, several steps would be one job with the name and data of the first.
-The shim puts the run, the operation and the operation's datasets into the environment for the batch system. It
-passes on a call for another batch system unchanged.
+The shim puts the run, the operation and the operation's datasets into the environment for the batch system.
+It passes on a call for another batch system unchanged.
 """
 
 import hashlib

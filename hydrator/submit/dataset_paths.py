@@ -70,7 +70,10 @@ def hash_path(did: str) -> str:
 
 
 def identity_path(did: str) -> str:
-    """Return the path of the file *did* by Rucio's algorithm "identity": ``scope/name``, dots as in "hash"."""
+    """Return the path of the file *did* by Rucio's algorithm "identity": ``scope/name``.
+
+    Dots in scopes are treated as in "hash".
+    """
     return f"{_scope_folder(did)}/{did.partition(':')[2]}"
 
 
@@ -83,8 +86,8 @@ def dataset_path(area: StorageArea, did: Did) -> str | None:
     """Return the path of the whole dataset *did* in a storage area; None if it has none.
 
     With a rule for files it is the path of the single file *did*. The table overrides every rule. The rules
-    give no path for a DID with an empty part, ``.`` or ``..``, which could leave the prefix. An opaque name has
-    no path: on disk a private dataset has its own name.
+    give no path for a DID with an empty part, ``.`` or ``..``, which could leave the prefix. An opaque name
+    has no path: on disk a private dataset has its own name.
     """
     if is_opaque(did):
         return None
@@ -195,7 +198,7 @@ def paths_file_text(
         datasets: in the order of the job's own list.
         paths: their places, by site.
         stage_in: a command that fetches ``{did}`` to ``{path}``, or None.
-        site_attributes: slot attributes with the site's name, after DataLocalitySite; None: the wrapper's own.
+        site_attributes: slot attributes with the site's name, after DataLocalitySite; None: the wrapper's.
         areas: the areas that *paths* come from.
         contents: the files of the listed datasets.
         unpack: names of tar files that the job unpacks, with ``*`` and ``?``.

@@ -23,10 +23,11 @@ imports nothing of the project. ``--help`` lists the options.
 If a dataset cannot be read and the job has a stage-in command, the wrapper fetches the dataset. It reports
 that in ``ChirpDataLocalityFetched``, and also reports a miss if the slot ad listed the dataset as AVAILABLE.
 Without a stage-in command it writes the miss into the job's ad (``ChirpDataLocalityMisses`` and two more,
-see hydrator/domain/misses.py) and exits with 85; then the schedd tries another site, as the submit file says.
+see hydrator/domain/misses.py) and exits with 85; then the schedd tries another site.
 Other failures of the node also give 85: a full disk, a scratch folder that cannot be written, no memory. The
 job avoids that site too. Each status of the wrapper's own comes with one line on stderr: 2 is wrong usage,
-the same on every node; 85: the job may run elsewhere; 126 and 127: the command is not executable, or not there.
+the same on every node; 85: the job may run elsewhere; 126 and 127: the command is not executable, or not
+there.
 """
 
 import contextlib
@@ -977,24 +978,24 @@ def replace_options(
     out = []  # type: list[bytes]
     pending = []  # type: list[bytes]
     done = set()  # type: set[bytes]
-    section, indent, ours = b"", -1, False
+    section, indent, is_option = b"", -1, False
     for line in parset.splitlines(True):
         bare = line.strip()
         depth = len(line) - len(line.lstrip(b" \t"))
         if not bare or bare[:1] in (b"#", b";"):
-            (pending if ours else out).append(line)  # the value may continue after this line
+            (pending if is_option else out).append(line)  # the value may continue after this line
         elif 0 <= indent < depth:
-            if ours:
+            if is_option:
                 pending = [each for each in pending if each.strip()]
             else:
                 out.append(line)
         else:
             header = re.match(rb"\[(.+)\]", bare)
             setting = None if header else option.match(line)
-            ours = bool(setting) and section == wanted_section
+            is_option = bool(setting) and section == wanted_section
             section, indent = (header.group(1), -1) if header else (section, depth)
             mine = line
-            if ours and setting:
+            if is_option and setting:
                 name = setting.group(2).lower()
                 done.add(name)
                 mine = setting.group(1) + (setting.group(3) or b" ") + values[name]
@@ -1007,8 +1008,8 @@ def replace_options(
 def fit_to_slot(parset: bytes, machine: "dict[str, str]", scratch: str) -> "tuple[bytes, list[str]]":
     """Return *parset* with a [cluster] for this slot, and one sentence for each changed option of the user.
 
-    *machine* is the slot's ad; without ``Cpus`` nothing changes. Cores, threads and memory become those of the
-    slot, unless the parset has less.
+    *machine* is the slot's ad; without ``Cpus`` nothing changes. Cores, threads and memory become those of
+    the slot, unless the parset has less.
     """
     import configparser
 
@@ -1102,12 +1103,12 @@ def build_environment(
     environ: "dict[str, str]", site: str, datasets: "list[Dataset]", paths: "list[str]"
 ) -> "dict[str, str]":
     """Return the command's environment; a variable that two datasets share has the first one's path."""
-    ours = {}  # type: dict[str, str]
+    variables = {}  # type: dict[str, str]
     for dataset, path in zip(datasets, paths):
         for name in dataset.variables:
-            ours.setdefault(name, path)
+            variables.setdefault(name, path)
     merged = {name: text for name, text in environ.items() if name}  # exec rejects an entry without a name
-    merged.update(ours)
+    merged.update(variables)
     merged["HYDRATOR_SITE"] = site
     # Python sets LC_CTYPE if no locale is set: restore the job's value
     before = merged.pop("HYDRATOR_LC_CTYPE", None)
@@ -1194,8 +1195,8 @@ def run_and_forward_signals(words: "list[str]", environ: "dict[str, str]") -> "t
 def drop_unfinished(pipelines: str) -> "list[str]":
     """Remove the unfinished operations in *pipelines*; return the names of the finished ones.
 
-    Rapthor marks a finished operation by a file ``.done`` and skips it. Toil's files of an unfinished one name paths
-    in the scratch folder of the earlier start, so that operation cannot continue.
+    Rapthor marks a finished operation by a file ``.done`` and skips it. Toil's files of an unfinished one
+    name paths in the scratch folder of the earlier start, so that operation cannot continue.
     """
     import shutil
 

@@ -1,16 +1,16 @@
-# ruff: noqa: E501  (the texts are printed as they stand here; a ClassAd expression has no good place to break)
-"""What a pool must be told, as text: the schedd's transform and refusals, START, the negotiator's term.
+# ruff: noqa: E501  (the texts are printed unchanged; a ClassAd expression has no good place to break)
+"""Pool configuration as text: the schedd's transform and refusals, START, the negotiator's term.
 
-Pure: values in, text out, no clock and no bindings. ``hydrator submit
-pool-config`` prints these texts; the expressions are functions of their own,
-so that whoever builds a job elsewhere writes the very same ones. What the
-texts rest on was run on HTCondor 23.9.6 and 25.14.1 (tests/integration).
+``hydrator submit pool-config`` prints these texts. The expressions are functions in expressions.py, so that
+other programs can write the same ones. The texts are tested on HTCondor 23.9.6 and 25.14.1
+(tests/integration). Pure: values in, text out.
 
-Two limits of ClassAds shape the expressions. An expression more than 400
-operators deep is not evaluated at all, and matches nothing: long chains of
-``&&`` are cut into groups, sums are taken over a list. And an expression that
-may meet any slot must end in a value: comparisons with what a slot says are
-closed with ``=?= true``.
+Two limits of ClassAds shape the expressions:
+
+- HTCondor does not evaluate an expression more than 400 operators deep, and it matches nothing. So long chains
+  of ``&&`` are cut into groups, and sums use a list.
+- An expression must have a value for any slot. So comparisons with attributes of a slot are closed with
+  ``=?= true``.
 """
 
 import re
@@ -36,7 +36,7 @@ from hydrator.submit.expressions import (
 
 START_CLAUSE = "(TARGET.DataLocalityHere =!= false)"
 PRE_JOB_TERM = "1e9 * (TARGET.DataLocalityRank ?: 0.0) + 1e8 * (TARGET.GPUPreference ?: 0.0)"
-"""A GPU, where the job prefers one, counts as much as a tenth of its data."""
+"""Term of the negotiator: a GPU, if the job prefers one, counts as much as a tenth of its data."""
 _FORMER_PRE_JOB_TERMS = ("1e9 * (TARGET.DataLocalityRank ?: 0.0)",)
 TRANSFORM_NAME = "DataLocality"
 IMMUTABLE_ATTRIBUTES = (
@@ -51,11 +51,11 @@ IMMUTABLE_ATTRIBUTES = (
     "DataLocalitySpelled",
     "DataLocalityTransformed",
 )
-"""What nobody may edit on a queued job (no super user either): expressions were made from it."""
+"""Job attributes that no user may edit on a queued job, not even a super user: expressions depend on them."""
 PROTECTED_ATTRIBUTES = ("DataLocalityHere",)
-"""What only a queue super user may edit: ``hydrator release`` sets it to true."""
+"""Job attributes that only a queue super user may edit: ``hydrator release`` sets them to true."""
 MACHINE_ATTRIBUTES = ("DataLocalitySite",)
-"""What schedds keep of the slot where a job ran: ``hydrator report`` asks where jobs found their data."""
+"""Slot attributes that schedds store in a job's ad: ``hydrator report`` counts sites with them."""
 
 SCHEDD_PARAMETERS = (
     "JOB_TRANSFORM_NAMES",
@@ -67,7 +67,7 @@ SCHEDD_PARAMETERS = (
 )
 STARTD_PARAMETERS = ("START",)
 NEGOTIATOR_PARAMETERS = ("NEGOTIATOR_PRE_JOB_RANK",)
-"""The parameters whose present values the functions below like to know, by role."""
+"""The parameters of each role whose current values the texts show."""
 
 HOLD_SUBCODE = 1763
 """HoldReasonSubCode of late-materialized jobs whose list is malformed."""
@@ -77,12 +77,11 @@ _MAX_WAIT_SECONDS = 31_536_000  # a year, s
 
 @dataclass(frozen=True, slots=True)
 class PoolPolicy:
-    """What a pool's operator may choose; printed as knobs at the top of the schedd's text.
+    """The choices of a pool's operator; printed as knobs at the top of the schedd's text.
 
-    ``max_age`` is the daemon's bound (6 h) less 15 min; ``wait`` and ``settle``
-    are how long ``wait`` and ``prefer`` jobs hold out who do not say;
-    ``rounding_floor`` the coarseness of their deadlines, for autoclusters;
-    ``staging_credit`` (0 to 1) what a dataset counts that is on its way.
+    ``max_age`` is the daemon's limit (6 h) less 15 min. ``wait`` and ``settle`` are the default times that
+    ``wait`` and ``prefer`` jobs wait for their data. ``rounding_floor`` is the step of their deadlines, for
+    autoclusters. ``staging_credit`` (0 to 1) is the weight of a dataset that is being staged.
     """
 
     default_mode: Mode = "wait"
@@ -95,10 +94,10 @@ class PoolPolicy:
     staging_credit: float = 0.5
 
     def __post_init__(self) -> None:
-        """Refuse what would make a text that a schedd cannot read.
+        """Check that a schedd can read the values.
 
         Raises:
-            ValueError: with one sentence that names the field.
+            ValueError: one sentence with the field's name.
         """
         if self.default_mode not in MODES:
             raise ValueError(f"default_mode must be one of {', '.join(MODES)}, not {self.default_mode!r}")
@@ -115,23 +114,19 @@ class PoolPolicy:
                 raise ValueError(f"{name} must be from {least} s to {_MAX_WAIT_SECONDS} s")
 
 
-# --- the expressions ----------------------------------------------------------------------------------
-
-
 # --- the texts ----------------------------------------------------------------------------------------
 
 
 def schedd_config(
     policy: PoolPolicy, current_values: Mapping[str, str | None], *, observe: bool = False
 ) -> str:
-    """The text for schedds: knobs, transform, refusals, attributes that stay as they are.
+    """Return the text for schedds: knobs, transform, refusals, immutable attributes.
 
     Args:
-        policy: what the operator chose.
-        present: values of SCHEDD_PRESENT at this schedd now; None, or left
-            out, where they could not be read. They are shown, without our
-            parts; the text itself extends whatever it finds (``X = $(X) …``
-            also finds compiled-in defaults).
+        policy: the operator's choices.
+        current_values: values of SCHEDD_PARAMETERS at this schedd now; None, or left out, if they could not
+            be read. The text shows them without the hydrator's own parts. The text itself extends any value
+            that it finds (``X = $(X) …`` also finds compiled-in defaults).
         observe: only rank; change no Requirements and refuse nothing.
     """
     return "\n".join(
@@ -150,7 +145,7 @@ def schedd_config(
 
 
 def startd_config(current_values: Mapping[str, str | None], *, observe: bool = False) -> str:
-    """The text for startds that run the hook; never for those hydrated by merge only."""
+    """Return the text for startds that run the hook; never use it for slots hydrated by merge only."""
     clause = f"START = ($(START)) && {START_CLAUSE}"
     return "\n".join(
         (
@@ -164,9 +159,9 @@ def startd_config(current_values: Mapping[str, str | None], *, observe: bool = F
 
 
 def negotiator_config(current_values: Mapping[str, str | None], *, observe: bool = False) -> str:
-    """The text for the negotiator: locality before slot size."""
+    """Return the text for the negotiator: locality before slot size."""
     value = current_values.get("NEGOTIATOR_PRE_JOB_RANK")
-    found = (
+    previous = (
         ""
         if value is not None and not remove_our_parts("NEGOTIATOR_PRE_JOB_RANK", value).strip()
         else " + ($(NEGOTIATOR_PRE_JOB_RANK))"
@@ -175,21 +170,21 @@ def negotiator_config(current_values: Mapping[str, str | None], *, observe: bool
         (
             _format_header("the negotiator", observe),
             *_comment_current_values(NEGOTIATOR_PARAMETERS, current_values),
-            _NEGOTIATOR.format(term=PRE_JOB_TERM, found=found),
+            _NEGOTIATOR.format(term=PRE_JOB_TERM, found=previous),
         )
     )
 
 
 def removal_texts(current_values: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
-    """Say by role (``schedd``, ``startd``, ``negotiator``) how our text is taken out, and what is still there.
+    """Return by role (``schedd``, ``startd``, ``negotiator``) how to remove the text, and which parts remain.
 
-    Comments alone: our text extends what it finds, so without it every value
-    is what it was. A text with the values of today would keep them for ever.
+    The result has comments only. The text extends existing values, so without it every value is as before. A
+    text with the current values would fix these permanently.
 
     Args:
-        present: by role, the values now, as above.
+        current_values: the values now, by role, as for :func:`schedd_config`.
     """
-    wanted = {
+    roles = {
         "schedd": ("the schedds", SCHEDD_PARAMETERS[:-1]),
         "startd": ("the startds", STARTD_PARAMETERS),
         "negotiator": ("the negotiator", NEGOTIATOR_PARAMETERS),
@@ -198,30 +193,29 @@ def removal_texts(current_values: Mapping[str, Mapping[str, str | None]]) -> dic
         role: "\n".join(
             (_REMOVAL.format(where=where), _comment_remaining_parts(names, current_values.get(role, {})), "")
         )
-        for role, (where, names) in wanted.items()
+        for role, (where, names) in roles.items()
     }
 
 
 def allow_line(daemon: str, level: str, identity: str) -> str:
-    """Build the line that lets *identity* do *level* at *daemon*, besides all who may now.
+    """Build the line that adds *identity* to those with *level* at *daemon*.
 
-    A list for one daemon replaces the list for all, so a line that named
-    *identity* alone would shut the pool's own daemons out. A default in a
-    default would not do: HTCondor leaves a stray parenthesis of it.
+    A list for one daemon replaces the list for all daemons. So a line with *identity* alone would lock out the
+    pool's own daemons. A nested default does not work: HTCondor leaves a stray parenthesis.
     """
     own = f"{daemon.upper()}.ALLOW_{level}"
     return f"{own} = $({own}:$(ALLOW_{level})) {identity}"
 
 
 def remove_our_parts(name: str, value: str) -> str:
-    """The *value* of parameter *name* as it is without our parts; unchanged where there are none."""
+    """Return the *value* of parameter *name* without the hydrator's parts."""
     if name == "START":
         return _unwrap(
             value, lambda text: re.fullmatch(rf"\((.*)\) && {re.escape(START_CLAUSE)}", text, re.DOTALL)
         )
     if name == "NEGOTIATOR_PRE_JOB_RANK":
-        ours = f"(?:{'|'.join(map(re.escape, (PRE_JOB_TERM, *_FORMER_PRE_JOB_TERMS)))})"
-        return _unwrap(value, lambda text: re.fullmatch(rf"{ours}(?: \+ \((.*)\))?", text, re.DOTALL))
+        term = f"(?:{'|'.join(map(re.escape, (PRE_JOB_TERM, *_FORMER_PRE_JOB_TERMS)))})"
+        return _unwrap(value, lambda text: re.fullmatch(rf"{term}(?: \+ \((.*)\))?", text, re.DOTALL))
     if name == "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS":
         return ""  # empty is HTCondor's default
     words = re.split(r"[\s,]+", value.strip())
@@ -231,7 +225,7 @@ def remove_our_parts(name: str, value: str) -> str:
     return " ".join(word for word in words if word.lower() not in our_words)
 
 
-# --- what they are made of ----------------------------------------------------------------------------
+# --- parts of the texts ----------------------------------------------------------------------------
 
 
 def _seconds(span: timedelta) -> int:
@@ -239,9 +233,9 @@ def _seconds(span: timedelta) -> int:
 
 
 def _unwrap(value: str, match: Callable[[str], re.Match[str] | None]) -> str:
-    """What *value* wraps, as long as *match* sees our wrapping around it."""
-    while found := match(value.strip()):
-        value = found[1] or ""
+    """Return *value* without all layers that *match* finds; its first group is the inner value."""
+    while wrapped := match(value.strip()):
+        value = wrapped[1] or ""
     return value
 
 
@@ -255,7 +249,7 @@ def _format_header(where: str, observe: bool) -> str:
 
 
 def _comment_current_values(names: Sequence[str], current_values: Mapping[str, str | None]) -> list[str]:
-    """A comment line for each value that was found, without our parts: equal before and after."""
+    """Return a comment line for each value without the hydrator's parts: the same before and after installation."""
     lines = []
     for name in names:
         value = current_values.get(name)
@@ -265,11 +259,11 @@ def _comment_current_values(names: Sequence[str], current_values: Mapping[str, s
 
 
 def _comment_remaining_parts(names: Sequence[str], current_values: Mapping[str, str | None]) -> str:
-    """Say which of the parameters *names* have our parts at the daemon that was asked."""
+    """Return a comment with those of *names* that have the hydrator's parts at the queried daemon."""
     values = {name: value for name in names if (value := current_values.get(name)) is not None}
-    ours = [name for name, value in values.items() if remove_our_parts(name, value) != value]
-    if ours:
-        return f"# Our parts are in: {', '.join(ours)}."
+    names_with_parts = [name for name, value in values.items() if remove_our_parts(name, value) != value]
+    if names_with_parts:
+        return f"# Our parts are in: {', '.join(names_with_parts)}."
     return "# Nothing of ours is there." if values else "# What is there could not be read."
 
 
@@ -313,19 +307,19 @@ def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
 
 
 def _map_dids_expression(template: str, items: str = '"$(dl_csv)"') -> str:
-    """The ClassAd expression for the text of *template* for each DID of *listed*, commas between."""
+    """Return the ClassAd expression that applies *template* to each DID in *items*, separated by commas."""
     quoted = template.format(did=r"\\0", credit="$(DATALOCALITY_STAGING_CREDIT)").replace('"', r"\"")
     return f'regexps("[^,]+", {items}, "{quoted}", "fg")'
 
 
 def _group_expression(items: str) -> str:
-    """The ClassAd expression for *listed* texts, commas between, as groups joined by ``&&``."""
+    """Return the ClassAd expression that joins *items*, separated by commas, in groups by ``&&``."""
     grouped = f'regexps("((?:[^,]+,){{{_GROUP_SIZE - 1}}}[^,]+),", {items}, "\\\\1) && (", "fg")'
     return f'strcat("(", regexps(",", {grouped}, " && ", "fg"), ") && {_SPELLING_CLAUSE}")'
 
 
 def _unique_items_expression(items: str) -> str:
-    """The ClassAd expression for the items of *listed*, a comma after each, without doubles."""
+    """Return the ClassAd expression for *items*, each with a comma after it, without duplicates."""
     return rf'split(regexps("(?<![^,])([^,]+),(?=(?:[^,]*,)*?\\1,)", {items}, "", "fg"), ",")'
 
 
@@ -507,7 +501,7 @@ _UNIVERSES: Mapping[str, tuple[str, str]] = {
     ),
 }
 _WARNING_ONLY = "DataLocalityLocal"
-"""Nothing is lost with such a job, and what starts it may set RequiredDatasets for jobs of its own."""
+"""Requirement that only warns: such a job loses nothing, and may set RequiredDatasets for its own jobs."""
 _SUBMIT_REQUIREMENT_TEXTS: Mapping[str, tuple[str, str]] = {
     **_UNIVERSES,
     "DataLocalityList": (
@@ -563,7 +557,7 @@ _SUBMIT_REQUIREMENT_TEXTS: Mapping[str, tuple[str, str]] = {
     ),
 }
 SUBMIT_REQUIREMENTS = tuple(_SUBMIT_REQUIREMENT_TEXTS)
-"""The names of our SUBMIT_REQUIREMENTs, in the order they are tried."""
+"""The names of the hydrator's SUBMIT_REQUIREMENTs, in the order of evaluation."""
 
 _ATTRIBUTE_LISTS = f"""\
 # --- what stays as it was submitted: expressions were made from it

@@ -97,9 +97,10 @@ def add_datasets(
     The *extra_lines* follow it, also if there are no datasets to add.
 
     If the queue statement is in an ``if``, the line comes before the ``if``. Without a queue statement
-    (``-queue`` on a command line, a node of a DAG) it comes last. A description that has the attribute, itself
-    or in an included file, keeps its own list, after a check for every item. If only condor_submit can find
-    the attribute, in a condition or an include, the line comes first, so that the description overrides it.
+    (``-queue`` on a command line, a node of a DAG) it comes last. A description that has the attribute,
+    itself or in an included file, keeps its own list, after a check for every item. If only condor_submit can
+    find the attribute, in a condition or an include, the line comes first, so that the description overrides
+    it.
 
     Raises:
         SubmitFileError: it has the attribute, with an invalid DID.

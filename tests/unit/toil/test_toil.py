@@ -157,7 +157,7 @@ def test_the_choice_of_a_step_is_word_for_word_that_of_a_whole_run(mode, propert
     without = SlotShare(16, 61_000) if mode == "prefer" else None
     ours = GpuChoice(SlotShare(4, 100), without, 2, properties, 50)
     assert theirs is not None
-    for part in ("offered", "requests", "requirement", "attributes"):
+    for part in ("gpus_available_expression", "requests", "requirement", "attributes"):
         assert getattr(theirs, part) == getattr(ours, part)
     assert theirs.rank_expression(rank) == ours.rank_expression(rank)
 

@@ -1,4 +1,4 @@
-"""Checks of ``hydrator submit rapthor``: contradictory options, bad expressions, unknown paths, leaked names."""
+"""Checks of ``hydrator submit rapthor``: options, expressions, paths of the data, private names."""
 
 import shlex
 import shutil

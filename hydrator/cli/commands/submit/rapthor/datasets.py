@@ -1,4 +1,4 @@
-"""Datasets of a parset: expand its globs, resolve the names, and reject what the catalogues do not confirm."""
+"""Datasets of a parset: expand its globs, resolve the names, and reject names without a dataset."""
 
 import glob
 from collections.abc import Collection, Sequence
