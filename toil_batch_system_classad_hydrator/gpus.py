@@ -64,7 +64,7 @@ class StepGpus:
 
 @dataclass(frozen=True, slots=True)
 class StepGpuChoice:
-    """Cores and MiB of memory ``beside`` a GPU, and of a job ``without``; None for one that needs a GPU."""
+    """Cores and MiB of memory of a job with a GPU, and without one; None for a job that needs a GPU."""
 
     with_gpu: tuple[int, int]
     without_gpu: tuple[int, int] | None
@@ -74,21 +74,21 @@ class StepGpuChoice:
 
     @property
     def gpus_available_expression(self) -> str:
-        """True where the slot has the GPUs free, false beside any other ad."""
+        """An expression: true if the slot has the GPUs free, false for any other ad."""
         free = "countMatches(MY.RequireGPUs, TARGET.AvailableGPUs)" if self.properties else "TARGET.GPUs"
         return f"(({free} >= {self.gpus}) =?= true)"
 
     @property
     def requests(self) -> dict[str, str]:
-        """The submit commands for what is taken."""
+        """The request commands of the submit description."""
         names = ("request_gpus", "request_cpus", "request_memory")
-        here = (self.gpus, *self.with_gpu)
+        with_gpu = (self.gpus, *self.with_gpu)
         if self.without_gpu is None:
-            return dict(zip(names, map(str, here), strict=True))
-        there = (0, *self.without_gpu)
+            return dict(zip(names, map(str, with_gpu), strict=True))
+        without_gpu = (0, *self.without_gpu)
         texts = (
             f"{self.gpus_available_expression} ? {one} : {other}"
-            for one, other in zip(here, there, strict=True)
+            for one, other in zip(with_gpu, without_gpu, strict=True)
         )
         return dict(zip(names, texts, strict=True))
 
@@ -100,11 +100,11 @@ class StepGpuChoice:
 
     @property
     def attributes(self) -> Mapping[str, str]:
-        """Job attributes, each with its expression."""
-        found = {PREFERENCE_ATTRIBUTE: f"{self.gpus_available_expression} ? 1.0 : 0.0"}
-        return {**found, "RequireGPUs": self.properties} if self.properties else found
+        """The job attributes, each with its expression."""
+        preference = {PREFERENCE_ATTRIBUTE: f"{self.gpus_available_expression} ? 1.0 : 0.0"}
+        return {**preference, "RequireGPUs": self.properties} if self.properties else preference
 
     def rank_expression(self, users_rank: str) -> str:
-        """The job's Rank: the user's own, and what a GPU adds."""
+        """Return the job's Rank: the user's own plus the value of a GPU."""
         own = f"(({users_rank}) ?: 0.0) + " if users_rank.strip() else ""
         return f"{own}{self.rank:g} * MY.{PREFERENCE_ATTRIBUTE}"
