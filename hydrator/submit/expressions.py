@@ -76,10 +76,10 @@ def rank_expression(dids: Sequence[Did], sizes: Mapping[Did, int], staging_credi
     If a size is missing or negative, or all are zero, it counts datasets instead. It ignores letter case:
     one spelling term for all names would also remove the share of the datasets that are there.
     """
-    known = [sizes.get(did, -1) for did in dids]
-    sized = min(known) >= 0 and 0 < sum(known) < _MAX_BYTES
+    known_sizes = [sizes.get(did, -1) for did in dids]
+    sized = min(known_sizes) >= 0 and 0 < sum(known_sizes) < _MAX_BYTES
     each = (_BYTES_TEMPLATE if sized else "") + _CREDIT_TEMPLATE
-    total = float(sum(known) if sized else len(dids))
+    total = float(sum(known_sizes) if sized else len(dids))
     listed = ",".join(each.format(did=did, credit=_classad_real(staging_credit)) for did in dids)
     return f"sum({{{listed}}}) / {_classad_real(total)}"
 

@@ -103,15 +103,15 @@ def address_mismatches(areas: Collection[StorageArea], contents: FilesByDid) -> 
     for area in areas:
         if area.rse is None or area.address_prefix is None:
             continue
-        known = [
+        addresses = [
             address
             for files in contents.values()
             for file in files
             for address in file.addresses.get(area.rse, ())
         ]
         begin = area.address_prefix.rstrip("/") + "/"
-        if known and not any(address.startswith(begin) for address in known):
-            one = sanitize(known[0])
+        if addresses and not any(address.startswith(begin) for address in addresses):
+            one = sanitize(addresses[0])
             sentences.append(
                 f"[[storage]] of {area.site}: no address at {area.rse} begins with {begin}; one is {one}"
             )

@@ -325,17 +325,17 @@ def unreadable_reason(path: str, size: "int | None", report_progress: "Callable[
     """
     try:
         if not os.path.isdir(path):
-            there = readable_size(path)
+            size_found = readable_size(path)
         else:
             if not os.listdir(path):
                 return "is empty"
             os.stat(os.path.join(path, "."))
-            there = 0
+            size_found = 0
             for folder, _, names in os.walk(path, onerror=raise_error):
                 for name in names:
                     report_progress()
                     try:
-                        there += readable_size(os.path.join(folder, name))
+                        size_found += readable_size(os.path.join(folder, name))
                     except OSError as trouble:
                         inside = os.path.relpath(os.path.join(folder, name), path)
                         return "has %s, of which: %s" % (inside, trouble.strerror)
@@ -345,8 +345,8 @@ def unreadable_reason(path: str, size: "int | None", report_progress: "Callable[
                     return "has a folder %s that %s" % (inside, why) if inside != "." else why
     except (OSError, ValueError) as trouble:
         return getattr(trouble, "strerror", None) or str(trouble)
-    if size is not None and there < size:
-        return "has %d of %d bytes" % (there, size)
+    if size is not None and size_found < size:
+        return "has %d of %d bytes" % (size_found, size)
     return ""
 
 
@@ -407,10 +407,10 @@ def locate_files(
 
 def unreadable_file_reason(path: str, size: "int | None") -> str:
     try:
-        there = readable_size(path)
+        size_found = readable_size(path)
     except (OSError, ValueError) as trouble:
         return getattr(trouble, "strerror", None) or str(trouble)
-    return "has %d of %d bytes" % (there, size) if size is not None and there != size else ""
+    return "has %d of %d bytes" % (size_found, size) if size is not None and size_found != size else ""
 
 
 def check_dataset(
@@ -435,7 +435,7 @@ def check_readable(
     """
     import select
 
-    there, here = os.pipe()
+    reader, writer = os.pipe()
     child = os.fork()
     if not child:
         last = [time.monotonic()]
@@ -443,23 +443,23 @@ def check_readable(
         def report_progress() -> None:
             if time.monotonic() - last[0] > 1:
                 last[0] = time.monotonic()
-                os.write(here, b"\n")
+                os.write(writer, b"\n")
 
         try:
             for dataset, place in candidates:
                 write_all(
-                    here, json.dumps(check_dataset(dataset, place, report_progress)).encode("ascii") + b"\n"
+                    writer, json.dumps(check_dataset(dataset, place, report_progress)).encode("ascii") + b"\n"
                 )
         finally:
             os._exit(0)  # the child never runs the code of the parent
-    os.close(here)
+    os.close(writer)
     pieces = []  # type: list[bytes]
-    while select.select([there], [], [], seconds)[0]:
-        piece = os.read(there, 65536)
+    while select.select([reader], [], [], seconds)[0]:
+        piece = os.read(reader, 65536)
         if not piece:
             break
         pieces.append(piece)
-    os.close(there)
+    os.close(reader)
     lines = [line for line in b"".join(pieces).split(b"\n")[:-1] if line]
     results = [(str(why), [str(path) for path in paths]) for why, paths in map(parse_result, lines)]
     if len(results) < len(candidates):
@@ -717,13 +717,13 @@ def fetch(job: JobInputs, number: int, scratch: str) -> str:
         raise RetryElsewhere("%s was not fetched: %s %s" % (dataset.did, words[0], status))
     if os.path.isfile(folder):
         return folder
-    left = os.listdir(folder) if os.path.isdir(folder) else []
+    names = os.listdir(folder) if os.path.isdir(folder) else []
     for name in (dataset.safe_basename, dataset.basename, dataset.real_did.partition(":")[2]):
-        if os.path.basename(name) in left:
+        if os.path.basename(name) in names:
             return os.path.join(folder, os.path.basename(name))
-    if not left:
+    if not names:
         raise RetryElsewhere("%s was not fetched: %s left nothing in {path}" % (dataset.did, words[0]))
-    return os.path.join(folder, left[0]) if len(left) == 1 else folder
+    return os.path.join(folder, names[0]) if len(names) == 1 else folder
 
 
 def make_folder(scratch: str, *names: str) -> str:
@@ -1077,17 +1077,17 @@ def parse_whole_number(text: "str | None") -> int:
 
 def replace_arguments(words: "list[str]", datasets: "list[Dataset]", paths: "list[str]") -> "list[str]":
     """Return the command with paths for arguments that are a dataset's name or DID, or have $INPUT_...."""
-    known = {}  # type: dict[str, str]
+    path_by_name = {}  # type: dict[str, str]
     variables = {}  # type: dict[str, str]
     for dataset, path in zip(datasets, paths):
         for name in (dataset.did, dataset.real_did, dataset.name, dataset.name.rstrip("/")):
-            known.setdefault(name, path)
+            path_by_name.setdefault(name, path)
         for name in dataset.variables:
             variables.setdefault(name, path)
 
     def one(word: str) -> str:
-        if word in known:
-            return known[word]
+        if word in path_by_name:
+            return path_by_name[word]
         if re.search(r"\s", word):
             return word  # a script: its shell expands the variables
         return re.sub(
@@ -1247,22 +1247,22 @@ def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str,
     Raises:
         RetryElsewhere: a dataset is not readable and not fetched; the job's ad has the miss.
     """
-    known = job.locations_at(site)
-    there = [(dataset, known[dataset.did]) for dataset in job.datasets if dataset.did in known]
-    answers = iter(check_readable(there, CHECK_SECONDS) if there else [])
+    locations = job.locations_at(site)
+    candidates = [(each, locations[each.did]) for each in job.datasets if each.did in locations]
+    answers = iter(check_readable(candidates, CHECK_SECONDS) if candidates else [])
     paths_by_number = []  # type: list[list[str]]
-    wrong = {}  # type: dict[int, str]
+    failures = {}  # type: dict[int, str]
     for at, dataset in enumerate(job.datasets):
-        why, paths = next(answers) if dataset.did in known else ("no path is known", [])
+        why, paths = next(answers) if dataset.did in locations else ("no path is known", [])
         paths_by_number.append(paths)
         if why:
-            wrong[at] = why
-    reasons = ["%s (%s)" % (job.datasets[at].did, why) for at, why in wrong.items()]
-    missing = list(wrong)
+            failures[at] = why
+    reasons = ["%s (%s)" % (job.datasets[at].did, why) for at, why in failures.items()]
+    missing = list(failures)
     try:
-        if wrong and not job.stage_in:
+        if failures and not job.stage_in:
             raise RetryElsewhere("; ".join(reasons))
-        for at in wrong:
+        for at in failures:
             paths_by_number[at] = [fetch(job, at, scratch)]
         ready = build_dataset_folders(job, paths_by_number, scratch)
     except RetryElsewhere as missed:
@@ -1274,8 +1274,8 @@ def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str,
         raise RetryElsewhere(
             "not readable at %s: %s" % (site or "a node that names no site", str(missed)[:2000])
         ) from missed
-    if wrong:
-        report_fetched(site or "?", [job.datasets[at].did for at in wrong], environ, int(time.time()))
+    if failures:
+        report_fetched(site or "?", [job.datasets[at].did for at in failures], environ, int(time.time()))
     return ready
 
 

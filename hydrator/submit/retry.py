@@ -32,12 +32,12 @@ def avoid_missed_sites_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) 
         site_attributes: slot attributes with the site's name, after DataLocalitySite; the first one counts.
     """
     names = _site_attribute_names(site_attributes)
-    here = " ?: ".join(f"TARGET.{name}" for name in names)
+    site = " ?: ".join(f"TARGET.{name}" for name in names)
     same = "true"  # the first attribute that the slot has decides; a slot without any does not match
     for name in reversed(names):
         same = f"(TARGET.{name} isnt undefined ? TARGET.{name} =?= MY.MachineAttr{name}0 : {same})"
     return (
-        f"(member(({here}), MY.{SITES_ATTRIBUTE}) =!= true || time() > MY.{AVOID_UNTIL_ATTRIBUTE}"
+        f"(member(({site}), MY.{SITES_ATTRIBUTE}) =!= true || time() > MY.{AVOID_UNTIL_ATTRIBUTE}"
         f" || MY.LastHoldReasonSubCode =?= {MISSED_EXIT_STATUS})"
         f" && (MY.{SITES_ATTRIBUTE} isnt undefined || MY.ExitCode =!= {MISSED_EXIT_STATUS} || ! {same})"
     )
@@ -48,8 +48,8 @@ def path_known_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
 
     PATHS_ATTRIBUTE lists these sites. Their letter case counts, as in the wrapper.
     """
-    here = " ?: ".join(f"TARGET.{name}" for name in _site_attribute_names(site_attributes))
-    return f"identicalMember(({here}), MY.{PATHS_ATTRIBUTE}) =?= true"
+    site = " ?: ".join(f"TARGET.{name}" for name in _site_attribute_names(site_attributes))
+    return f"identicalMember(({site}), MY.{PATHS_ATTRIBUTE}) =?= true"
 
 
 def retry_elsewhere(

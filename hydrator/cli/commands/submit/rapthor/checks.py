@@ -118,18 +118,18 @@ def check_expressions(settings: Settings, options: RunOptions) -> RunOptions:
         "--rank": options.rank,
         "[submit].require_gpus": settings.submit.require_gpus or "",
     }
-    given = {option: text for option, text in texts.items() if text}
+    expressions = {option: text for option, text in texts.items() if text}
     exit_on_problems(
         [
             f"{option}: write it on one line: {why}"
-            for option, text in given.items()
+            for option, text in expressions.items()
             if (why := unfit_value_reason(text))
         ]
     )
-    if given:
+    if expressions:
         client = build_condor_client(settings)
         try:
-            client.check_expressions(given)
+            client.check_expressions(expressions)
         finally:
             client.close()
     return replace(

@@ -82,11 +82,13 @@ def submit_rapthor(
     from .run import prepare_run
 
     settings = load(config)
-    asked = RunOptions(mode.value, max_wait, requirements.strip(), rank.strip(), tuple(line or ()))
+    raw_options = RunOptions(mode.value, max_wait, requirements.strip(), rank.strip(), tuple(line or ()))
     job = JobOptions(cpus, memory_gb, disk_gb, container, gpu, keep_on_eviction, output, submit)
-    exit_on_problems(usage_problems(settings.submit, asked, form, job, dry_run=dry_run, as_json=as_json))
+    exit_on_problems(
+        usage_problems(settings.submit, raw_options, form, job, dry_run=dry_run, as_json=as_json)
+    )
     words = parse_command(run_command, job.container or settings.submit.container, submit=submit)
-    options = check_expressions(settings, asked)
+    options = check_expressions(settings, raw_options)
     run = prepare_run(
         parset, settings, options, name, form=form, allow_unknown=allow_unknown, dry_run=dry_run
     )

@@ -146,16 +146,16 @@ def _find_files_to_send(parset: Parset) -> dict[str, str]:
 
     Exits if two of them have one name, or if HTCondor cannot transfer one.
     """
-    found = {}
+    path_by_option = {}
     for option, file in parset.files.items():
         path = Path(file).absolute()
         if path.is_file():
-            found[option] = str(path)
+            path_by_option[option] = str(path)
         else:
             print_problems(
                 f"{option} = {file} is not a file on this host: the job will look for it where it runs"
             )
-    paths = sorted(set(found.values()))
+    paths = sorted(set(path_by_option.values()))
     names = [Path(path).name for path in paths]
     duplicates = sorted({name for name in names if names.count(name) > 1})
     problems = [
@@ -170,7 +170,7 @@ def _find_files_to_send(parset: Parset) -> dict[str, str]:
             if (why := unfit_name_reason(path))
         ]
     )
-    return found
+    return path_by_option
 
 
 def _paths_text(run: PreparedRun) -> str:
