@@ -3,30 +3,30 @@
     pip install 'classad-hydrator[toil]'        into the environment of toil-cwl-runner
     toil-cwl-runner --batchSystem classad_hydrator …
 
-Toil finds it by the name of this module. Only :mod:`.batch_system` imports Toil and only
-:mod:`.condor` the bindings, so that Toil's option parser, which imports every batch system there
-is, leaves this one out where one of them is missing, and says so when it is asked for.
+Toil finds it by the name of this module. Only :mod:`.batch_system` imports Toil, and only :mod:`.condor`
+imports the bindings. Toil's option parser imports every batch system. If Toil or the bindings are missing, it
+skips this one, and reports an error only if a user selects it.
 
-What it reads from the leader's environment:
+Variables of the leader's environment:
 
-``_CONDOR_RequiredDatasets``, ``_CONDOR_DataLocality``, … (:data:`.job.CARRIED`)
-    attributes of every job, as ClassAd expressions: what ``hydrator submit rapthor --as env`` prints.
+``_CONDOR_RequiredDatasets``, ``_CONDOR_DataLocality``, … (:data:`.job.JOB_ATTRIBUTES`)
+    attributes of every job, as ClassAd expressions: ``hydrator submit rapthor --as env`` prints them.
 ``HYDRATOR_CONFIG``
     a configuration whose ``[submit]`` names or patterns turn the names of a step's inputs into DIDs,
-    and whose ``[submit]`` gpu says which steps take a GPU where there is one.
+    and whose ``[submit]`` gpu selects the steps that take a GPU if there is one.
 ``HYDRATOR_TOIL_ENVIRONMENT``
-    names of more variables that may enter the job's ad, with commas; ``*`` at an end is a wildcard.
+    names of more variables that may enter the job's ad, separated by commas; ``*`` is a wildcard.
 ``HYDRATOR_TOIL_SITE_FILE``
-    where the site of a run's first finished job is kept; the run's later jobs stay at that site.
+    a file with the site of a run's first finished job; the run's later jobs stay at that site.
 ``TOIL_HTCONDOR_COLLECTOR``, ``TOIL_HTCONDOR_SCHEDD``, ``TOIL_HTCONDOR_PARAMS``
-    as in Toil's own batch system; each of the first two may also be given alone.
+    as in Toil's own batch system; one of the first two may be set without the other.
 """
 
 from importlib.util import find_spec
 from typing import Any
 
 BATCH_SYSTEM_NAME = "classad_hydrator"
-"""What ``--batchSystem`` calls it."""
+"""The name for ``--batchSystem``."""
 
 
 def _batch_system() -> Any:  # noqa: ANN401 - a class of Toil's, imported late

@@ -1,4 +1,4 @@
-"""Keep a run's later jobs at the site of its first: they read what the earlier ones wrote there."""
+"""Site affinity: keep a run's later jobs at the site of its first job, because they read its output there."""
 
 import json
 import os
@@ -12,10 +12,10 @@ SITE_FILE_VARIABLE = "HYDRATOR_TOIL_SITE_FILE"
 
 @dataclass(slots=True)
 class SiteAffinity:
-    """Where a run is: decided once, by the first job that finished, for all processes of the run.
+    """The site of a run, set once by its first finished job, for all processes of the run.
 
-    ``file`` is shared by the leaders of a run's operations, which follow one another; to let the run
-    go elsewhere, remove it.
+    The leaders of a run's operations, which follow one another, share ``file``. Remove the file to let the
+    run use another site.
     """
 
     file: Path | None
@@ -23,27 +23,27 @@ class SiteAffinity:
 
     @classmethod
     def load(cls, file: str | None) -> Self:
-        """As an earlier leader left it; a file that cannot be read decides nothing."""
-        found = cls(Path(file) if file else None)
-        found.site = found._read_site()
-        return found
+        """Load the site that an earlier leader stored; no site if the file cannot be read."""
+        affinity = cls(Path(file) if file else None)
+        affinity.site = affinity._read_site()
+        return affinity
 
     def record_first_site(self, site: object, job: str) -> bool:
-        """A *job* finished at *site*; whether that decided it, and nothing had before."""
+        """Store *site*, where *job* finished, unless a site is stored; return whether this call stored it."""
         if self.file is None or self.site or not isinstance(site, str) or not site:
             return False
         self.file.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=f"{self.file.name}.", dir=self.file.parent)
-        fresh = Path(name)  # no link that somebody put there is followed
+        temporary = Path(name)  # a new file: an existing link is not followed
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
                 opened.write(json.dumps({"site": site, "job": job}) + "\n")
-            fresh.chmod(0o644)
-            os.link(fresh, self.file)  # whole or not at all, and the first one stays
+            temporary.chmod(0o644)
+            os.link(temporary, self.file)  # atomic; the first process wins
         except FileExistsError:
             pass
         finally:
-            fresh.unlink()
+            temporary.unlink()
         self.site = self._read_site() or site
         return True
 

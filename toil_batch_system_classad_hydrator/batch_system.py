@@ -1,8 +1,8 @@
-"""Toil's side: its interface, on a queue of HTCondor jobs.
+"""Toil batch system: Toil's interface on a queue of HTCondor jobs.
 
-Everything happens in the leader's own calls, in no thread of ours: what fails, fails where Toil
-sees it. The schedd may be away for ``--statePollingTimeout`` seconds (1200 by default) before the
-workflow ends; until then jobs wait to be submitted and keep the state they were last seen in.
+It has no thread of its own: everything happens in the leader's calls, so Toil sees each failure. The
+schedd may be unreachable for ``--statePollingTimeout`` seconds (1200 by default) before the workflow ends.
+Until then jobs wait for submission and keep their last state.
 """
 
 import logging
@@ -40,18 +40,18 @@ from .job import (
 )
 from .steps import StepInputsError, load_step_inputs
 
-logger = logging.getLogger(f"toil.{__name__}")  # Toil prints what is below its own
+logger = logging.getLogger(f"toil.{__name__}")  # Toil prints the loggers below its own
 _T = TypeVar("_T")
 _POLL_SECONDS = 2.0
 _SCHEDD_TIMEOUT_SECONDS = 1200.0
 _IDLE_HINT_SECONDS = 600.0
 _KILL_SECONDS = 60.0
 _LOST_AFTER_POLLS = 3
-"""How often in a row a job must be missing from queue and history before it counts as lost."""
+"""Polls in a row without the job in queue or history after which it counts as lost."""
 
 
 class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[misc]
-    """One HTCondor job for each Toil job; the leader's small jobs stay on the leader."""
+    """A batch system with one HTCondor job for each Toil job; the leader runs its small jobs itself."""
 
     def __init__(self, config: Any, maxCores: float, maxMemory: float, maxDisk: int) -> None:  # noqa: ANN401, N803
         try:
@@ -61,7 +61,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
             self._step_gpus = StepGpus.load(os.environ.get("HYDRATOR_CONFIG"))
         except (SubmitParameterError, DatasetsError) as wrong:
             print(f"toil-cwl-runner (classad-hydrator): {wrong}", file=sys.stderr)
-            raise SystemExit(2) from None  # before any thread of Toil's runs, and without a traceback
+            raise SystemExit(2) from None  # before Toil starts a thread, and without a traceback
         super().__init__(config, maxCores, maxMemory, maxDisk)
         self._schedd = Schedd(os.environ)
         self._affinity = SiteAffinity.load(os.environ.get(SITE_FILE_VARIABLE))
@@ -82,13 +82,13 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
 
     @classmethod
     def supportsAutoDeployment(cls) -> bool:  # noqa: N802
-        """No: leader and workers share a file system."""
+        """Return False: leader and workers share a file system."""
         return False
 
     def issueBatchJob(  # noqa: N802
         self, command: str, job_desc: JobDescription, job_environment: dict[str, str] | None = None
     ) -> int:
-        """Queue *command*; returns Toil's number of it."""
+        """Queue *command*; return Toil's number for it."""
         local: int | None = self.handleLocalJob(command, job_desc)
         if local is not None:
             return local
@@ -110,7 +110,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         return job
 
     def getUpdatedBatchJob(self, maxWait: int) -> UpdatedBatchJobInfo | None:  # noqa: N802, N803
-        """The next job that ended, waiting for one up to *maxWait* seconds."""
+        """Return the next job that ended; wait for one up to *maxWait* seconds."""
         deadline = time.monotonic() + maxWait
         while True:
             if done := self.getUpdatedLocalJob(0):
@@ -123,12 +123,12 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
             time.sleep(min(0.2, max(0.0, deadline - time.monotonic())))
 
     def getIssuedBatchJobIDs(self) -> list[int]:  # noqa: N802
-        """All jobs that were issued and have not been reported as ended."""
+        """Return all issued jobs that were not yet reported as ended."""
         issued = [*self.getIssuedLocalJobIDs(), *(job for job, _, _ in self._waiting_jobs), *self._clusters]
         return [*issued, *(info.jobID for info in self._job_updates)]
 
     def getRunningBatchJobIDs(self) -> dict[int, float]:  # noqa: N802
-        """The jobs that run, with the seconds since they started to."""
+        """Return the running jobs, each with the seconds since its start."""
         self._submit_and_poll()
         now = time.time()
         running = {
@@ -140,39 +140,39 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         return running | local
 
     def killBatchJobs(self, jobIDs: Iterable[int]) -> None:  # noqa: N802, N803
-        """Remove jobs and wait until none of them runs; they are not reported as ended."""
+        """Remove jobs and wait until none of them runs; do not report them as ended."""
         wanted = set(jobIDs)
         self.killLocalJobs(list(wanted))
         self._waiting_jobs = deque(item for item in self._waiting_jobs if item[0] not in wanted)
         self._job_updates = deque(info for info in self._job_updates if info.jobID not in wanted)
-        doomed = {self._clusters.pop(job) for job in wanted if job in self._clusters}
-        if not doomed:
+        clusters = {self._clusters.pop(job) for job in wanted if job in self._clusters}
+        if not clusters:
             return
-        self._retry_while_unreachable(lambda: self._schedd.remove(doomed, "killed by Toil"))
+        self._retry_while_unreachable(lambda: self._schedd.remove(clusters, "killed by Toil"))
         deadline = time.monotonic() + _KILL_SECONDS
         while time.monotonic() < deadline:
-            there = self._retry_while_unreachable(
+            ads = self._retry_while_unreachable(
                 lambda: self._schedd.query_jobs(self._workflow_settings.workflow_id)
             )
-            if not any(there.get(cluster, {}).get("JobStatus") == RUNNING for cluster in doomed):
+            if not any(ads.get(cluster, {}).get("JobStatus") == RUNNING for cluster in clusters):
                 return
             time.sleep(0.5)
-        logger.warning("HTCondor jobs %s were removed and still run", sorted(doomed))
+        logger.warning("HTCondor jobs %s were removed and still run", sorted(clusters))
 
     def getSchedulingStatusMessage(self) -> str | None:  # noqa: N802
-        """What Toil may tell the user when nothing moves."""
-        seen = {cluster: self._ads.get(cluster, {}) for cluster in self._clusters.values()}
-        idle = [cluster for cluster, ad in seen.items() if ad.get("JobStatus") == IDLE]
-        return f"HTCondor jobs {idle} are idle; ask: hydrator why {idle[0]}" if idle else None
+        """Return one sentence for the user when jobs are idle."""
+        ads = {cluster: self._ads.get(cluster, {}) for cluster in self._clusters.values()}
+        idle = [cluster for cluster, ad in ads.items() if ad.get("JobStatus") == IDLE]
+        return f"HTCondor jobs {idle} are idle; see: hydrator why {idle[0]}" if idle else None
 
     def shutdown(self) -> None:
-        """Remove what is still in the queue, and end the local jobs."""
+        """Remove the jobs that are still in the queue, and end the local jobs."""
         self._waiting_jobs.clear()
-        left, self._clusters = set(self._clusters.values()), {}
+        remaining, self._clusters = set(self._clusters.values()), {}
         try:
-            self._schedd.remove(left, "the Toil workflow has ended")
+            self._schedd.remove(remaining, "the Toil workflow has ended")
         except ScheddUnreachable as away:
-            logger.warning("HTCondor jobs %s may be left in the queue: %s", sorted(left), away)
+            logger.warning("HTCondor jobs %s may still be in the queue: %s", sorted(remaining), away)
         finally:
             self.shutdownLocal()
 
@@ -182,7 +182,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
     # --- the queue -----------------------------------------------------------------------------------
 
     def _submit_and_poll(self) -> None:
-        """Submit what may be submitted and, when it is time, look at the queue."""
+        """Submit waiting jobs and, every few seconds, poll the queue."""
         try:
             self._submit_waiting()
             if time.monotonic() - self._last_poll_at >= self._poll_seconds:
@@ -190,25 +190,28 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
                 self._poll_queue()
                 self._last_answer_at = time.monotonic()
         except ScheddUnreachable as away:
-            silent = time.monotonic() - self._last_answer_at
-            if silent > self._schedd_timeout_seconds:
+            outage_seconds = time.monotonic() - self._last_answer_at
+            if outage_seconds > self._schedd_timeout_seconds:
                 raise
             logger.warning(
-                "%s (for %.0f s; the workflow waits %.0f s)", away, silent, self._schedd_timeout_seconds
+                "%s (for %.0f s; the workflow waits %.0f s)",
+                away,
+                outage_seconds,
+                self._schedd_timeout_seconds,
             )
-            self._last_poll_at = time.monotonic() + min(30.0, silent / 4)
+            self._last_poll_at = time.monotonic() + min(30.0, outage_seconds / 4)
 
     def _submit_waiting(self) -> None:
         while self._waiting_jobs and len(self._clusters) < int(self.config.max_jobs):
-            if self._last_poll_at > time.monotonic():  # the schedd was away a moment ago
+            if self._last_poll_at > time.monotonic():  # the schedd was unreachable a moment ago
                 return
             job, work, datasets = self._waiting_jobs[0]
             try:
                 site, logs = self._affinity.site, self._log_paths(job)
-                said = build_submit_description(
+                description = build_submit_description(
                     work, job, logs, self._workflow_settings, datasets, site, self._step_gpus
                 )
-                cluster = self._schedd.submit(said)
+                cluster = self._schedd.submit(description)
             except (SubmitRejected, SubmitParameterError) as refused:
                 self._waiting_jobs.popleft()
                 logger.error("%s (%s) was not submitted: %s", work.unit_name or work.name, job, refused)  # noqa: TRY400
@@ -221,12 +224,12 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
                 self._outbox.publish(ExternalBatchIdMessage(job, str(cluster), type(self).__name__))
 
     def _poll_queue(self) -> None:
-        """Read the queue and report what has ended."""
+        """Query the queue and report the jobs that ended."""
         if not self._clusters:
             return
         self._ads = self._schedd.query_jobs(self._workflow_settings.workflow_id)
-        gone = {cluster for cluster in self._clusters.values() if cluster not in self._ads}
-        past = self._schedd.query_history(gone) if gone else {}
+        missing = {cluster for cluster in self._clusters.values() if cluster not in self._ads}
+        past = self._schedd.query_history(missing) if missing else {}
         for job, cluster in list(self._clusters.items()):
             ad = self._ads.get(cluster) or past.get(cluster)
             end = exit_from_ad(ad) if ad else self._exit_if_missing(cluster)
@@ -237,7 +240,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
                 self._warn_if_idle(cluster, ad)
 
     def _exit_if_missing(self, cluster: int) -> JobExit | None:
-        """A job is not in the queue and not yet in the history: it is on its way, or lost."""
+        """Return an exit for a job that was missing from queue and history for three polls; else None."""
         self._missing_polls[cluster] = self._missing_polls.get(cluster, 0) + 1
         return exit_of_lost_job(cluster) if self._missing_polls[cluster] >= _LOST_AFTER_POLLS else None
 
@@ -252,7 +255,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         if job_exit.reason is ExitReason.FINISHED:
             site = ad.get(SITE_ATTRIBUTE)
             if self._affinity.record_first_site(site, str(cluster)):
-                logger.info("the run's later jobs stay at %s, where HTCondor job %s ran", site, cluster)
+                logger.info("later jobs of the run stay at %s, where HTCondor job %s ran", site, cluster)
         else:
             logger.error("%s", job_exit.message)
         self._report(job, job_exit, cluster)
@@ -269,7 +272,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         )
 
     def _warn_if_idle(self, cluster: int, ad: dict[str, Any]) -> None:
-        """Say once of a job that matches nothing where to ask why: Toil itself waits in silence."""
+        """Log once for an idle job how to find the reason: Toil itself logs nothing while it waits."""
         waited = time.time() - float(ad.get("QDate") or time.time())
         if (
             ad.get("JobStatus") == IDLE
@@ -278,7 +281,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         ):
             self._hinted_clusters.add(cluster)
             logger.warning(
-                "HTCondor job %s has been idle for %.0f s; ask: hydrator why %s", cluster, waited, cluster
+                "HTCondor job %s has been idle for %.0f s; see: hydrator why %s", cluster, waited, cluster
             )
 
     def _retry_while_unreachable(self, call: Callable[[], _T]) -> _T:
@@ -293,12 +296,12 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
                 time.sleep(2)
 
     def _remove_leftovers(self) -> None:
-        """A leader that was killed left its jobs: a restarted workflow would run them twice."""
+        """Remove jobs of a leader that was killed: a restarted workflow would run them twice."""
         if getattr(self.config, "restart", False):
-            left = self._retry_while_unreachable(
+            jobs = self._retry_while_unreachable(
                 lambda: self._schedd.query_jobs(self._workflow_settings.workflow_id)
             )
-            self._retry_while_unreachable(lambda: self._schedd.remove(left, "left by an earlier Toil leader"))
+            self._retry_while_unreachable(lambda: self._schedd.remove(jobs, "left by an earlier Toil leader"))
 
     # --- one job -------------------------------------------------------------------------------------
 
@@ -307,18 +310,18 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         return {name: self.format_std_out_err_path(job, "condor", kind) for name, kind in kinds.items()}
 
     def _datasets_of(self, job_desc: JobDescription) -> str | None:
-        """Return RequiredDatasets of this step, as a ClassAd list; None for a step that reads no dataset."""
+        """Return RequiredDatasets of this step as a ClassAd list; None for a step without datasets."""
         try:
-            found = find_required_dids(
+            dids = find_required_dids(
                 load_step_inputs(job_desc, self.config.jobStore), self._naming, self._run_datasets
             )
         except StepInputsError as unknown:
-            found = self._run_datasets
+            dids = self._run_datasets
             logger.warning(
-                "the inputs of %s cannot be read, so it asks for all of the run's datasets: %s",
+                "the inputs of %s cannot be read, so it requires all datasets of the run: %s",
                 job_desc, unknown,
             )  # fmt: skip
-        return format_did_list(found) if found else None
+        return format_did_list(dids) if dids else None
 
 
 __all__ = ["ClassAdHydratorBatchSystem"]

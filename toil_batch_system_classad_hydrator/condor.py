@@ -1,4 +1,4 @@
-"""The schedd, by the current bindings: the only module here that imports them."""
+"""Schedd client with HTCondor's Python bindings (htcondor2); the only module here that imports them."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -22,17 +22,17 @@ Ad = dict[str, Any]
 
 
 class ScheddUnreachable(Exception):
-    """The schedd did not answer; it may answer later."""
+    """A schedd that did not answer; it may answer later."""
 
 
 class SubmitRejected(Exception):
-    """The schedd is there and does not take this job."""
+    """A job that the schedd rejected."""
 
 
 class Schedd:
-    """One schedd: the local one, or the one that ``TOIL_HTCONDOR_COLLECTOR`` and ``_SCHEDD`` name.
+    """A client of one schedd: the local one, or that of ``TOIL_HTCONDOR_COLLECTOR`` and ``_SCHEDD``.
 
-    It is looked up again after every failure, because it comes back on another port.
+    It locates the schedd again after every failure, because a restarted schedd has another port.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -42,11 +42,11 @@ class Schedd:
         _reload_config_without_our_attributes()
 
     def submit(self, description: Mapping[str, str]) -> int:
-        """Submit one job; returns its cluster.
+        """Submit one job; return its cluster.
 
         Raises:
-            Refused: the schedd, or the submit language, does not take it; the text is their reason.
-            ScheddAway: nobody answered.
+            SubmitRejected: the schedd or condor_submit's language rejects it; the text is the reason.
+            ScheddUnreachable: the schedd did not answer.
         """
         schedd = self._connect()
         try:
@@ -54,51 +54,51 @@ class Schedd:
             return int(schedd.submit(submit, count=1).cluster())
         except (htcondor2.HTCondorException, OSError, ValueError, RuntimeError) as failed:
             self._client = None
-            self.query_jobs("no such workflow")  # raises ScheddAway where that is the reason
+            self.query_jobs("no such workflow")  # raises ScheddUnreachable if that is the reason
             raise SubmitRejected(str(failed).strip() or type(failed).__name__) from failed
 
     def query_jobs(self, workflow_id: str) -> dict[int, Ad]:
-        """What the queue says of the jobs of *workflow*, by cluster.
+        """Query the queue for the jobs of *workflow_id*; return their ads by cluster.
 
         Raises:
-            ScheddAway: nobody answered.
+            ScheddUnreachable: the schedd did not answer.
         """
         constraint = f"{WORKFLOW_ATTRIBUTE} =?= {classad_string(workflow_id)}"
-        found = self._call(lambda schedd: schedd.query(constraint, list(PROJECTION)))
-        return {int(ad["ClusterId"]): _plain_values(ad) for ad in found}
+        ads = self._call(lambda schedd: schedd.query(constraint, list(PROJECTION)))
+        return {int(ad["ClusterId"]): _plain_values(ad) for ad in ads}
 
     def query_history(self, clusters: Iterable[int]) -> dict[int, Ad]:
-        """What the history says of *clusters* that left the queue; nothing where it cannot be read.
+        """Query the history for *clusters* that left the queue; return their ads by cluster.
 
         Raises:
-            ScheddAway: nobody answered.
+            ScheddUnreachable: the schedd did not answer.
         """
-        wanted = sorted(clusters)
-        constraint = _cluster_constraint(wanted)
-        found = self._call(lambda schedd: schedd.history(constraint, list(PROJECTION), len(wanted)))
-        ads = [_plain_values(ad) for ad in found]
+        ids = sorted(clusters)
+        constraint = _cluster_constraint(ids)
+        answer = self._call(lambda schedd: schedd.history(constraint, list(PROJECTION), len(ids)))
+        ads = [_plain_values(ad) for ad in answer]
         return {int(ad["ClusterId"]): ad for ad in ads if ad.get("JobStatus") in {COMPLETED, REMOVED}}
 
     def remove(self, clusters: Iterable[int], reason: str) -> None:
-        """Remove jobs; those that are not there any more are no error.
+        """Remove jobs; ignore those that are no longer in the queue.
 
         Raises:
-            ScheddAway: nobody answered.
+            ScheddUnreachable: the schedd did not answer.
         """
-        wanted = sorted(clusters)
-        if wanted:
-            constraint = _cluster_constraint(wanted)
+        ids = sorted(clusters)
+        if ids:
+            constraint = _cluster_constraint(ids)
             self._call(lambda schedd: schedd.act(htcondor2.JobAction.Remove, constraint, reason))
 
     def mark_seen(self, clusters: Iterable[int]) -> None:
-        """Let completed jobs leave the queue for the history; those that are not there are no error.
+        """Let completed jobs leave the queue for the history; ignore those that are not in the queue.
 
         Raises:
-            ScheddAway: nobody answered.
+            ScheddUnreachable: the schedd did not answer.
         """
-        wanted = sorted(clusters)
-        if wanted:
-            constraint = _cluster_constraint(wanted)
+        ids = sorted(clusters)
+        if ids:
+            constraint = _cluster_constraint(ids)
             self._call(lambda schedd: schedd.edit(constraint, SEEN_ATTRIBUTE, "true"))
 
     def _call(self, operation: Any) -> Any:  # noqa: ANN401 - the bindings have no types
@@ -128,30 +128,30 @@ class Schedd:
         collector = htcondor2.Collector(self._collector) if self._collector else htcondor2.Collector()
         if self._name:
             return collector.locate(htcondor2.DaemonType.Schedd, self._name)
-        found = collector.locateAll(htcondor2.DaemonType.Schedd)
-        if len(found) != 1:
-            names = ", ".join(sorted(str(ad.get("Name")) for ad in found)) or "none"
+        schedds = collector.locateAll(htcondor2.DaemonType.Schedd)
+        if len(schedds) != 1:
+            names = ", ".join(sorted(str(ad.get("Name")) for ad in schedds)) or "none"
             raise ValueError(f"set {SCHEDD_VARIABLE} to choose one of its schedds ({names})")
-        return found[0]
+        return schedds[0]
 
 
 def _reload_config_without_our_attributes() -> None:
-    """Have the bindings read their configuration without the attributes that we give to each job.
+    """Reload the bindings' configuration without the attributes that this package adds to each job.
 
-    ``_CONDOR_SUBMIT_ATTRS`` makes them add RequiredDatasets to every job, also to one that is to have none.
-    The environment itself stays as it was: Toil hands it on to the workers.
+    With ``_CONDOR_SUBMIT_ATTRS`` they would add RequiredDatasets to every job, also to one without.
+    The environment itself stays unchanged: Toil passes it on to the workers.
     """
-    listed = {name: os.environ[name] for name in os.environ if name.upper() in _SUBMIT_ATTRS_VARIABLES}
-    ours = {name.lower() for name in JOB_ATTRIBUTES}
+    originals = {name: os.environ[name] for name in os.environ if name.upper() in _SUBMIT_ATTRS_VARIABLES}
+    own = {name.lower() for name in JOB_ATTRIBUTES}
     try:
-        for name, value in listed.items():
+        for name, value in originals.items():
             words = value.replace(",", " ").split()
             os.environ[name] = " ".join(
-                word for word in words if word.lower().removeprefix("+").removeprefix("my.") not in ours
+                word for word in words if word.lower().removeprefix("+").removeprefix("my.") not in own
             )
         htcondor2.reload_config()
     finally:
-        os.environ.update(listed)
+        os.environ.update(originals)
 
 
 def _cluster_constraint(clusters: Iterable[int]) -> str:
@@ -159,7 +159,7 @@ def _cluster_constraint(clusters: Iterable[int]) -> str:
 
 
 def _plain_values(ad: Any) -> Ad:  # noqa: ANN401 - the bindings have no types
-    """The attributes that have a value: numbers, strings and booleans."""
+    """Return the attributes with a number, string or boolean as value."""
     return {name: value for name in PROJECTION if isinstance(value := ad.get(name), (str, int, float, bool))}
 
 

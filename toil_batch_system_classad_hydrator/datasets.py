@@ -1,8 +1,8 @@
-"""From the inputs of a step or an operation to the datasets it reads.
+"""Datasets of a step or an operation: find the DIDs of its inputs.
 
-A name is the last part of a path, without a trailing ``/``. It becomes a DID by the configuration's
-``[submit]`` names, then its patterns; else it is one of the run's own datasets if it is called the same.
-What has no DID, such as what an earlier step has written, is left out.
+A name is the last part of a path, without a trailing ``/``. Its DID comes from the configuration's
+``[submit]`` names, then from its patterns; else from the run's own dataset of that name. Inputs without a
+DID, such as the output of an earlier step, are left out.
 """
 
 import json
@@ -19,25 +19,25 @@ _DID = re.compile(r"[A-Za-z0-9._/@=+~-]+:[A-Za-z0-9._:/@=+~-]+")
 
 
 class DatasetsError(ValueError):
-    """A configuration or a list that cannot be read; the text says what, where and what to do."""
+    """An unreadable configuration or list; the text has the place and the remedy."""
 
 
 @dataclass(frozen=True)
 class NamingRules:
-    """How names become DIDs."""
+    """The rules that turn names into DIDs."""
 
     names: Mapping[str, str] = field(default_factory=dict)
     patterns: tuple[tuple[re.Pattern[str], str], ...] = ()
     default_scope: str | None = None
     private_patterns: tuple[str, ...] = ()
-    """Patterns of DIDs that must not stand in a job's ad."""
+    """Patterns of DIDs that must not appear in a job's ad."""
 
     @classmethod
     def load(cls, file: str | None) -> Self:
-        """From the ``[submit]`` section of *file*, a configuration in TOML; None is none.
+        """Load the ``[submit]`` section of *file*, a configuration in TOML; no rules if it is None.
 
         Raises:
-            DatasetsWrong: the file cannot be read, or a pattern is no regular expression.
+            DatasetsError: the file cannot be read, or a pattern is not a regular expression.
         """
         if not file:
             return cls()
@@ -52,11 +52,11 @@ class NamingRules:
             raise DatasetsError(f"{file} (HYDRATOR_CONFIG): [submit] cannot be read: {wrong}") from wrong
 
     def is_private(self, did: str) -> bool:
-        """Is *did* that of a private dataset, which the pool knows by an opaque name only?"""
+        """Return whether *did* is private, that is, known to the pool by an opaque name only."""
         return any(fnmatchcase(did.lower(), pattern.lower()) for pattern in self.private_patterns)
 
     def find_did(self, name: str, run_dids: Iterable[str] = ()) -> str | None:
-        """The DID of the dataset called *name*, or None."""
+        """Return the DID of the dataset *name*, or None."""
         did = self._apply_rules(name)
         if did is None:
             return next(
@@ -70,17 +70,17 @@ class NamingRules:
         if name in self.names:
             return self.names[name]
         for pattern, did in self.patterns:
-            if found := pattern.fullmatch(name):
-                return found.expand(did)
+            if match := pattern.fullmatch(name):
+                return match.expand(did)
         return None
 
 
 def find_required_dids(inputs: Any, rules: NamingRules, run_dids: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ANN401 - JSON
-    """Return the datasets that something with these CWL *inputs* reads; none where they name none.
+    """Return the datasets in these CWL *inputs*.
 
-    Where the *run* says what it reads, an input cannot add to it: a product that happens to be called
-    like a dataset is none, and a text counts if its last part is the name of one. Which opaque name a
-    private input has is not known here: it stands for all of the run.
+    If *run_dids* lists the run's datasets, an input cannot add to them: a product may have the name of a
+    dataset. A text counts if its last part is the name of one of them. The opaque name of a private input is
+    not known here, so such an input gives all datasets of the run.
     """
     own = {did for name in file_names(inputs) if (did := rules.find_did(name, run_dids))}
     named = {did for name in text_base_names(inputs) if (did := rules.find_did(name, run_dids))}
@@ -93,7 +93,7 @@ def find_required_dids(inputs: Any, rules: NamingRules, run_dids: tuple[str, ...
 
 
 def file_names(inputs: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
-    """The names of all CWL files and directories in *inputs*, however deep."""
+    """Yield the names of all CWL files and directories in *inputs*, at any depth."""
     if isinstance(inputs, Mapping):
         if inputs.get("class") in {"File", "Directory"}:
             place = inputs.get("path") or inputs.get("location") or ""
@@ -107,7 +107,7 @@ def file_names(inputs: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
 
 
 def text_base_names(inputs: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
-    """Yield the last part of each text in *inputs* that is no part of a file: it may be a path."""
+    """Yield the last part of each text in *inputs* outside files: it may be a path."""
     if isinstance(inputs, str):
         yield PurePosixPath(inputs).name
     elif isinstance(inputs, Mapping) and inputs.get("class") not in {"File", "Directory"}:
@@ -119,10 +119,10 @@ def text_base_names(inputs: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
 
 
 def parse_did_list(text: str | None) -> tuple[str, ...]:
-    """The DIDs of a ClassAd list of strings, sorted, each once.
+    """Parse a ClassAd list of strings; return its DIDs, sorted, each once.
 
     Raises:
-        DatasetsWrong: it is no such list, or an item is no DID.
+        DatasetsError: it is not such a list, or an item is not a DID.
     """
     if text is None or not text.strip():
         return ()
@@ -140,5 +140,5 @@ def parse_did_list(text: str | None) -> tuple[str, ...]:
 
 
 def format_did_list(dids: Iterable[str]) -> str:
-    """A ClassAd list of strings."""
+    """Format *dids* as a ClassAd list of strings."""
     return "{" + ",".join(f'"{did}"' for did in dids) + "}"

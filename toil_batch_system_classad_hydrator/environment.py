@@ -1,8 +1,8 @@
-"""Which of the leader's variables may enter a job's ad.
+"""Environment filter: select the leader's variables that may enter a job's ad.
 
-A job's ad can be read by everybody who may read the queue, so nothing enters it by default. Toil's
-worker takes the leader's whole environment from the job store, which only the user can read; the ad
-needs just what the worker wants before it gets there.
+Everybody who may read the queue can read a job's ad, so no variable enters it by default. Toil's worker reads
+the leader's whole environment from the job store, which only the user can read. The ad needs only the
+variables that the worker uses before that.
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ ALLOWED_VARIABLES = (
     "SINGULARITY_CACHEDIR", "SINGULARITY_TMPDIR", "SINGULARITY_BIND", "APPTAINER_CACHEDIR",
     "APPTAINER_TMPDIR", "APPTAINER_BIND", "CWL_SINGULARITY_CACHE",
 )  # fmt: skip
-"""Where programs and libraries are, language, threads, folders: nothing that lets somebody in."""
+"""Paths of programs and libraries, language, threads, folders: no credentials."""
 
 
 def filter_environment(leader_environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of *leader* that a job's ad may hold; ``HYDRATOR_TOIL_ENVIRONMENT`` names more."""
+    """Return the leader's variables that a job's ad may have; ``HYDRATOR_TOIL_ENVIRONMENT`` adds names."""
     more = [name.strip() for name in leader_environment.get(EXTRA_VARIABLE, "").split(",") if name.strip()]
     return {
         name: value

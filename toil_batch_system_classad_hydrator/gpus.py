@@ -1,6 +1,7 @@
-"""A GPU slot first, else many cores, for the steps that ``[submit] gpu`` of the configuration is for. Pure.
+"""GPU choice of steps: a GPU slot first, else many cores, as ``[submit] gpu`` says. Pure.
 
-The expressions are those of hydrator/submit/gpus.py, which this package does without: a test compares them.
+The expressions are a copy of those in hydrator/submit/gpus.py, because this package must not import hydrator;
+a test compares them.
 """
 
 import tomllib
@@ -17,7 +18,7 @@ PREFERENCE_ATTRIBUTE = "GPUPreference"
 
 @dataclass(frozen=True, slots=True)
 class StepGpus:
-    """What ``[submit]`` says of GPUs; ``cpus`` and ``memory_mib`` are what a step takes without one."""
+    """The settings of ``[submit]`` on GPUs; a step without a GPU takes ``cpus`` and ``memory_mib``."""
 
     mode: str = "no"
     steps: tuple[str, ...] = ("*image*",)
@@ -29,10 +30,10 @@ class StepGpus:
 
     @classmethod
     def load(cls, file: str | None) -> Self:
-        """From the ``[submit]`` section of *file*, a configuration in TOML; None is none.
+        """Load the ``[submit]`` section of *file*, a configuration in TOML; the defaults if it is None.
 
         Raises:
-            DatasetsWrong: the file cannot be read, or a value there is of another kind.
+            DatasetsError: the file cannot be read, or a value has the wrong type.
         """
         if not file:
             return cls()
@@ -40,7 +41,7 @@ class StepGpus:
             submit: dict[str, Any] = tomllib.loads(Path(file).read_text("utf-8")).get("submit", {})
             mode = str(submit.get("gpu", "no"))
             if mode not in {"no", "prefer", "require"}:
-                raise ValueError(f"gpu is {mode!r}: say no, prefer or require")  # noqa: TRY301
+                raise ValueError(f"gpu is {mode!r}: use no, prefer or require")  # noqa: TRY301
             return cls(
                 mode,
                 tuple(map(str, submit.get("gpu_steps", ["*image*"]))),
@@ -54,7 +55,7 @@ class StepGpus:
             raise DatasetsError(f"{file} (HYDRATOR_CONFIG): [submit] cannot be read: {wrong}") from wrong
 
     def choose(self, names: tuple[str, ...], cpus: int, memory_mib: int) -> "StepGpuChoice | None":
-        """The choice for a step of *names* that asks for *cpus* and *memory_mib*; None where it has none."""
+        """Return the choice for a step with these *names*, cores and memory; None if it takes no GPU."""
         if self.mode == "no" or not any(fnmatchcase(name, one) for name in names for one in self.steps):
             return None
         plain = None if self.mode == "require" else (max(cpus, self.cpus), max(memory_mib, self.memory_mib))
@@ -63,7 +64,7 @@ class StepGpus:
 
 @dataclass(frozen=True, slots=True)
 class StepGpuChoice:
-    """Cores and MiB of memory ``beside`` a GPU, and of a job ``without``; None for one that needs a GPU."""
+    """Cores and MiB of memory of a job with a GPU, and without one; None for a job that needs a GPU."""
 
     with_gpu: tuple[int, int]
     without_gpu: tuple[int, int] | None
@@ -73,21 +74,21 @@ class StepGpuChoice:
 
     @property
     def gpus_available_expression(self) -> str:
-        """True where the slot has the GPUs free, false beside any other ad."""
+        """An expression: true if the slot has the GPUs free, false for any other ad."""
         free = "countMatches(MY.RequireGPUs, TARGET.AvailableGPUs)" if self.properties else "TARGET.GPUs"
         return f"(({free} >= {self.gpus}) =?= true)"
 
     @property
     def requests(self) -> dict[str, str]:
-        """The submit commands for what is taken."""
+        """The request commands of the submit description."""
         names = ("request_gpus", "request_cpus", "request_memory")
-        here = (self.gpus, *self.with_gpu)
+        with_gpu = (self.gpus, *self.with_gpu)
         if self.without_gpu is None:
-            return dict(zip(names, map(str, here), strict=True))
-        there = (0, *self.without_gpu)
+            return dict(zip(names, map(str, with_gpu), strict=True))
+        without_gpu = (0, *self.without_gpu)
         texts = (
             f"{self.gpus_available_expression} ? {one} : {other}"
-            for one, other in zip(here, there, strict=True)
+            for one, other in zip(with_gpu, without_gpu, strict=True)
         )
         return dict(zip(names, texts, strict=True))
 
@@ -99,11 +100,11 @@ class StepGpuChoice:
 
     @property
     def attributes(self) -> Mapping[str, str]:
-        """Job attributes, each with its expression."""
-        found = {PREFERENCE_ATTRIBUTE: f"{self.gpus_available_expression} ? 1.0 : 0.0"}
-        return {**found, "RequireGPUs": self.properties} if self.properties else found
+        """The job attributes, each with its expression."""
+        preference = {PREFERENCE_ATTRIBUTE: f"{self.gpus_available_expression} ? 1.0 : 0.0"}
+        return {**preference, "RequireGPUs": self.properties} if self.properties else preference
 
     def rank_expression(self, users_rank: str) -> str:
-        """The job's Rank: the user's own, and what a GPU adds."""
+        """Return the job's Rank: the user's own plus the value of a GPU."""
         own = f"(({users_rank}) ?: 0.0) + " if users_rank.strip() else ""
         return f"{own}{self.rank:g} * MY.{PREFERENCE_ATTRIBUTE}"

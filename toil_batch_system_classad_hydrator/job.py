@@ -1,4 +1,4 @@
-"""One Toil job as an HTCondor job: what is submitted, and what its ad says of how it ended. Pure."""
+"""One Toil job as an HTCondor job: its submit description, and its exit from its ad. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,9 +17,9 @@ JOB_ATTRIBUTES = (
 
 WORKFLOW_ATTRIBUTE = "ToilWorkflowID"
 SEEN_ATTRIBUTE = "ToilSeen"
-"""Set once the leader knows how the job ended: then the schedd need not keep it."""
+"""Job attribute: the leader has the job's exit, so the schedd may drop the job."""
 KEEP_SECONDS = 86400
-"""How long the schedd keeps a completed job that no leader asks for."""
+"""Time for which the schedd keeps a completed job that no leader queries."""
 SITE_ATTRIBUTE = "MachineAttrDataLocalitySite0"
 PROJECTION = (
     "ClusterId", "JobStatus", "ExitCode", "ExitBySignal", "ExitSignal", "HoldReason", "HoldReasonCode",
@@ -36,11 +36,11 @@ _DOLLARS = re.compile(r"\$+")
 
 
 class SubmitParameterError(ValueError):
-    """Something in the leader's environment that cannot be put into a submit description."""
+    """A value of the leader's environment that a submit description cannot contain."""
 
 
 class ExitReason(Enum):
-    """How a job ended, in words that Toil has too."""
+    """The reason why a job ended; the names are Toil's."""
 
     FINISHED = "finished"
     FAILED = "failed"
@@ -51,7 +51,7 @@ class ExitReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobExit:
-    """A job that will not run any more."""
+    """The exit of a job: status, reason, message and running time."""
 
     status: int
     reason: ExitReason
@@ -61,7 +61,7 @@ class JobExit:
 
 @dataclass(frozen=True, slots=True)
 class ToilJob:
-    """What Toil wants run; memory and disk in bytes, duration in seconds."""
+    """A job of Toil; memory and disk are in bytes."""
 
     command: str
     cores: float
@@ -76,7 +76,7 @@ class ToilJob:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowSettings:
-    """What is the same for all jobs of a workflow: attributes as expressions, and submit commands."""
+    """The settings of all jobs of a workflow: attributes as expressions, and submit commands."""
 
     workflow_id: str
     attributes: Mapping[str, str] = field(default_factory=dict)
@@ -84,10 +84,10 @@ class WorkflowSettings:
 
     @classmethod
     def from_environment(cls, workflow_id: str, environment: Mapping[str, str]) -> Self:
-        """What the leader's *environment* says; ``_CONDOR_…`` goes before ``TOIL_HTCONDOR_PARAMS``.
+        """Read the leader's *environment*; ``_CONDOR_…`` overrides ``TOIL_HTCONDOR_PARAMS``.
 
         Raises:
-            ParametersWrong: something there cannot be put into a submit description.
+            SubmitParameterError: a submit description cannot contain a value.
         """
         commands, attributes = parse_parameters(environment.get("TOIL_HTCONDOR_PARAMS"))
         return cls(workflow_id, attributes | attributes_from_environment(environment), commands)
@@ -102,16 +102,16 @@ def build_submit_description(
     site: str | None,
     step_gpus: StepGpus | None = None,
 ) -> dict[str, str]:
-    """The submit description of *work*.
+    """Build the submit description of *toil_job*.
 
     Args:
-        work: what Toil wants run.
-        job: Toil's number of it.
+        toil_job: the job.
+        job_id: Toil's number for it.
         logs: the files for ``output``, ``error`` and ``log``.
-        setting: the workflow's part.
+        settings: those of the workflow.
         datasets: its RequiredDatasets as a ClassAd list, or None.
-        site: where its run is already, or None. Then it goes there and not to a dataset's site.
-        step_gpus: which steps take a GPU where there is one; not for those that ask for one themselves.
+        site: the site of its run, or None. The job goes there instead of to a dataset's site.
+        step_gpus: the steps that take a GPU if there is one; a step that requests one itself is left alone.
     """
     attributes = {
         "IsToilJob": "true",
@@ -126,13 +126,13 @@ def build_submit_description(
     elif datasets is not None:
         attributes["RequiredDatasets"] = datasets
     cpus, memory = max(1, ceil(toil_job.cores)), max(1, ceil(toil_job.memory / 2**20))
-    said = {
+    description = {
         "executable": "/bin/sh",
         "transfer_executable": "false",
         "arguments": quote_words(["-c", toil_job.command]),
         "environment": quote_words([f"{name}={value}" for name, value in toil_job.environment.items()]),
         "getenv": "false",
-        # for the logs alone: leader and workers share a file system, but rarely a FILESYSTEM_DOMAIN
+        # for the logs only: leader and workers share a file system, but rarely a FILESYSTEM_DOMAIN
         "should_transfer_files": "yes",
         "when_to_transfer_output": "on_exit",
         "transfer_output_files": '""',
@@ -148,14 +148,14 @@ def build_submit_description(
         **gpu_request(toil_job.accelerators),
     }
     if toil_job.duration_seconds:
-        said["allowed_job_duration"] = str(toil_job.duration_seconds)
+        description["allowed_job_duration"] = str(toil_job.duration_seconds)
     clauses = ["TARGET.DataLocalitySite =?= MY.RapthorSite"] if site is not None else []
     extra = dict(settings.commands)
     operation = settings.attributes.get("RapthorOperation", "").strip('"')
     names = tuple(name for name in (toil_job.unit_name, operation) if name)
     choice = step_gpus.choose(names, cpus, memory) if step_gpus and not toil_job.accelerators else None
     if choice:
-        said |= choice.requests
+        description |= choice.requests
         attributes |= choice.attributes
         clauses.append(choice.requirement)
         extra["rank"] = choice.rank_expression(extra.get("rank", ""))
@@ -163,46 +163,46 @@ def build_submit_description(
         own = [extra["requirements"]] if "requirements" in extra else []
         every = [*own, *clauses]
         extra["requirements"] = " && ".join(f"({one})" for one in every) if len(every) > 1 else every[0]
-    if clash := sorted(set(extra) & set(said)):
+    if clash := sorted(set(extra) & set(description)):
         raise SubmitParameterError(
             f"TOIL_HTCONDOR_PARAMS sets {', '.join(clash)}, which Toil's jobs set themselves"
         )
-    return said | extra | {f"MY.{name}": value for name, value in attributes.items()}
+    return description | extra | {f"MY.{name}": value for name, value in attributes.items()}
 
 
 def batch_name(settings: WorkflowSettings) -> str:
-    """What ``condor_q`` shows in its first column."""
+    """Return the name for the first column of ``condor_q``."""
     run = [settings.attributes.get(name, "").strip('"') for name in ("RapthorRun", "RapthorOperation")]
     return "/".join(part for part in run if part) or f"toil {settings.workflow_id[:8]}"
 
 
 def gpu_request(accelerators: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The request for GPUs: how many, and of which model where one is asked for.
+    """Return the submit commands for GPUs: the number, and the model if there is one.
 
     Raises:
-        ParametersWrong: an accelerator that is no GPU, or two models for one job.
+        SubmitParameterError: an accelerator is not a GPU, or one job has two models.
     """
-    wanted = list(accelerators)
-    if other := sorted({str(one["kind"]) for one in wanted if one["kind"] != "gpu"}):
-        raise SubmitParameterError(f"HTCondor is asked for GPUs only, not for {', '.join(other)}")
-    models = {str(one["model"]) for one in wanted if one.get("model")}
+    requests = list(accelerators)
+    if other := sorted({str(one["kind"]) for one in requests if one["kind"] != "gpu"}):
+        raise SubmitParameterError(f"this batch system requests GPUs only, not {', '.join(other)}")
+    models = {str(one["model"]) for one in requests if one.get("model")}
     if len(models) > 1:
         raise SubmitParameterError(f"one job asks for GPUs of several models: {', '.join(sorted(models))}")
-    count = sum(int(one["count"]) for one in wanted)
+    count = sum(int(one["count"]) for one in requests)
     if not count:
         return {}
-    said = {"request_gpus": str(count)}
+    commands = {"request_gpus": str(count)}
     for model in models:
         pattern = re.sub(r"[^A-Za-z0-9]+", "[^A-Za-z0-9]*", model)
-        said["require_gpus"] = f"regexp({classad_string(pattern)}, DeviceName, {classad_string('i')})"
-    return said
+        commands["require_gpus"] = f"regexp({classad_string(pattern)}, DeviceName, {classad_string('i')})"
+    return commands
 
 
 def parse_parameters(text: str | None) -> tuple[dict[str, str], dict[str, str]]:
-    """``TOIL_HTCONDOR_PARAMS``: submit commands and attributes, each ``name=value``, with ``;`` between.
+    """Parse ``TOIL_HTCONDOR_PARAMS``: submit commands and attributes as ``name=value``, separated by ``;``.
 
     Raises:
-        ParametersWrong: a part without ``=``, or an attribute that Toil's jobs set themselves.
+        SubmitParameterError: a part without ``=``, or an attribute that Toil's jobs set themselves.
     """
     commands, attributes = {}, {}
     for part in (text or "").split(";"):
@@ -224,9 +224,9 @@ def parse_parameters(text: str | None) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def attributes_from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The attributes that the leader's environment gives to every job, as ClassAd expressions."""
-    given = {name: environment.get(f"_CONDOR_{name}", "").strip() for name in JOB_ATTRIBUTES}
-    return {name: _require_one_line(f"_CONDOR_{name}", value) for name, value in given.items() if value}
+    """Return the attributes of every job from the leader's environment, as ClassAd expressions."""
+    values = {name: environment.get(f"_CONDOR_{name}", "").strip() for name in JOB_ATTRIBUTES}
+    return {name: _require_one_line(f"_CONDOR_{name}", value) for name, value in values.items() if value}
 
 
 def _require_one_line(name: str, value: str) -> str:
@@ -239,20 +239,20 @@ def _require_one_line(name: str, value: str) -> str:
 
 
 def classad_string(text: str) -> str:
-    """A ClassAd string, in a submit description; what cannot be written there becomes ``?``."""
+    """Return a ClassAd string for a submit description; ``?`` replaces impossible characters."""
     plain = _replace_double_dollars("".join(char if char.isprintable() else "?" for char in text))
     return escape_macros('"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"')
 
 
 def quote_words(words: Iterable[str]) -> str:
-    """Words in HTCondor's new syntax for arguments and environment: each in ``'``, all in ``"``.
+    """Quote words in HTCondor's new syntax for arguments and environment: each in ``'``, all in ``"``.
 
-    A quote of either kind is written twice (HTCondor manual, condor_submit, arguments), and ``$$`` as
-    ``$$(DOLLARDOLLAR)``, which the schedd undoes when the job starts. A single ``$`` comes behind the
-    doubled ones: before them it would be read as a part of their names.
+    Both kinds of quotes are doubled (HTCondor manual, condor_submit, arguments). ``$$`` becomes
+    ``$$(DOLLARDOLLAR)``, which the schedd expands when the job starts. A single ``$`` comes after the
+    doubled ones: before them it would be part of their names.
 
     Raises:
-        ParametersWrong: a control character, or bytes that are not UTF-8.
+        SubmitParameterError: a control character, or bytes that are not UTF-8.
     """
     doubled = (_require_one_line("a job", word).replace("'", "''").replace('"', '""') for word in words)
     return '"' + " ".join(f"'{_DOLLARS.sub(_escape_dollars, word)}'" for word in doubled) + '"'
@@ -268,10 +268,10 @@ def _replace_double_dollars(text: str) -> str:
 
 
 def escape_macros(text: str) -> str:
-    """*text* as it is: ``$`` starts a macro in a submit description.
+    """Return *text* with each ``$``, which would start a macro, escaped.
 
     Raises:
-        ParametersWrong: ``$$``, for which there is no escape outside arguments and environment.
+        SubmitParameterError: it has ``$$``, which has no escape outside arguments and environment.
     """
     if "$$" in text:
         raise SubmitParameterError(f"$$ cannot be written into a submit description: {text[:100]!r}")
@@ -279,7 +279,7 @@ def escape_macros(text: str) -> str:
 
 
 def exit_from_ad(ad: Mapping[str, Any]) -> JobExit | None:
-    """How the job ended that has this *ad*, or None while it may still run."""
+    """Return the exit of the job with this *ad*, or None while it may still run."""
     status, cluster = ad.get("JobStatus"), ad.get("ClusterId")
     seconds = float(ad.get("RemoteWallClockTime") or 0) or None
     if status == COMPLETED:
@@ -326,6 +326,6 @@ def _exit_of_completed(ad: Mapping[str, Any], seconds: float | None) -> JobExit:
 
 
 def exit_of_lost_job(cluster: int) -> JobExit:
-    """A job that neither the queue nor the history knows any more."""
-    text = f"HTCondor job {cluster} is no longer in the queue, and the history does not say why"
+    """Return the exit of a job that is neither in the queue nor in the history."""
+    text = f"HTCondor job {cluster} is no longer in the queue, and the history has no reason"
     return JobExit(_EXIT_STATUS_UNAVAILABLE, ExitReason.KILLED, text)

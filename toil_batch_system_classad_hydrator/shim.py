@@ -1,9 +1,9 @@
-"""What stands between Rapthor and ``toil-cwl-runner``: ``python -m … shim REAL ARGUMENT…``.
+"""Shim between Rapthor and ``toil-cwl-runner``: ``python -m … shim REAL ARGUMENT…``.
 
-Rapthor knows nothing of HTCondor, so its call for Slurm is changed into one for us: each step a job
-of its own (no chaining, or several steps would be one job with the first one's name and data), with
-the run, the operation and the operation's datasets in the environment, where the batch system looks.
-A call for another batch system is passed on as it is.
+Rapthor does not support HTCondor. So the shim changes its call for Slurm into one for this batch system. Each
+step becomes its own job: with chaining, several steps would be one job with the name and data of the first.
+The shim puts the run, the operation and the operation's datasets into the environment for the batch system.
+It passes on a call for another batch system unchanged.
 """
 
 import hashlib
@@ -25,45 +25,45 @@ _MESSAGE_PREFIX = "toil-cwl-runner (classad-hydrator)"
 def translate_call(
     arguments: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]] | None:
-    """Arguments and additions to the environment for the real program, or None to leave all as it is.
+    """Return arguments and new variables for the real program, or None to change nothing.
 
     Raises:
-        DatasetsWrong: the configuration, the run's list or the inputs cannot be read.
+        DatasetsError: the configuration, the run's list or the inputs cannot be read.
     """
     if _option_value(arguments, "--batchSystem") not in REPLACED_BATCH_SYSTEMS:
         return None
-    kept = [
+    words = [
         BATCH_SYSTEM_NAME if _is_batch_system_value(arguments, index) else word
         for index, word in enumerate(arguments)
     ]
-    kept = [
-        f"--batchSystem={BATCH_SYSTEM_NAME}" if word.startswith("--batchSystem=") else word for word in kept
+    words = [
+        f"--batchSystem={BATCH_SYSTEM_NAME}" if word.startswith("--batchSystem=") else word for word in words
     ]
     if _option_value(arguments, "--disableChaining") is None:
-        kept = ["--disableChaining", "True", *kept]
+        words = ["--disableChaining", "True", *words]
     store = _option_value(arguments, "--jobStore")
-    more = _run_variables(store, environment) if store else {}
-    run = parse_did_list(environment.get("_CONDOR_RequiredDatasets"))
+    variables = _run_variables(store, environment) if store else {}
+    run_dids = parse_did_list(environment.get("_CONDOR_RequiredDatasets"))
     own = find_required_dids(
-        _load_inputs(arguments), NamingRules.load(environment.get("HYDRATOR_CONFIG")), run
+        _load_inputs(arguments), NamingRules.load(environment.get("HYDRATOR_CONFIG")), run_dids
     )
     if own:
-        more["_CONDOR_RequiredDatasets"] = format_did_list(own)
-    return kept, more
+        variables["_CONDOR_RequiredDatasets"] = format_did_list(own)
+    return words, variables
 
 
 def _run_variables(store: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Run, operation and the file of the run's site, from ``DIR_WORKING/pipelines/OPERATION/jobstore``."""
+    """Return run, operation and site file from ``DIR_WORKING/pipelines/OPERATION/jobstore``."""
     operation = Path(store.removeprefix("file:")).absolute().parent
     working = operation.parent.parent
     digest = hashlib.sha256(str(working).encode()).hexdigest()[:8]
-    wanted = {
+    variables = {
         "_CONDOR_RapthorRun": f'"{_safe_name(working.name)}-{digest}"',
         "_CONDOR_RapthorOperation": f'"{_safe_name(operation.name)}"',
         SITE_FILE_VARIABLE: str(operation.parent / ".classad-hydrator-site.json"),
     }
     always = "_CONDOR_RapthorOperation"
-    return {name: value for name, value in wanted.items() if name == always or name not in environment}
+    return {name: value for name, value in variables.items() if name == always or name not in environment}
 
 
 def _safe_name(name: str) -> str:
@@ -84,18 +84,18 @@ def _is_batch_system_value(arguments: Sequence[str], index: int) -> bool:
 
 
 def _load_inputs(arguments: Sequence[str]) -> object:
-    """The operation's inputs: the last argument, where that is a JSON file."""
+    """Load the operation's inputs: the last argument, if that is a JSON file."""
     if not arguments or not arguments[-1].endswith(".json"):
         return None
     try:
-        found: object = json.loads(Path(arguments[-1]).read_text("utf-8"))
+        inputs: object = json.loads(Path(arguments[-1]).read_text("utf-8"))
     except (OSError, ValueError) as wrong:
         raise DatasetsError(f"{arguments[-1]}: the operation's inputs cannot be read: {wrong}") from wrong
-    return found
+    return inputs
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Become the real program, or end with one sentence: status 2, or 127 where it cannot be started."""
+    """Become the real program; on an error print one sentence and exit with 2, or 127 if it cannot start."""
     if not arguments:
         _exit_with_message("name the real toil-cwl-runner first", 2)
     real, *words = arguments
@@ -103,9 +103,9 @@ def main(arguments: Sequence[str]) -> NoReturn:
         new = translate_call(words, os.environ)
     except DatasetsError as wrong:
         _exit_with_message(str(wrong), 2)
-    kept, more = new or (words, {})
+    new_words, variables = new or (words, {})
     try:
-        os.execve(real, [real, *kept], {**os.environ, **more})  # noqa: S606 - this is what a shim does
+        os.execve(real, [real, *new_words], {**os.environ, **variables})  # noqa: S606 - this is what a shim does
     except OSError as failed:
         _exit_with_message(f"cannot start {real}: {failed.strerror}", 127)
 

@@ -1,4 +1,4 @@
-"""The inputs of one CWL step, from Toil's job store: they decide which datasets the step reads."""
+"""Step inputs: load the inputs of one CWL step, which decide on its datasets, from Toil's job store."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,17 +8,17 @@ from toil.job import Job, JobDescription
 
 
 class StepInputsError(Exception):
-    """Toil's job store did not say what a step reads; the text says why."""
+    """The inputs of a step cannot be loaded from Toil's job store; the text is the reason."""
 
 
 def load_step_inputs(job_desc: JobDescription, job_store: str) -> Any:  # noqa: ANN401 - JSON
-    """Return the step's CWL inputs, or None where it has none.
+    """Return the step's CWL inputs, or None if it has none.
 
-    When a step is issued the earlier ones have ended, so what they produced can be read, too. Of an input
-    with ``valueFrom`` this is what the expression is given, not what it makes of it.
+    The earlier steps have ended when Toil issues a step, so their outputs can be read too. An input with
+    ``valueFrom`` has the value before that expression.
 
     Raises:
-        InputsUnknown: reading failed. Toil promises no such interface, so anything may go wrong.
+        StepInputsError: reading failed. Toil documents no such interface, so any error is possible.
     """
     try:
         if not job_desc.has_body():
@@ -34,7 +34,7 @@ def load_step_inputs(job_desc: JobDescription, job_store: str) -> Any:  # noqa: 
         raise StepInputsError(f"{type(failed).__name__}: {failed}") from failed
 
 
-def _resolve_value(value: Any) -> Any:  # noqa: ANN401 - JSON, or what Toil puts in its place
-    """Return *value*, or what it stands for: the output of an earlier step, an input of the workflow."""
+def _resolve_value(value: Any) -> Any:  # noqa: ANN401 - JSON, or Toil's promise of it
+    """Return *value*; if it is a promise, the output of an earlier step or an input of the workflow."""
     resolve = getattr(value, "resolve", None)
     return resolve() if callable(resolve) else value

@@ -17,7 +17,7 @@ from hydrator.cli.commands.renumber import renumber
 from hydrator.cli.commands.report import report
 from hydrator.cli.commands.run import once, plan, run
 from hydrator.cli.commands.submit.pool_config import pool_config
-from hydrator.cli.commands.submit.rapthor import submit_rapthor
+from hydrator.cli.commands.submit.rapthor.command import submit_rapthor
 from hydrator.cli.commands.submit.toil import toil_shim
 from hydrator.cli.commands.submit.wrap import filter_file, wrap
 from hydrator.cli.commands.submit.wrapper import wrapper

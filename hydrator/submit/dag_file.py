@@ -1,11 +1,10 @@
-"""Add ``RequiredDatasets`` to each node of a DAG file; every other byte stays.
+"""DAG files: add ``RequiredDatasets`` to each node; every other byte stays unchanged.
 
-Bytes in, bytes out, as for submit descriptions (submitfile.py). The grammar
-is DAGMan's: ``src/condor_utils/dag_parser.cpp`` of HTCondor 25 and
-``src/condor_dagman/parse.cpp`` of HTCondor 23. A DAG may bring in others: by
-SPLICE and INCLUDE their nodes become its own, by SUBDAG EXTERNAL they are
-submitted by a DAGMan of their own. The caller who follows them writes
-copies, and gives their names to :func:`add_datasets_to_dag`.
+Bytes in, bytes out, as for submit descriptions (submit_file.py). The grammar is DAGMan's:
+``src/condor_utils/dag_parser.cpp`` of HTCondor 25 and ``src/condor_dagman/parse.cpp`` of HTCondor 23.
+A DAG may refer to other DAG files. With SPLICE and INCLUDE their nodes become nodes of this DAG; with
+SUBDAG EXTERNAL a second DAGMan submits them. A caller that also changes these files writes copies and
+passes the copies' names to :func:`add_datasets_to_dag`.
 """
 
 import re
@@ -33,8 +32,8 @@ from .submit_file import (
 class DagNode:
     """One node of a DAG: its submit description, as text or as a file's name, and its VARS.
 
-    ``unsure`` says where its description may have datasets that only condor_submit can find.
-    ``kind`` is JOB, FINAL, PROVISIONER or SERVICE; only a JOB is meant by what is for all nodes.
+    ``uncertainty`` is the place in its description where only condor_submit can find datasets.
+    ``kind`` is JOB, FINAL, PROVISIONER or SERVICE; options for all nodes apply to a JOB only.
     """
 
     name: str
@@ -48,11 +47,10 @@ class DagNode:
 
 @dataclass(frozen=True, slots=True)
 class DagReference:
-    """Another DAG file that one brings in, by the statement from byte ``start`` to ``end``.
+    """A reference to another DAG file, by the statement from byte ``start`` to ``end``.
 
-    ``name`` is that of the splice or the sub-DAG, None for an INCLUDE;
-    ``folder`` its DIR, from which ``file`` and all that it names count.
-    ``file_at`` are the first and the last byte, exclusive, of the file's name.
+    ``name`` is the name of the splice or the sub-DAG, None for an INCLUDE. ``folder`` is its DIR: ``file``
+    and all file names in it are relative to that. ``file_span`` are the bytes of the file's name.
     """
 
     statement: str
@@ -66,7 +64,7 @@ class DagReference:
 
 @dataclass(frozen=True, slots=True)
 class Dag:
-    """The nodes of a DAG file in order, and the other DAG files that it brings in."""
+    """The nodes of a DAG file in order, and its references to other DAG files."""
 
     nodes: tuple[DagNode, ...]
     references: tuple[DagReference, ...]
@@ -104,7 +102,7 @@ class _Word:
 
 @dataclass(frozen=True, slots=True)
 class _DagLine:
-    """One logical line: its bytes in the file, its text without continuations, and where its parts begin."""
+    """One logical line: its bytes in the file, its text without continuations, and the starts of parts."""
 
     start: int
     end: int
@@ -112,17 +110,17 @@ class _DagLine:
     parts: tuple[tuple[int, int], ...]
 
     def original_offset(self, offset: int) -> int:
-        """Return the byte of the file that byte *at* of the text came from."""
+        """Return the byte of the file for byte *offset* of the text."""
         joined, original = max(part for part in self.parts if part[0] <= offset)
         return original + offset - joined
 
     def words(self) -> list[_Word]:
-        """Return the words as DAGMan reads them: quotes of both kinds keep blanks together.
+        """Return the words as DAGMan reads them: both kinds of quotes may enclose blanks.
 
         Raises:
             SubmitFileError: a quote is not closed.
         """
-        found = []
+        words = []
         at, text = 0, self.text
         while at < len(text):
             if text[at : at + 1] in b" \t\r":
@@ -144,16 +142,16 @@ class _DagLine:
             if quote:
                 raise SubmitFileError(f"{as_text(text)[:200]}: the quote {as_text(quote)} is not closed")
             word = as_text(text[start:at])
-            found.append(
+            words.append(
                 _Word(
                     word, as_text(bytes(bare)), self.original_offset(start), self.original_offset(at - 1) + 1
                 )
             )
-        return found
+        return words
 
 
 def is_dag(text: bytes) -> bool:
-    """Return whether *text* is a DAG file, not a submit description, by its first statement."""
+    """Return whether the first statement of *text* is one of a DAG file, not of a submit description."""
     for line in _DagLineReader(text):
         first, *rest = line.text.split(None, 1)
         if b"".join(rest)[:1] in (b"=", b"@") or _SUBMIT_INCLUDE.match(line.text):
@@ -170,7 +168,7 @@ def has_required_datasets(text: bytes, read: FileReader) -> bool:
 
 
 def read_dag(text: bytes, read: FileReader) -> Dag:
-    """Read the nodes of the DAG file *text*; the files they name through *read*.
+    """Read the nodes of the DAG file *text*, and with *read* the files that they name.
 
     Raises:
         SubmitFileError: an inline description or a quote is not closed, or the file ends in a backslash.
@@ -178,7 +176,7 @@ def read_dag(text: bytes, read: FileReader) -> Dag:
     shared: dict[str, bytes] = {}
     jobs: list[_NodeStatement] = []
     variables: dict[str, dict[str, str]] = {}
-    elsewhere = []
+    references = []
     lines = _DagLineReader(text)
     for line in lines:
         command = _command(as_text(line.text.split(None, 1)[0]))
@@ -191,14 +189,14 @@ def read_dag(text: bytes, read: FileReader) -> Dag:
         elif command == "VARS":
             node, pairs = _parse_vars(as_text(line.text))
             variables.setdefault(node, {}).update(pairs)
-        elif outside := _parse_reference(command, line):
-            elsewhere.append(outside)
-    return Dag(tuple(_build_node(job, variables, shared, read) for job in jobs), tuple(elsewhere))
+        elif reference := _parse_reference(command, line):
+            references.append(reference)
+    return Dag(tuple(_build_node(job, variables, shared, read) for job in jobs), tuple(references))
 
 
 @dataclass(frozen=True, slots=True)
 class _NodeStatement:
-    """A node as its statement has it, before its VARS and its file are known."""
+    """A node's statement, without its VARS and its file."""
 
     kind: str
     name: str
@@ -212,10 +210,10 @@ def _command(word: str) -> str:
 
 
 class _DagLineReader(Iterator[_DagLine]):
-    """The logical lines of a DAG file; ``at`` is the first byte that was not read yet.
+    """An iterator of the logical lines of a DAG file; ``offset`` is the next byte to read.
 
-    Comments begin with ``#``, and since HTCondor 24 with ``//``. They and empty
-    lines are left out, also between two parts of a line that goes on behind a backslash.
+    It skips empty lines and comments, also between the parts of a line that a backslash continues.
+    Comments begin with ``#``, and since HTCondor 24 with ``//``.
     """
 
     def __init__(self, text: bytes) -> None:
@@ -232,18 +230,18 @@ class _DagLineReader(Iterator[_DagLine]):
 
     def __next__(self) -> _DagLine:
         parts: list[tuple[int, int]] = []
-        joined, begun = b"", -1
+        joined, first_byte = b"", -1
         while physical := self.read_physical():
             start, end, bare = physical
             if not bare or bare.startswith((b"#", b"//")):
                 continue
-            begun = start if begun < 0 else begun
+            first_byte = start if first_byte < 0 else first_byte
             joined += b" " if joined else b""
             parts.append((len(joined), start + self._text[start:end].index(bare)))
-            goes_on = bare.endswith(b"\\")
-            joined += bare[:-1] if goes_on else bare
-            if not goes_on:
-                return _DagLine(begun, end, joined, tuple(parts))
+            is_continued = bare.endswith(b"\\")
+            joined += bare[:-1] if is_continued else bare
+            if not is_continued:
+                return _DagLine(first_byte, end, joined, tuple(parts))
         if parts:
             raise SubmitFileError(f"{as_text(joined)[:200]}: the DAG file ends in a backslash: end that line")
         raise StopIteration
@@ -252,7 +250,7 @@ class _DagLineReader(Iterator[_DagLine]):
 def _parse_node_statement(
     kind: str, line: _DagLine, text: bytes, lines: _DagLineReader
 ) -> list[_NodeStatement]:
-    """Return the node of a JOB, FINAL, PROVISIONER or SERVICE statement; none where it is incomplete."""
+    """Return the node of a JOB, FINAL, PROVISIONER or SERVICE statement; nothing if it is incomplete."""
     words = line.words()
     if len(words) < 3:
         return []
@@ -265,7 +263,7 @@ def _parse_node_statement(
 
 
 def _inline_terminator(word: _Word) -> bytes | None:
-    """Return the word that ends an inline description; None where *word* is a file's name."""
+    """Return the word that ends an inline description; None if *word* is a file's name."""
     if word.text.startswith("{"):
         return b"}"
     return b"@" + word.text[2:].encode("utf-8", "surrogateescape") if word.text.startswith("@=") else None
@@ -274,9 +272,9 @@ def _inline_terminator(word: _Word) -> bytes | None:
 def _read_inline(
     name: str, ending: bytes, line: _DagLine, text: bytes, lines: _DagLineReader
 ) -> tuple[bytes, list[_Word]]:
-    """Return the inline description behind *line*, and the words behind its end."""
+    """Return the inline description after *line*, and the words after its end."""
     if ending == b"@":
-        raise SubmitFileError(f"node {name}: write a word behind @=, which ends its inline description")
+        raise SubmitFileError(f"node {name}: write a word after @=, which ends its inline description")
     while physical := lines.read_physical():
         start, end, bare = physical
         if bare == ending or bare.startswith((ending + b" ", ending + b"\t")):
@@ -286,7 +284,7 @@ def _read_inline(
 
 
 def _parse_vars(statement: str) -> tuple[str, dict[str, str]]:
-    """Return the node of a VARS statement and its values; ``ALL_NODES`` in any letter case is one node."""
+    """Return the node of a VARS statement and its values; ``ALL_NODES`` matches in any letter case."""
     words = statement.split(None, 2)
     if len(words) < 3:
         return "", {}
@@ -296,15 +294,15 @@ def _parse_vars(statement: str) -> tuple[str, dict[str, str]]:
         rest = first[1]
     pairs: dict[str, str] = {}
     at = 0
-    while found := _PAIR.match(rest, at):
-        quoted = found[2] if found[2] is not None else found[3]
-        pairs[found[1]] = found[4] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
-        at = found.end()
+    while pair := _PAIR.match(rest, at):
+        quoted = pair[2] if pair[2] is not None else pair[3]
+        pairs[pair[1]] = pair[4] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+        at = pair.end()
     return (_ALL_NODES if words[1].upper() == _ALL_NODES else words[1]), pairs
 
 
 def _parse_reference(command: str, line: _DagLine) -> DagReference | None:
-    """Return the other DAG file that the statement brings in."""
+    """Return the reference of a SPLICE, SUBDAG EXTERNAL or INCLUDE statement; None for any other."""
     if command not in ("SPLICE", "SUBDAG", "INCLUDE"):
         return None
     words = line.words()
@@ -318,17 +316,17 @@ def _parse_reference(command: str, line: _DagLine) -> DagReference | None:
             name, file, rest, shown = None, words[1], [], 2
         case _:
             return None
-    said = " ".join(word.text for word in words[:shown])
+    statement = " ".join(word.text for word in words[:shown])
     return DagReference(
-        said, name, file.value, _dir_option(rest), line.start, line.end, (file.start, file.end)
+        statement, name, file.value, _dir_option(rest), line.start, line.end, (file.start, file.end)
     )
 
 
 def _dir_option(words: Sequence[_Word]) -> str:
-    """Return the folder behind DIR among *words*; empty where there is none."""
-    for word, behind in pairwise(words):
+    """Return the folder after DIR among *words*; empty if there is none."""
+    for word, following in pairwise(words):
         if word.text.upper() == "DIR":
-            return behind.value
+            return following.value
     return ""
 
 
@@ -347,22 +345,20 @@ def _build_node(
     path = f"{statement.folder.rstrip('/')}/{statement.file}" if in_folder else statement.file
     if content is None:
         content = read(path)
-    # DAGMan leaves out the FINAL node where a VARS statement is for all nodes
-    of_all = {} if statement.kind == "FINAL" else variables.get(_ALL_NODES, {})
-    own = {**of_all, **variables.get(statement.name, {})}
-    given = {key.lower().removeprefix("my.").lstrip("+") for key in own if key[:1] == "+" or "." in key}
-    described = read_description(content or b"")
-    there, unsure = detect_datasets(described, read)
-    there = there or ATTRIBUTE.lower() in given
-    plain = {key.lower(): value for key, value in own.items() if key[:1] != "+"}
+    # a VARS statement for ALL_NODES does not apply to the FINAL node
+    for_all = {} if statement.kind == "FINAL" else variables.get(_ALL_NODES, {})
+    own = {**for_all, **variables.get(statement.name, {})}
+    attributes = {key.lower().removeprefix("my.").lstrip("+") for key in own if key[:1] == "+" or "." in key}
+    has_list, uncertainty = detect_datasets(read_description(content or b""), read)
+    has_datasets = has_list or ATTRIBUTE.lower() in attributes
     return DagNode(
         statement.name,
         path if statement.inline_text is None else None,
         content,
-        plain,
-        there,
+        {key.lower(): value for key, value in own.items() if key[:1] != "+"},
+        has_datasets,
         statement.kind,
-        "" if there else unsure,
+        "" if has_datasets else uncertainty,
     )
 
 
@@ -375,47 +371,54 @@ def add_datasets_to_dag(
     extra_lines: Mapping[str, Sequence[str]] | None = None,
     copies: Mapping[int, str] | None = None,
 ) -> FilterResult:
-    """*text*, a DAG file, with a VARS line at its end for each node of *wanted* that has no datasets yet.
+    """Add a VARS line at the end of *text*, a DAG file, for each node that has no datasets yet.
 
-    The nodes' submit descriptions stay as they are, so nodes may share them.
+    The nodes' submit descriptions stay unchanged, so nodes may share them.
 
     Args:
         text: the file.
-        wanted: the datasets by node.
-        dag: what :func:`read_dag` made of *text*.
-        origin: its name, for people.
-        more: by node, lines for its submit description: VARS … APPEND puts them behind its own.
-        copies: by the place of a statement that brings in another DAG file (``Outside.start``), the
-            name of the copy to bring in; None where nobody follows them, which a note says then.
+        datasets_by_node: the datasets to add, by node.
+        dag: the result of :func:`read_dag` for *text*.
+        origin: the file's name, for messages.
+        extra_lines: by node, lines for its submit description: VARS … APPEND adds them at its end.
+        copies: by the place of a reference to another DAG file (``DagReference.start``) the name of the
+            copy to refer to; None if the caller ignores these files, which a note then reports.
     """
     end = line_ending(text)
-    lines, notes = [], []
+    lines: list[str] = []
+    notes: list[str] = []
     for node in dag.nodes:
-        dids = datasets_by_node.get(node.name, ())
-        if node.has_datasets:
-            notes.append(f"{origin}: node {node.name} has {ATTRIBUTE} already: it is left as it is")
-        elif dids:
-            if node.uncertainty:
-                notes.append(
-                    f"{origin}: node {node.name} may set {ATTRIBUTE} itself ({node.uncertainty}):"
-                    " where it does, its own list counts"
-                )
-            # what VARS put before the description, the description overrides
-            how = "PREPEND " if node.uncertainty else ""
-            lines.append(_vars_line(node.name, f"+{ATTRIBUTE}", dids_literal(dids), how))
-        else:
-            notes.append(f"{origin}: no dataset is known for node {node.name}: it is left as it is")
+        new_lines, note = _list_line(node, datasets_by_node.get(node.name, ()), origin)
+        lines += new_lines
+        notes += [note] if note else []
         for line in (extra_lines or {}).get(node.name, ()):
             name, _, value = line.partition(" = ")
             lines.append(_vars_line(node.name, name, value, "APPEND "))
     if copies is None:
         notes += [
-            f"{origin}: {one.statement}: its nodes are not looked at: filter that file"
-            for one in dag.references
+            f"{origin}: {reference.statement}: this command does not read its nodes: filter that file too"
+            for reference in dag.references
         ]
-    before = end if lines and text and not text.endswith(b"\n") else b""
-    added = before + b"".join(line.encode() + end for line in lines)
-    return FilterResult(_replace_file_names(text, dag, copies or {}) + added, tuple(notes), added, len(text))
+    first_end = end if lines and text and not text.endswith(b"\n") else b""
+    addition = first_end + b"".join(line.encode() + end for line in lines)
+    copied = _replace_file_names(text, dag, copies or {})
+    return FilterResult(copied + addition, tuple(notes), addition, len(text))
+
+
+def _list_line(node: DagNode, dids: Sequence[Did], origin: str) -> tuple[list[str], str]:
+    """Return the VARS line with the list of datasets for *node*, if it gets one, and a note on it."""
+    if node.has_datasets:
+        return [], f"{origin}: node {node.name} has {ATTRIBUTE} already: it is left as it is"
+    if not dids:
+        return [], f"{origin}: no dataset is known for node {node.name}: it is left as it is"
+    if not node.uncertainty:
+        return [_vars_line(node.name, f"+{ATTRIBUTE}", dids_literal(dids))], ""
+    note = (
+        f"{origin}: node {node.name} may set {ATTRIBUTE} itself ({node.uncertainty}):"
+        " where it does, its own list counts"
+    )
+    # the description overrides VARS with PREPEND
+    return [_vars_line(node.name, f"+{ATTRIBUTE}", dids_literal(dids), "PREPEND ")], note
 
 
 def _vars_line(node: str, name: str, value: str, modifier: str = "") -> str:
@@ -424,18 +427,18 @@ def _vars_line(node: str, name: str, value: str, modifier: str = "") -> str:
 
 def _replace_file_names(text: bytes, dag: Dag, copies: Mapping[int, str]) -> bytes:
     """Return *text* with the names of other DAG files replaced by those of their copies."""
-    for outside in sorted(dag.references, key=lambda one: -one.start):
-        if outside.start in copies:
-            start, end = outside.file_span
-            text = text[:start] + _quote_file_name(copies[outside.start]) + text[end:]
+    for reference in sorted(dag.references, key=lambda one: -one.start):
+        if reference.start in copies:
+            start, end = reference.file_span
+            text = text[:start] + _quote_file_name(copies[reference.start]) + text[end:]
     return text
 
 
 def _quote_file_name(name: str) -> bytes:
-    """Return *name* as a DAG file has it: in double quotes where it has blanks, which know no escape.
+    """Return *name* for a DAG file: in double quotes if it has blanks. The grammar has no escapes.
 
     Raises:
-        SubmitFileError: no DAG file can have that name.
+        SubmitFileError: a DAG file cannot contain that name.
     """
     if '"' in name or "\\" in name or "\n" in name:
         raise SubmitFileError(f"{name}: a DAG file cannot name it: take the quotes and backslashes out")

@@ -1,7 +1,7 @@
-"""Where a job finds a dataset as a local path, site by site, and the file that tells it: hydrator-paths.json.
+"""Dataset paths: the local path of each dataset at each site, and hydrator-paths.json, which lists them.
 
-Pure: values in, values and text out. ``hydrator submit rapthor`` writes the
-file, the job-side wrapper (``job_start.py``) reads it at the site it woke up at.
+``hydrator submit rapthor`` writes the file; the job wrapper (job_wrapper.py) reads it at the site where the
+job starts. Pure: values in, values and text out.
 """
 
 import hashlib
@@ -19,31 +19,31 @@ from hydrator.privacy.pseudonyms import is_opaque
 PATHS_FILE = "hydrator-paths.json"
 VERSION = 1
 _FILE_RULES = ("hash", "identity", "catalogue")
-"""Rules that make a path of each file of a dataset; the others make one of the dataset itself."""
+"""Rules with a path for each file of a dataset; the other rules have one path for the dataset."""
 _ARCHIVE_SUFFIXES = (".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip")
 
 
 @dataclass(frozen=True, slots=True)
 class StorageFolder:
-    """A folder in which files of a dataset lie, and the layout that says where below it."""
+    """A folder with files of a dataset, and the layout of their paths in it."""
 
     prefix: str
     layout: str
 
 
 DatasetLocation = str | tuple[StorageFolder, ...]
-"""Where a dataset is at a site: one path, or the shelves on which its files are, the first that has each."""
+"""The place of a dataset at a site: one path, or folders, of which the first with the file counts."""
 Paths = Mapping[Site, Mapping[Did, DatasetLocation]]
-"""By site, the place of each dataset that has one there."""
+"""The places of datasets by site; a dataset without a place is left out."""
 FilesByDid = Mapping[Did, Sequence[DatasetFile]]
-"""The files of each dataset that a catalogue could list; a dataset not in it counts as one file."""
+"""The files of each listed dataset; a dataset that is not in it counts as one file."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobDataset:
-    """One dataset of a job: its DID, its name as the job's own files have it, its variable ``$INPUT_n``.
+    """One dataset of a job: its DID, its name in the job's own files, its variable ``$INPUT_n``.
 
-    ``did`` is an opaque name where the dataset is private, and ``plain`` its DID then.
+    For a private dataset ``did`` is an opaque name and ``real_did`` its DID.
     """
 
     did: Did
@@ -53,15 +53,15 @@ class JobDataset:
 
 
 def has_file_rule(areas: Iterable[StorageArea]) -> bool:
-    """Return whether one of *areas* has a path for each file, not for the dataset as a whole."""
+    """Return whether one of *areas* has a path for each file instead of one for the dataset."""
     return any(area.rule in _FILE_RULES for area in areas)
 
 
 def hash_path(did: str) -> str:
-    """Return where Rucio puts the file *did* at a deterministic storage element: ``scope/xx/yy/name``.
+    """Return the path of the file *did* at a deterministic storage element of Rucio: ``scope/xx/yy/name``.
 
-    The four characters are the first of the MD5 of the DID; the dots of
-    scopes that begin with ``user`` or ``group`` become slashes [1].
+    The four characters are the first of the MD5 of the DID. In scopes that begin with ``user`` or ``group``
+    dots become slashes [1].
 
     [1] Rucio, RSEDeterministicTranslation, algorithm "hash" (its default).
     """
@@ -70,7 +70,10 @@ def hash_path(did: str) -> str:
 
 
 def identity_path(did: str) -> str:
-    """Return where Rucio's algorithm "identity" puts the file *did*: ``scope/name``, dots as in "hash"."""
+    """Return the path of the file *did* by Rucio's algorithm "identity": ``scope/name``.
+
+    Dots in scopes are treated as in "hash".
+    """
     return f"{_scope_folder(did)}/{did.partition(':')[2]}"
 
 
@@ -80,39 +83,39 @@ def _scope_folder(did: str) -> str:
 
 
 def dataset_path(area: StorageArea, did: Did) -> str | None:
-    """The path of *did* as a whole in a storage area; None where the area has none.
+    """Return the path of the whole dataset *did* in a storage area; None if it has none.
 
-    Of rules that make a path of each file, it is the path of the one file *did*. A table also has the
-    exceptions of the other rules, which make no path of a DID with an empty part, ``.`` or ``..``: it could
-    leave the prefix. An opaque name is nobody's path: on disk a private dataset has its own name.
+    With a rule for files it is the path of the single file *did*. The table overrides every rule. The rules
+    give no path for a DID with an empty part, ``.`` or ``..``, which could leave the prefix. An opaque name
+    has no path: on disk a private dataset has its own name.
     """
     if is_opaque(did):
         return None
     below = area.table.get(did)
     if below is None:
-        made = did.replace(":", "/", 1) if area.rule == "name" else _file_path(area, DatasetFile(did))
-        below = None if made is None or has_unsafe_parts(made) else made
+        path = did.replace(":", "/", 1) if area.rule == "name" else _file_path(area, DatasetFile(did))
+        below = None if path is None or has_unsafe_parts(path) else path
     return None if below is None else posixpath.join(area.prefix, below)
 
 
 def _file_path(area: StorageArea, file: DatasetFile) -> str | None:
-    """The path of one file below the prefix of an area with a file rule; None where there is none."""
+    """Return the path of one file below the prefix of an area with a file rule; None if it has none."""
     if area.rule == "hash":
-        made = hash_path(file.did)
+        path = hash_path(file.did)
     elif area.rule == "identity":
-        made = identity_path(file.did)
+        path = identity_path(file.did)
     elif area.rule == "catalogue" and area.rse is not None and area.address_prefix is not None:
         begin = area.address_prefix.rstrip("/") + "/"
-        found = (each for each in file.addresses.get(area.rse, ()) if each.startswith(begin))
-        made = next(found, "").removeprefix(begin).lstrip("/")
+        matches = (each for each in file.addresses.get(area.rse, ()) if each.startswith(begin))
+        path = next(matches, "").removeprefix(begin).lstrip("/")
     else:
         return None
     name = file.did.partition(":")[2]
-    return None if not made or has_unsafe_parts(made) or has_unsafe_parts(name) else made
+    return None if not path or has_unsafe_parts(path) or has_unsafe_parts(name) else path
 
 
 def single_folder_path(areas: Iterable[StorageArea], site: Site, did: Did) -> str | None:
-    """Return the path of *did* at *site* where it is one folder; None where rules make paths of its files."""
+    """Return the path of *did* at *site* if it is one folder; None if rules give paths for its files."""
     place = local_paths(areas, [did], {did: ()}).get(site, {}).get(did)
     return place if isinstance(place, str) else None
 
@@ -120,59 +123,60 @@ def single_folder_path(areas: Iterable[StorageArea], site: Site, did: Did) -> st
 def local_paths(
     areas: Iterable[StorageArea], dids: Iterable[Did], contents: FilesByDid | None = None
 ) -> Paths:
-    """Where each of *dids* is at each site of *areas*.
+    """Return the place of each of *dids* at each site of *areas*.
 
-    Of several areas of a site the first that has the dataset as one path counts. Where the first makes a
-    path of each file, a file may be in any area of the site that does.
+    The first area of a site with a path for the dataset counts. If that area has a path for each file, a file
+    may be in any area of the site with such a rule.
 
     Args:
         areas: as configured, in their order.
         dids: the datasets.
-        contents: the files of those that could be listed; the others count as one file each.
+        contents: the files of the listed datasets; the others count as one file each.
     """
-    wanted, by_site = sorted(set(dids)), dict[Site, list[StorageArea]]()
+    by_site: dict[Site, list[StorageArea]] = {}
     for area in areas:
         by_site.setdefault(Site(area.site), []).append(area)
     paths: dict[Site, Mapping[Did, DatasetLocation]] = {}
     for site, here in sorted(by_site.items()):
-        found = ((did, _find_location(here, did, (contents or {}).get(did))) for did in wanted)
-        paths[site] = {did: place for did, place in found if place is not None}
+        places = ((did, _find_location(here, did, (contents or {}).get(did))) for did in sorted(set(dids)))
+        paths[site] = {did: place for did, place in places if place is not None}
     return paths
 
 
 def _find_location(
     areas: Sequence[StorageArea], did: Did, files: Sequence[DatasetFile] | None
 ) -> DatasetLocation | None:
-    """The place of one dataset in the areas of one site."""
+    """Return the place of one dataset in the areas of one site."""
     for number, area in enumerate(areas):
         as_files = files is not None and area.rule in _FILE_RULES and did not in area.table
         if not as_files and (path := dataset_path(area, did)) is not None:
             return path
         if as_files and files:
-            filed = [each for each in areas[number:] if each.rule in _FILE_RULES]
-            if all(any(_file_path(each, file) for each in filed) for file in files):
-                return tuple(StorageFolder(each.prefix, _layout_name(each)) for each in filed)
+            file_areas = [each for each in areas[number:] if each.rule in _FILE_RULES]
+            if all(any(_file_path(each, file) for each in file_areas) for file in files):
+                return tuple(StorageFolder(each.prefix, _layout_name(each)) for each in file_areas)
     return None
 
 
 def _layout_name(area: StorageArea) -> str:
-    """The name of an area's layout: areas of one layout have a file at the same path below their prefixes."""
+    """Return the name of an area's layout; areas with one layout have equal paths below their prefixes."""
     return f"catalogue {area.rse} {area.address_prefix}" if area.rule == "catalogue" else area.rule
 
 
 def job_datasets(
     pairs: Sequence[tuple[str, Did]], pseudonyms: Mapping[Did, Did] | None = None
 ) -> tuple[JobDataset, ...]:
-    """Number *pairs* of name and DID as the variables ``INPUT_1``, …; *names* has opaque names by DID."""
-    made = []
+    """Number *pairs* of name and DID as the variables ``INPUT_1``, …; use *pseudonyms* as DIDs."""
+    datasets = []
     for number, (name, did) in enumerate(pairs, 1):
-        called = (pseudonyms or {}).get(did, did)
-        made.append(JobDataset(called, name, f"INPUT_{number}", None if called == did else did))
-    return tuple(made)
+        pool_did = (pseudonyms or {}).get(did, did)
+        real_did = None if pool_did == did else did
+        datasets.append(JobDataset(pool_did, name, f"INPUT_{number}", real_did))
+    return tuple(datasets)
 
 
 def with_pseudonyms(paths: Paths, pseudonyms: Mapping[Did, Did]) -> Paths:
-    """The same *paths* for datasets under other *names*."""
+    """Return the same *paths* with *pseudonyms* as DIDs."""
     return {
         site: {pseudonyms.get(did, did): path for did, path in here.items()} for site, here in paths.items()
     }
@@ -188,15 +192,15 @@ def paths_file_text(
     contents: FilesByDid | None = None,
     unpack: Sequence[str] = (),
 ) -> str:
-    """The text of hydrator-paths.json.
+    """Return the text of hydrator-paths.json.
 
     Args:
         datasets: in the order of the job's own list.
-        paths: by site, where they are.
+        paths: their places, by site.
         stage_in: a command that fetches ``{did}`` to ``{path}``, or None.
-        site_attributes: where a slot says its site, after DataLocalitySite; None: as the wrapper knows it.
-        areas: those that *paths* were made by.
-        contents: the files of those datasets that could be listed.
+        site_attributes: slot attributes with the site's name, after DataLocalitySite; None: the wrapper's.
+        areas: the areas that *paths* come from.
+        contents: the files of the listed datasets.
         unpack: names of tar files that the job unpacks, with ``*`` and ``?``.
     """
     layouts = {_layout_name(area): area for area in areas if area.rule in _FILE_RULES}
@@ -220,21 +224,21 @@ def paths_file_text(
 
 
 def check_length(text: str, max_bytes: float) -> str:
-    """Return *text* of hydrator-paths.json, where it is not too long.
+    """Return *text* of hydrator-paths.json unchanged.
 
     Raises:
-        ConfigError: it is longer than *most_bytes*.
+        ConfigError: it is longer than *max_bytes*.
     """
     if len(text) > max_bytes:
-        given = f"hydrator-paths.json has {len(text):,} bytes, [submit].max_list_mb allows {max_bytes:,.0f}"
-        raise ConfigError([f"{given}: submit fewer datasets in one run, or allow more"])
+        problem = f"hydrator-paths.json has {len(text):,} bytes, [submit].max_list_mb allows {max_bytes:,.0f}"
+        raise ConfigError([f"{problem}: submit fewer datasets in one run, or allow more"])
     return text
 
 
 def _dataset_entry(
     dataset: JobDataset, files: Sequence[DatasetFile] | None, layouts: Mapping[str, StorageArea]
 ) -> dict[str, object]:
-    """What hydrator-paths.json has of one dataset."""
+    """Return the entry of one dataset in hydrator-paths.json."""
     entry: dict[str, object] = {"did": dataset.did, "name": dataset.name, "variable": dataset.variable}
     if dataset.real_did:
         entry["plain"] = dataset.real_did
@@ -248,15 +252,15 @@ def _dataset_entry(
         }
     sizes = [file.bytes for file in files]
     if not any(file.did.lower().endswith(_ARCHIVE_SUFFIXES) for file in files) and None not in sizes:
-        # of a folder that somebody else unpacked, the size is not that of the archives
+        # the unpacked folder of an archive has another size
         entry["bytes"] = sum(size or 0 for size in sizes)
     return entry
 
 
 def _file_names(did: Did, files: Sequence[DatasetFile]) -> list[str]:
-    """The files' names inside the folder that the job sees as *did*: each without the dataset's own name.
+    """Return the files' names in the folder of *did*, without the dataset's own name.
 
-    Of two files with one name in two scopes, all names get their scope as a folder.
+    If two scopes have a file of one name, all names get their scope as a folder.
     """
     folder = did.partition(":")[2].rstrip("/") + "/"
     names = [file.did.partition(":")[2].removeprefix(folder) for file in files]

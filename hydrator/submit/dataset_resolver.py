@@ -1,9 +1,13 @@
-"""From the names of measurement sets, as people's files have them, to DIDs that exist.
+"""Dataset resolver: find the DIDs of measurement sets by the names in users' files.
 
-Looked at in this order: the table [submit].names, the patterns
-[submit].patterns, a name that is itself ``scope:name``, the names that the
-catalogues hold (same last part, ``.tar`` and a trailing ``/`` aside), first those in
-default_scope, and last the name in default_scope.
+A name is looked up in this order:
+
+1. the table [submit].names;
+2. the patterns [submit].patterns;
+3. a name that is itself ``scope:name``;
+4. the names in the catalogues with the same last part (``.tar`` and a trailing ``/`` do not count),
+   first those in default_scope;
+5. the name itself in default_scope.
 """
 
 import re
@@ -23,7 +27,7 @@ from hydrator.submit.rapthor.parset import base_name, is_glob, matches_base_name
 from .nearest_names import MAX_SEARCHED, similar_name_patterns, similar_names
 
 _MAX_PATTERNS = 8
-"""Patterns in one question to the catalogues: many names are looked for by what they begin with."""
+"""Patterns in one query to the catalogues: many names are searched by their common beginnings."""
 _MAX_SHOWN = 5
 
 _GROUP_REFERENCE = re.compile(r"\\(?:\d+|g<\w+>)")
@@ -33,12 +37,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What became of *names*, in their order.
+    """The DIDs of ``names``, in their order, and the problems with them.
 
-    ``dids`` has None where there is no answer; ``unknown`` and ``ambiguous``
-    say of which names and why, ``unreachable`` which catalogues did not
-    answer, by name; ``unchecked`` are DIDs that no catalogue could confirm
-    because of that. ``answers`` is what the catalogues said of the DIDs.
+    ``dids`` has None for a name without a DID: see ``unknown_names`` and ``ambiguous_names``.
+    ``unreachable_catalogues`` has the reason by catalogue that did not answer, ``unchecked_dids`` the DIDs
+    that no catalogue confirmed because of that. ``answers`` has the surveys of the DIDs by catalogue.
     """
 
     names: tuple[str, ...]
@@ -52,28 +55,28 @@ class Resolution:
 
     @property
     def pairs(self) -> tuple[tuple[str, Did], ...]:
-        """Names with their DIDs, without those that have none."""
+        """The names that have a DID, each with it."""
         return tuple((name, did) for name, did in zip(self.names, self.dids, strict=True) if did)
 
     @property
     def names_by_shared_did(self) -> dict[Did, tuple[str, ...]]:
-        """DIDs that several names stand for."""
+        """The DIDs that several names have, each with these names."""
         names: dict[Did, list[str]] = {}
         for name, did in self.pairs:
             names.setdefault(did, []).append(name)
-        return {did: tuple(found) for did, found in names.items() if len(set(found)) > 1}
+        return {did: tuple(shared) for did, shared in names.items() if len(set(shared)) > 1}
 
     @property
     def problems(self) -> list[str]:
-        """One sentence for each name without an answer."""
-        found = []
+        """One sentence for each name without a DID."""
+        sentences = []
         for name in self.names:
             if name in self.ambiguous_names:
                 listed = _join_dids(self.ambiguous_names[name])
-                found.append(f"{name}: could be {listed}; add it to [submit].names, or set default_scope")
+                sentences.append(f"{name}: could be {listed}; add it to [submit].names, or set default_scope")
             elif name in self.unknown_names:
-                found.append(f"{name}: {self.unknown_names[name]}")
-        return list(dict.fromkeys(found))
+                sentences.append(f"{name}: {self.unknown_names[name]}")
+        return list(dict.fromkeys(sentences))
 
     @property
     def unreachable_notices(self) -> list[str]:
@@ -85,7 +88,7 @@ class Resolution:
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """The names that globs stand for; ``empty`` matched nothing, ``catalogued`` only in the catalogues."""
+    """The names that globs match; ``catalogue_counts`` has the globs that match in the catalogues only."""
 
     names: tuple[str, ...]
     unmatched_globs: tuple[str, ...] = ()
@@ -99,90 +102,93 @@ def expand_globs(
     settings: Settings,
     catalogues: Sequence[Catalogue],
 ) -> Expansion:
-    """The measurement sets that *searches* (input_ms) stand for, sorted as Rapthor sorts them.
+    """Return the measurement sets that *globs* (input_ms) match, sorted as Rapthor sorts them.
 
-    A glob that matches here (*local*) stands for what it matches, as in
-    Rapthor. One that matches nothing here stands for the datasets that the
-    catalogues hold under such names, in the folder that it names: Rapthor
-    would refuse it, but the host that submits seldom has the data. A name
-    without wildcards stands for itself.
+    A glob that matches on this host (*find_local*) gives those names, as in Rapthor. Any other glob gives
+    the datasets that the catalogues have under such names, in the folder of the glob: Rapthor would refuse
+    it, but the submit host seldom has the data. A name without wildcards gives itself.
     """
     names: list[str] = []
-    far: list[str] = []
+    remote: list[str] = []
     for search in globs:
-        here = find_local(search)
-        if here or not is_glob(search):
-            names += here or [search]
+        local_names = find_local(search)
+        if local_names or not is_glob(search):
+            names += local_names or [search]
         else:
-            far.append(search)
-    if not far:
+            remote.append(search)
+    if not remote:
         return Expansion(tuple(sorted(names)))
-    scope = settings.daemon.default_scope
-    unreachable: dict[str, str] = {}
-    counts: dict[str, int] = {}
-    for within in (f"{scope}:", "*") if scope else ("*",):
-        left = [search for search in far if not counts.get(search)]
-        if not left:
-            break
-        questions = _suffix_patterns(left, within)
-        held, away = _query_all(catalogues, lambda c, asked=questions: c.find(asked))  # type: ignore[misc]
-        unreachable |= away
-        known = {_name_part(did) for dids in held.values() for did in dids}
-        for search in left:
-            matched = _match_glob(search, known, settings)
-            names += matched
-            counts[search] = len(matched)
-    if left := [search for search in far if not counts[search]]:
-        by_pattern, away = _find_by_patterns(left, settings, catalogues)
-        unreachable |= away
-        for search, matched in by_pattern.items():
-            names += matched
-            counts[search] = len(matched)
+    matches, failures = _match_in_catalogues(remote, settings, catalogues)
+    for matched in matches.values():
+        names += matched
     return Expansion(
         tuple(sorted(names)),
-        tuple(search for search in far if not counts[search]),
-        {search: count for search, count in counts.items() if count},
-        unreachable,
+        tuple(search for search in remote if not matches.get(search)),
+        {search: len(matches[search]) for search in remote if matches.get(search)},
+        failures,
     )
+
+
+def _match_in_catalogues(
+    globs: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]
+) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Return by glob the names in the default scope, else in any scope, else by [submit].patterns.
+
+    The second value has the reason by catalogue that did not answer.
+    """
+    scope = settings.daemon.default_scope
+    matches: dict[str, list[str]] = {}
+    failures: dict[str, str] = {}
+    for scope_prefix in (f"{scope}:", "*") if scope else ("*",):
+        if not (unmatched := [search for search in globs if not matches.get(search)]):
+            break
+        dids, new_failures = _find_dids(catalogues, _suffix_patterns(unmatched, scope_prefix))
+        failures |= new_failures
+        names = {_name_part(did) for did in dids}
+        matches |= {search: _match_glob(search, names, settings) for search in unmatched}
+    if unmatched := [search for search in globs if not matches[search]]:
+        by_pattern, new_failures = _find_by_patterns(unmatched, settings, catalogues)
+        failures |= new_failures
+        matches |= by_pattern
+    return matches, failures
 
 
 def _find_by_patterns(
     globs: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Return what globs stand for where [submit].patterns make DIDs of names, and who did not answer.
+    """Return by glob the names that [submit].patterns turn into existing DIDs; and catalogue failures.
 
-    A pattern leads from a name to a DID, not back. So the names tried are a dataset's own, with and without
-    what the glob has before its first wildcard and behind its last: for ``lofar:L1_SB001`` and ``*.ms`` that
-    is ``L1_SB001.ms``. One that fits the glob, and of which a pattern makes just that DID, stands for it.
+    A pattern leads from a name to a DID, not back. So candidates are made of each DID's own name, with and
+    without the glob's text before its first wildcard and after its last: ``lofar:L1_SB001`` and ``*.ms``
+    give ``L1_SB001.ms``. A candidate counts if it matches the glob and a pattern turns it into that DID.
     """
     patterns = _compile_patterns(settings.submit.patterns)
     scope = settings.daemon.default_scope
     templates = sorted({_GROUP_REFERENCE.sub("*", pattern.did) for pattern in settings.submit.patterns})
-    questions = [text if ":" in text else f"{scope or '*'}:{text}" for text in templates]
-    if not questions:
+    queries = [text if ":" in text else f"{scope or '*'}:{text}" for text in templates]
+    if not queries:
         return {}, {}
-    held, away = _query_all(catalogues, lambda catalogue: catalogue.find(questions))
-    dids = sorted({did for found in held.values() for did in found})
-    found: dict[str, list[str]] = {}
+    dids, failures = _find_dids(catalogues, queries)
+    matches: dict[str, list[str]] = {}
     for search in globs:
         folder, _, shape = search.rstrip("/").rpartition("/")
         head, tail = re.split(r"[*?\[]", shape)[0], re.split(r"[*?\]]", shape)[-1]
         bases = {
             name: did
-            for did in dids
+            for did in sorted(dids)
             for begin in ("", head)
             for end in ("", tail)
             if matches_base_name(name := f"{begin}{base_name(_name_part(did))}{end}", shape)
         }
         matched = [base for base, did in bases.items() if _apply_patterns(base, patterns, scope) == did]
-        found[search] = [f"{folder}/{base}" if folder else base for base in sorted(matched)]
-    return found, away
+        matches[search] = [f"{folder}/{base}" if folder else base for base in sorted(matched)]
+    return matches, failures
 
 
 def _apply_patterns(
     name: str, patterns: Sequence[tuple[re.Pattern[str], str]], scope: str | None
 ) -> Did | None:
-    """Return the DID that the patterns make of *name*; None where they make none."""
+    """Return the DID that the patterns give for *name*; None if they give none."""
     try:
         return parse_did(_look_up_configured(name, {}, patterns) or "", scope)
     except BadDid:
@@ -190,7 +196,7 @@ def _apply_patterns(
 
 
 def _match_glob(search_glob: str, known_names: Iterable[str], settings: Settings) -> list[str]:
-    """What a glob stands for among the *known* names and those of the table, in the folder that it names."""
+    """Return the *known_names* and names of [submit].names that match the glob, in the folder of the glob."""
     bases = {_strip_tar(base_name(name)) for name in known_names if _matches_ignoring_tar(name, search_glob)}
     bases |= {base_name(name) for name in settings.submit.names if matches_base_name(name, search_glob)}
     folder = search_glob.rstrip("/").rpartition("/")[0]
@@ -203,71 +209,93 @@ def resolve_names(
     catalogues: Sequence[Catalogue],
     daemon_catalogues: Sequence[Catalogue] = (),
 ) -> Resolution:
-    """Find the DID of each of *names*, and ask the catalogues about all of them at once.
+    """Find the DID of each of *names*, and query the catalogues for all of them at once.
 
-    A DID that no catalogue holds anywhere is unknown, where all answered;
-    where one did not, it is unchecked. *witnesses* are asked where datasets
-    are, but not which there are: a daemon knows only what jobs asked it for.
+    A DID that no catalogue has is unknown if all catalogues answered, else unchecked. The daemon
+    (*daemon_catalogues*) is queried for places only: it has only the datasets that jobs name. Without
+    catalogues it decides on names too.
 
     Raises:
-        ConfigError: the table or a pattern of the configuration makes what is no DID, or is no pattern.
+        ConfigError: [submit].names or a pattern gives an invalid DID, or a pattern is not valid.
     """
     scope = settings.daemon.default_scope
     chosen = apply_configuration(names, settings)
     chosen |= {name: did for name in names if name not in chosen and (did := _parse_explicit_did(name))}
-    found, ambiguous, unreachable = _find_in_catalogues(
+    in_catalogues, ambiguous, failures = _find_in_catalogues(
         [name for name in dict.fromkeys(names) if name not in chosen], scope, catalogues
     )
-    chosen |= found
-    unknown: dict[str, str] = {}
-    for name in names:
-        if name not in chosen and name not in ambiguous:
-            try:
-                chosen[name] = parse_did(base_name(name), scope)
-            except BadDid:
-                why = "no catalogue has a dataset of that name"
-                away = f"; {' and '.join(sorted(unreachable))} could not be asked" if unreachable else ""
-                unknown[name] = f"{why}{away}; add it to [submit].names or a pattern to [submit].patterns"
+    chosen |= in_catalogues
+    by_scope, unknown = _apply_default_scope(
+        [name for name in names if name not in chosen and name not in ambiguous], scope, failures
+    )
+    chosen |= by_scope
     answers = read_all([*catalogues, *daemon_catalogues], frozenset(chosen.values()))
-    # a daemon knows only what jobs asked for: beside catalogues its silence on a name says nothing
-    judges = {catalogue.name for catalogue in catalogues or daemon_catalogues}
-    judging = {name: answer for name, answer in answers.items() if name in judges}
-    unreachable |= {name: a.reason for name, a in judging.items() if isinstance(a, Unseen)}
-    readings, judged = _group_readings(answers), _group_readings(judging)
-    unchecked = set()
-    lost: dict[str, Did] = {}
-    for name, did in list(chosen.items()):
-        if _is_in_catalogues(did, readings):
-            continue
-        if any(isinstance(reading, Unseen) for reading in judged.get(did, [Unseen("")])):
-            unchecked.add(did)
-        else:
-            lost[name] = did
-    near = _find_similar(list(lost.values())[:MAX_SEARCHED], catalogues)
-    for name, did in lost.items():
-        alike = f"; did you mean {' or '.join(near[did])}?" if near.get(did) else ""
-        advice = "another name goes into [submit].names or [submit].patterns"
-        unknown[name] = f"{did} is in no catalogue{alike or f'; {advice}'}"
+    deciding_names = {catalogue.name for catalogue in catalogues or daemon_catalogues}
+    deciding = {name: answer for name, answer in answers.items() if name in deciding_names}
+    failures |= {name: answer.reason for name, answer in deciding.items() if isinstance(answer, Unseen)}
+    readings = _group_readings(answers)
+    absent = {name: did for name, did in chosen.items() if not _is_in_catalogues(did, readings)}
+    unchecked = _find_unanswered(absent.values(), _group_readings(deciding))
+    unknown |= _absent_reasons(
+        {name: did for name, did in absent.items() if did not in unchecked}, catalogues
+    )
     return Resolution(
         names=tuple(names),
         dids=tuple(chosen.get(name) for name in names),
         unknown_names=unknown,
         ambiguous_names=ambiguous,
-        unreachable_catalogues=dict(sorted(unreachable.items())),
-        unchecked_dids=frozenset(unchecked),
+        unreachable_catalogues=dict(sorted(failures.items())),
+        unchecked_dids=unchecked,
         sizes=_largest_sizes(chosen.values(), readings),
         answers=answers,
     )
+
+
+def _apply_default_scope(
+    names: Iterable[str], scope: str | None, failures: Collection[str]
+) -> tuple[dict[str, Did], dict[str, str]]:
+    """Return the DIDs of *names* in the default scope, and by name why it gives none."""
+    dids: dict[str, Did] = {}
+    reasons: dict[str, str] = {}
+    failed = f"; {' and '.join(sorted(failures))} did not answer" if failures else ""
+    for name in names:
+        try:
+            dids[name] = parse_did(base_name(name), scope)
+        except BadDid:
+            reasons[name] = (
+                f"no catalogue has a dataset of that name{failed};"
+                " add it to [submit].names or a pattern to [submit].patterns"
+            )
+    return dids, reasons
+
+
+def _find_unanswered(dids: Iterable[Did], readings: Mapping[Did, Sequence[Seen | Unseen]]) -> frozenset[Did]:
+    """Return those of *dids* about which a catalogue did not answer."""
+    no_reading = [Unseen("")]
+    return frozenset(
+        did for did in dids if any(isinstance(reading, Unseen) for reading in readings.get(did, no_reading))
+    )
+
+
+def _absent_reasons(dids_by_name: Mapping[str, Did], catalogues: Sequence[Catalogue]) -> dict[str, str]:
+    """Return by name one sentence on its DID, which no catalogue has, with similar names if there are any."""
+    similar = _find_similar(list(dids_by_name.values())[:MAX_SEARCHED], catalogues)
+    advice = "; another name goes into [submit].names or [submit].patterns"
+    reasons = {}
+    for name, did in dids_by_name.items():
+        question = f"; did you mean {' or '.join(similar[did])}?" if similar.get(did) else ""
+        reasons[name] = f"{did} is in no catalogue{question or advice}"
+    return reasons
 
 
 # --- by the configuration -----------------------------------------------------------------------------
 
 
 def apply_configuration(names: Sequence[str], settings: Settings) -> dict[str, Did]:
-    """The DIDs that the table and the patterns make of *names*, of those for which they make one.
+    """Return the DIDs that [submit].names and [submit].patterns give for *names*; other names are left out.
 
     Raises:
-        ConfigError: one of them makes what is no DID, or a pattern is no regular expression.
+        ConfigError: one of them gives an invalid DID, or a pattern is not a regular expression.
     """
     patterns = _compile_patterns(settings.submit.patterns)
     table = {name.rstrip("/"): text for name, text in settings.submit.names.items()}
@@ -275,10 +303,10 @@ def apply_configuration(names: Sequence[str], settings: Settings) -> dict[str, D
     problems: list[str] = []
     for name in dict.fromkeys(names):
         try:
-            if made := _look_up_configured(name, table, patterns):
-                chosen[name] = parse_did(made, settings.daemon.default_scope)
+            if text := _look_up_configured(name, table, patterns):
+                chosen[name] = parse_did(text, settings.daemon.default_scope)
         except BadDid as bad:
-            problems.append(f"[submit] makes of {name}: {bad}")
+            problems.append(f"[submit] gives an invalid DID for {name}: {bad}")
     if problems:
         raise ConfigError(problems)
     return chosen
@@ -287,18 +315,18 @@ def apply_configuration(names: Sequence[str], settings: Settings) -> dict[str, D
 def _look_up_configured(
     name: str, table: Mapping[str, str], patterns: Sequence[tuple[re.Pattern[str], str]]
 ) -> str | None:
-    whole, base = name.rstrip("/"), base_name(name)
-    for key in (whole, base, _strip_tar(base)):
+    path, base = name.rstrip("/"), base_name(name)
+    for key in (path, base, _strip_tar(base)):
         if key in table:
             return table[key]
     for pattern, template in patterns:
-        if match := pattern.fullmatch(base) or pattern.fullmatch(whole):
+        if match := pattern.fullmatch(base) or pattern.fullmatch(path):
             return match.expand(template)
     return None
 
 
 def _compile_patterns(patterns: Iterable[NamePattern]) -> list[tuple[re.Pattern[str], str]]:
-    found, problems = [], []
+    templates, problems = [], []
     for number, pattern in enumerate(patterns):
         try:
             compiled = re.compile(pattern.match)
@@ -309,10 +337,10 @@ def _compile_patterns(patterns: Iterable[NamePattern]) -> list[tuple[re.Pattern[
             re.compile(f"(?:{pattern.match})|").match("").expand(pattern.did)  # type: ignore[union-attr]
         except (re.error, IndexError) as error:
             problems.append(f"submit.patterns[{number}].did: {error}; groups are \\1 or \\g<name>")
-        found.append((compiled, pattern.did))
+        templates.append((compiled, pattern.did))
     if problems:
         raise ConfigError(problems)
-    return found
+    return templates
 
 
 # --- by the catalogues --------------------------------------------------------------------------------
@@ -321,38 +349,41 @@ def _compile_patterns(patterns: Iterable[NamePattern]) -> list[tuple[re.Pattern[
 def _find_in_catalogues(
     names: Sequence[str], scope: str | None, catalogues: Sequence[Catalogue]
 ) -> tuple[dict[str, Did], dict[str, tuple[Did, ...]], dict[str, str]]:
-    """What the catalogues hold under *names*, first in the default scope; what is ambiguous; who is away."""
+    """Search the catalogues for *names*, first in the default scope.
+
+    Returns the DIDs by name, the candidates of ambiguous names, and the reason by failed catalogue.
+    """
     chosen: dict[str, Did] = {}
     ambiguous: dict[str, tuple[Did, ...]] = {}
-    unreachable: dict[str, str] = {}
-    left = list(names)
-    for within in (f"{scope}:", "*") if scope else ("*",):
-        if not left:
+    failures: dict[str, str] = {}
+    remaining = list(names)
+    for scope_prefix in (f"{scope}:", "*") if scope else ("*",):
+        if not remaining:
             break
-        questions = _prefix_patterns([_strip_tar(base_name(name)) for name in left], within)
-        held, away = _query_all(catalogues, lambda c, asked=questions: c.find(asked))  # type: ignore[misc]
-        unreachable |= away
+        queries = _prefix_patterns([_strip_tar(base_name(name)) for name in remaining], scope_prefix)
+        dids, new_failures = _find_dids(catalogues, queries)
+        failures |= new_failures
         by_base: dict[str, set[Did]] = {}
-        for did in (did for dids in held.values() for did in dids):
+        for did in dids:
             by_base.setdefault(_strip_tar(base_name(_name_part(did))), set()).add(did)
-        for name in left:
+        for name in remaining:
             candidates = _prefer_exact_names(name, by_base.get(_strip_tar(base_name(name)), set()))
             if len(candidates) == 1:
                 chosen[name] = candidates[0]
             elif candidates:
                 ambiguous[name] = candidates
-        left = [name for name in left if name not in chosen and name not in ambiguous]
-    return chosen, ambiguous, unreachable
+        remaining = [name for name in remaining if name not in chosen and name not in ambiguous]
+    return chosen, ambiguous, failures
 
 
 def _prefer_exact_names(name: str, candidates: Collection[Did]) -> tuple[Did, ...]:
-    """Those spelled as *name* is, where there are any: ``.ms`` and ``.ms.tar`` are not the same thing."""
+    """Return the *candidates* with exactly this name, else all: ``.ms`` and ``.ms.tar`` differ."""
     exact = [did for did in candidates if base_name(_name_part(did)) == base_name(name)]
     return tuple(sorted(exact or candidates))
 
 
 def _prefix_patterns(bases: Sequence[str], scope_prefix: str) -> list[str]:
-    """Few patterns that match every DID of *within* whose name ends in one of *bases*, ``.tar`` or not."""
+    """Return a few patterns that match every DID whose name begins like one of *bases*."""
     length = max((len(base) for base in bases), default=0)
     starts = {base[:length] for base in bases}
     while len(starts) > _MAX_PATTERNS and length:
@@ -365,7 +396,7 @@ def _prefix_patterns(bases: Sequence[str], scope_prefix: str) -> list[str]:
 
 
 def _suffix_patterns(globs: Iterable[str], scope_prefix: str) -> list[str]:
-    """Patterns for every DID of *within* whose name ends in what one of *searches* matches."""
+    """Return patterns for every DID whose name ends in a text that one of *globs* matches."""
     bases = sorted({base_name(search) for search in globs})
     heads = ("*:", "*/") if scope_prefix == "*" else (scope_prefix,)
     return [f"{head}{base}{tail}" for base in bases for tail in ("", ".tar", "/") for head in heads]
@@ -374,7 +405,7 @@ def _suffix_patterns(globs: Iterable[str], scope_prefix: str) -> list[str]:
 def _query_all(
     catalogues: Sequence[Catalogue], query: Callable[[Catalogue], T]
 ) -> tuple[dict[str, T], dict[str, str]]:
-    """The answers, side by side, and why some did not answer."""
+    """Query all *catalogues* at once; return the answers, and the reasons of those that failed."""
 
     def one(catalogue: Catalogue) -> tuple[str, T | CatalogueError]:
         try:
@@ -383,24 +414,29 @@ def _query_all(
             return catalogue.name, error
 
     answers: dict[str, T] = {}
-    away: dict[str, str] = {}
+    failures: dict[str, str] = {}
     if catalogues:
         with ThreadPoolExecutor(len(catalogues)) as pool:
             for name, answer in pool.map(one, catalogues):
                 if isinstance(answer, CatalogueError):
-                    away[name] = answer.reason
+                    failures[name] = answer.reason
                 else:
                     answers[name] = answer
-    return answers, away
+    return answers, failures
+
+
+def _find_dids(catalogues: Sequence[Catalogue], patterns: Sequence[str]) -> tuple[set[Did], dict[str, str]]:
+    """Return the DIDs that match *patterns* in any catalogue, and the reason by failed catalogue."""
+    answers, failures = _query_all(catalogues, lambda catalogue: catalogue.find(patterns))
+    return {did for dids in answers.values() for did in dids}, failures
 
 
 def _find_similar(dids: Sequence[Did], catalogues: Sequence[Catalogue]) -> dict[Did, tuple[Did, ...]]:
-    """What the catalogues hold under names that look like those of *dids*."""
+    """Return by DID the names in the catalogues that are similar to it."""
     if not dids:
         return {}
-    held, _ = _query_all(catalogues, lambda catalogue: catalogue.find(similar_name_patterns(dids)))
-    known = frozenset(did for found in held.values() for did in found)
-    return {did: similar_names(did, known) for did in dids}
+    candidates, _ = _find_dids(catalogues, similar_name_patterns(dids))
+    return {did: similar_names(did, candidates) for did in dids}
 
 
 def _group_readings(answers: Mapping[str, Survey | Unseen]) -> dict[Did, list[Seen | Unseen]]:
@@ -414,7 +450,7 @@ def _group_readings(answers: Mapping[str, Survey | Unseen]) -> dict[Did, list[Se
 
 
 def _is_in_catalogues(did: Did, readings: Mapping[Did, Sequence[Seen | Unseen]]) -> bool:
-    """Does some catalogue hold *did* somewhere, or at least know its size?"""
+    """Return whether a catalogue has a replica of *did*, or at least its size."""
     return any(
         isinstance(reading, Seen) and (reading.replicas or reading.bytes_total is not None)
         for reading in readings.get(did, ())
@@ -424,11 +460,11 @@ def _is_in_catalogues(did: Did, readings: Mapping[Did, Sequence[Seen | Unseen]])
 def _largest_sizes(dids: Iterable[Did], readings: Mapping[Did, Sequence[Seen | Unseen]]) -> dict[Did, int]:
     sizes = {}
     for did in sorted(set(dids)):
-        told = [
+        values = [
             r.bytes_total for r in readings.get(did, ()) if isinstance(r, Seen) and r.bytes_total is not None
         ]
-        if told:
-            sizes[did] = max(told)
+        if values:
+            sizes[did] = max(values)
     return sizes
 
 
@@ -436,7 +472,7 @@ def _largest_sizes(dids: Iterable[Did], readings: Mapping[Did, Sequence[Seen | U
 
 
 def _parse_explicit_did(name: str) -> Did | None:
-    """*name* where it is a DID already: ``scope:name``, and not a path with a colon somewhere."""
+    """Return *name* as a DID if it is ``scope:name``; None for other names and for paths with a colon."""
     if "/" in name.partition(":")[0]:
         return None
     try:

@@ -7,22 +7,16 @@ from hydrator.domain.classad import letters
 from hydrator.domain.model import Did
 
 Mode = Literal["require", "wait", "prefer"]
-
-
 MODES: tuple[Mode, ...] = ("require", "wait", "prefer")
 
-
 _GROUP_SIZE = 16
-
-
 _MAX_BYTES = 9 * 10**15  # sums of bytes stay exact in a real
-
 
 _AVAILABLE_CLAUSE = (
     'TARGET.DatasetStates["{did}"] =?= "AVAILABLE"'
-    ' && ((time() - (TARGET.DatasetAsOf["{did}"] ?: TARGET.DataLocalityAsOf)) < MY.DataLocalityMaxAge) =?= true'
+    ' && ((time() - (TARGET.DatasetAsOf["{did}"] ?: TARGET.DataLocalityAsOf)) < MY.DataLocalityMaxAge)'
+    " =?= true"
 )
-
 
 _CREDIT_TEMPLATE = (
     '(((time() - (TARGET.DatasetAsOf["{did}"] ?: TARGET.DataLocalityAsOf)) < MY.DataLocalityMaxAge) =?= true'
@@ -30,29 +24,27 @@ _CREDIT_TEMPLATE = (
     ' : TARGET.DatasetStates["{did}"] =?= "STAGING" ? {credit} : 0.0) : 0.0)'
 )
 
-
 _BYTES_TEMPLATE = 'MY.RequiredBytes["{did}"] * '
-
 
 _SPELLING_TEMPLATE = (
     '(TARGET.DatasetLetters is undefined || stringListSubsetMatch("{letters}", TARGET.DatasetLetters)'
     " || stringListSubsetMatch({names}, TARGET.DatasetLetters)) =?= true"
 )
 
-
 _SPELLING_CLAUSE = "(MY.DataLocalitySpelled =!= false)"
-
 
 _NAMES_EXPRESSION = "MY.RequiredDatasetsCSV"
 
-
-_SIZE_TEMPLATE = '(isInteger(RequiredBytes["{did}"]) && RequiredBytes["{did}"] >= 0 ? real(RequiredBytes["{did}"]) : -9.0e99)'
+_SIZE_TEMPLATE = (
+    '(isInteger(RequiredBytes["{did}"]) && RequiredBytes["{did}"] >= 0'
+    ' ? real(RequiredBytes["{did}"]) : -9.0e99)'
+)
 
 
 def available_expression(dids: Sequence[Did]) -> str:
-    """True where every one of *dids* is on disk at the slot's site, by a fact young enough; else false.
+    """Build the test that all *dids* are on disk at the slot's site, by facts that are not too old.
 
-    The chain is cut into groups of 16: a chain of 400 would not be evaluated.
+    The chain is cut into groups of 16: HTCondor does not evaluate a chain of 400.
     """
     each = [_AVAILABLE_CLAUSE.format(did=did) for did in dids]
     groups = (" && ".join(each[start : start + _GROUP_SIZE]) for start in range(0, len(each), _GROUP_SIZE))
@@ -60,58 +52,59 @@ def available_expression(dids: Sequence[Did]) -> str:
 
 
 def spelling_expression(dids: Sequence[Did], names_expression: str = _NAMES_EXPRESSION) -> str:
-    """Build ``DataLocalitySpelled``: true where the slot spells *dids* with the same letter case.
+    """Build ``DataLocalitySpelled``: true if the slot has *dids* with the same letter case.
 
-    The look-up of a state ignores letter case, this does not. A slot of an older hook has no DatasetLetters
-    and counts as spelling them alike.
+    The look-up of a state ignores letter case. A slot with an older hook has no DatasetLetters: the result is
+    true there.
 
     Args:
         dids: the datasets; the slot knows all of them, in some letter case.
-        names: the expression for *dids* as one text, a comma between.
+        names_expression: the expression for *dids* as one text, separated by commas.
     """
     return _SPELLING_TEMPLATE.format(letters=",".join(letters(dids)), names=names_expression)
 
 
 def here_expression(dids: Sequence[Did], mode: Mode) -> str:
-    """``DataLocalityHere``: the locality clause of a job; only ``require`` has no way out."""
+    """Build ``DataLocalityHere``, the locality clause of a job; only ``require`` never gives it up."""
     available = f"{available_expression(dids)} && {_SPELLING_CLAUSE}"
     return available if mode == "require" else f"time() >= MY.DataLocalityAnyAfter || ({available})"
 
 
 def rank_expression(dids: Sequence[Did], sizes: Mapping[Did, int], staging_credit: float = 0.5) -> str:
-    """``DataLocalityRank``: the share (0 to 1) of the required bytes at the slot's site.
+    """Build ``DataLocalityRank``: the share (0 to 1) of the required bytes at the slot's site.
 
-    Where a size is missing or negative, or all are zero, datasets are counted instead. Letter case does not count
-    here: one term for all names would take the share of those that are there, too.
+    If a size is missing or negative, or all are zero, it counts datasets instead. It ignores letter case:
+    one spelling term for all names would also remove the share of the datasets that are there.
     """
-    known = [sizes.get(did, -1) for did in dids]
-    sized = min(known) >= 0 and 0 < sum(known) < _MAX_BYTES
+    known_sizes = [sizes.get(did, -1) for did in dids]
+    sized = min(known_sizes) >= 0 and 0 < sum(known_sizes) < _MAX_BYTES
     each = (_BYTES_TEMPLATE if sized else "") + _CREDIT_TEMPLATE
-    total = float(sum(known) if sized else len(dids))
+    total = float(sum(known_sizes) if sized else len(dids))
     listed = ",".join(each.format(did=did, credit=_classad_real(staging_credit)) for did in dids)
     return f"sum({{{listed}}}) / {_classad_real(total)}"
 
 
 def requirements_expression(users_requirements: str) -> str:
-    """``Requirements`` of a job whose own were *users*: the clause stands once, in ``DataLocalityHere``."""
+    """Build ``Requirements`` from the user's own; the locality clause is in ``DataLocalityHere`` only."""
     return f"({users_requirements}) && MY.DataLocalityHere"
 
 
 def job_rank_expression(users_rank: str, weight: float) -> str:
-    """``Rank`` of a job whose own was *users*, which counts 0 where it is no number."""
+    """Build ``Rank`` from the user's own, which counts 0 if it is not a number."""
     own = f"isError(real({users_rank})) ? 0.0 : (real({users_rank}) ?: 0.0)"
     return f"({own}) + {_classad_real(weight)} * MY.DataLocalityRank"
 
 
 def compute_any_after(now: int, max_wait_seconds: int, floor_seconds: int = 300) -> int:
-    """``DataLocalityAnyAfter`` (Unix s): *now* plus *max_wait*, up to the next step.
+    """Return ``DataLocalityAnyAfter`` (Unix s): *now* plus *max_wait_seconds*, rounded up to the next step.
 
-    The step is *floor* or a twelfth of the wait, so that jobs submitted together share an autocluster.
+    The step is *floor_seconds* or a twelfth of the wait, so that jobs submitted together share an
+    autocluster.
     """
     step = max(floor_seconds, max_wait_seconds // 12)
     return step * ((now + max_wait_seconds + step - 1) // step)
 
 
 def _classad_real(number: float) -> str:
-    """*number* as a ClassAd real."""
+    """Return *number* as a ClassAd real."""
     return repr(float(number))

@@ -1,4 +1,4 @@
-"""The files of datasets, listed by the catalogues that can, and what is to be said where none could."""
+"""File lists: the files of datasets as the catalogues list them, and sentences on those not listed."""
 
 import fnmatch
 from collections.abc import Collection, Mapping, Sequence
@@ -20,9 +20,9 @@ _MAX_SHOWN = 3
 class Listing:
     """The files of datasets.
 
-    ``contents`` has those that a catalogue listed, ``failed`` the others that one should have, each with the
-    reason; ``alone`` are known to no catalogue that lists files, and count as one file each.
-    ``is_too_long`` is whether a reason is that there are too many files.
+    ``contents`` has the datasets that a catalogue listed. ``failures`` has the reason for each dataset that a
+    catalogue failed to list. No catalogue that lists files has ``unlisted_dids``: each counts as one file.
+    ``has_too_many_files``: one of the reasons is that there are too many files.
     """
 
     contents: FilesByDid = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Listing:
 
     @property
     def problems(self) -> list[str]:
-        """One sentence for each reason why files could not be listed."""
+        """One sentence for each reason why a catalogue could not list files."""
         by_reason: dict[str, list[Did]] = {}
         for did, reason in sorted(self.failures.items()):
             by_reason.setdefault(reason, []).append(did)
@@ -41,7 +41,7 @@ class Listing:
         ]
 
     def archive_bytes(self, patterns: Collection[str]) -> int:
-        """Return how large the archives are that the job unpacks, as far as sizes are known."""
+        """Return the known sizes of the archives that the job unpacks, summed up."""
         return sum(
             file.bytes or 0
             for files in self.contents.values()
@@ -55,66 +55,67 @@ def _lower_base_name(file: DatasetFile) -> str:
 
 
 def list_files(dids: Collection[Did], settings: Settings, listers: Sequence[FileLister]) -> Listing:
-    """List the files of *dids*, each by the first of *listers* that knows it.
+    """List the files of *dids*, each by the first of *listers* that has it.
 
     Args:
         dids: the datasets of one run.
-        settings: how many files there may be, and of which storage elements addresses are needed.
+        settings: the limit of files, and the storage elements whose addresses are needed.
         listers: the catalogues that can list files.
     """
     storages = frozenset(area.rse for area in settings.storage if area.rse)
-    left, room = set(dids), settings.submit.max_files
+    remaining, room = set(dids), settings.submit.max_files
     contents: dict[Did, Sequence[DatasetFile]] = {}
-    failed: dict[Did, str] = {}
+    failures: dict[Did, str] = {}
     is_too_long = False
-    for lister in listers if left else ():
+    for lister in listers if remaining else ():
         try:
-            found = lister.list_files(frozenset(left), storages, room)
+            answers = lister.list_files(frozenset(remaining), storages, room)
         except CatalogueError as error:
-            failed |= dict.fromkeys(left, f"catalogue {lister.name} did not answer: {error.reason}")
+            failures |= dict.fromkeys(remaining, f"catalogue {lister.name} did not answer: {error.reason}")
             continue
-        for did, answer in found.items():
+        for did, answer in answers.items():
             is_too_long = is_too_long or isinstance(answer, TooManyFiles)
             if isinstance(answer, CatalogueError):
-                failed[did] = f"catalogue {lister.name}: {answer.reason}"
+                failures[did] = f"catalogue {lister.name}: {answer.reason}"
             else:
                 contents[did] = answer
                 room -= len(answer)
-                left.discard(did)
-    failed = {did: why for did, why in failed.items() if did not in contents}
-    return Listing(contents, failed, frozenset(left - failed.keys()), is_too_long)
+                remaining.discard(did)
+    failures = {did: why for did, why in failures.items() if did not in contents}
+    return Listing(contents, failures, frozenset(remaining - failures.keys()), is_too_long)
 
 
 def single_file_notice(areas: Collection[StorageArea], listing: Listing) -> str | None:
-    """The sentence on datasets that count as one file each, where that matters."""
+    """Return one sentence on the datasets that count as one file each; None if no rule depends on files."""
     if not listing.unlisted_dids or not has_file_rule(areas):
         return None
     dids = sorted(listing.unlisted_dids)
+    pronouns = "them, so each" if len(dids) > 1 else "it, so it"
     return (
-        f"{_join_dids(dids)}: no catalogue here lists files of {'them, so each' if len(dids) > 1 else 'it, so it'}"
+        f"{_join_dids(dids)}: no catalogue here lists files of {pronouns}"
         " is taken for one file of that name where a [[storage]] has a rule for files"
     )
 
 
 def address_mismatches(areas: Collection[StorageArea], contents: FilesByDid) -> list[str]:
-    """One sentence for each area to which no address of its storage element fits, though there are some."""
-    found = []
+    """Return one sentence for each area whose ``address_prefix`` matches none of the addresses."""
+    sentences = []
     for area in areas:
         if area.rse is None or area.address_prefix is None:
             continue
-        known = [
+        addresses = [
             address
             for files in contents.values()
             for file in files
             for address in file.addresses.get(area.rse, ())
         ]
         begin = area.address_prefix.rstrip("/") + "/"
-        if known and not any(address.startswith(begin) for address in known):
-            one = sanitize(known[0])
-            found.append(
+        if addresses and not any(address.startswith(begin) for address in addresses):
+            one = sanitize(addresses[0])
+            sentences.append(
                 f"[[storage]] of {area.site}: no address at {area.rse} begins with {begin}; one is {one}"
             )
-    return found
+    return sentences
 
 
 def _join_dids(dids: Sequence[Did]) -> str:

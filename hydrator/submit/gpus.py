@@ -1,16 +1,17 @@
-"""A GPU slot first, else many cores: one job that fits both kinds of slot, as HTCondor expressions.
+"""GPU choice: HTCondor expressions for one job that takes a GPU slot first, else many cores.
 
-Pure. What a job requests may depend on the slot it meets: ``request_cpus``,
-``request_memory`` and ``request_gpus`` are expressions over ``TARGET``, which
-negotiator, schedd and startd evaluate against the slot in question, so a
-partitionable slot hands out a GPU with few cores or, where none is free, many
-cores and no GPU. Run on HTCondor 23.9.6 and 25.14.1 (tests/integration/test_gpus.py).
+``request_cpus``, ``request_memory`` and ``request_gpus`` are expressions over ``TARGET``. Negotiator, schedd
+and startd evaluate them against the slot. So a partitionable slot gives a GPU with few cores or, if no GPU is
+free, many cores without a GPU. Tested on HTCondor 23.9.6 and 25.14.1 (tests/integration/test_gpus.py). Pure.
 
-Two traps shape the texts. condor_submit writes ``TARGET.GPUs >= RequestGPUs`` for
-a plain number only, and with ``require_gpus`` a clause that is undefined, so
-never true, on slots without GPUs: we write the clause ourselves, closed with
-``=?= true``, and set RequireGPUs as an attribute. And a slot may not say GPUs
-at all: that is no GPU, not an unknown.
+Two properties of HTCondor shape the texts:
+
+- condor_submit writes ``TARGET.GPUs >= RequestGPUs`` for a plain number only. With ``require_gpus`` it writes
+  a clause that is undefined, so never true, on slots without GPUs. So this module writes the clause itself,
+  closed with ``=?= true``, and sets RequireGPUs as an attribute.
+- A slot without the attribute GPUs has no GPU; its number is not unknown.
+
+The Toil package has its own copy, because it must not import hydrator.
 """
 
 from collections.abc import Sequence
@@ -19,12 +20,12 @@ from dataclasses import dataclass
 from hydrator.config import SubmitSettings
 
 PREFERENCE_ATTRIBUTE = "GPUPreference"
-"""Job attribute: 1.0 on a slot with the GPUs asked for, else 0.0; the negotiator's term reads it."""
+"""Job attribute: 1.0 on a slot with the requested GPUs, else 0.0; used in NEGOTIATOR_PRE_JOB_RANK."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotShare:
-    """What a job takes of a slot: cores, and MiB of memory."""
+    """The share of a slot that a job takes: cores, and MiB of memory."""
 
     cpus: int
     memory_mib: int
@@ -32,11 +33,10 @@ class SlotShare:
 
 @dataclass(frozen=True, slots=True)
 class GpuChoice:
-    """What a job takes of a slot with a free GPU, and of one without.
+    """The shares that a job takes of a slot with a free GPU, and of a slot without one.
 
-    ``without`` is None for a job that needs a GPU. ``properties`` is what the
-    GPUs must have, an expression over their properties as in ``require_gpus``.
-    ``rank`` is what a GPU adds to the job's Rank, where all data adds
+    ``without_gpu`` is None for a job that needs a GPU. ``properties`` is an expression over the GPUs'
+    properties, as in ``require_gpus``. ``rank`` is the value that a GPU adds to the job's Rank; all data adds
     [jobs].rank_weight (1000).
     """
 
@@ -48,49 +48,49 @@ class GpuChoice:
 
     @property
     def gpus_available_expression(self) -> str:
-        """True where the slot has the GPUs free, false beside any other ad; never undefined."""
+        """An expression: true if the slot has the GPUs free, false for any other ad; never undefined."""
         free = "countMatches(MY.RequireGPUs, TARGET.AvailableGPUs)" if self.properties else "TARGET.GPUs"
         return f"(({free} >= {self.gpus}) =?= true)"
 
     @property
     def requests(self) -> dict[str, str]:
-        """The submit commands for what is taken."""
+        """The request commands of the submit description."""
         if self.without_gpu is None:
-            wanted = (str(self.gpus), str(self.with_gpu.cpus), str(self.with_gpu.memory_mib))
+            values = (str(self.gpus), str(self.with_gpu.cpus), str(self.with_gpu.memory_mib))
         else:
             pairs = (
                 (self.gpus, 0),
                 (self.with_gpu.cpus, self.without_gpu.cpus),
                 (self.with_gpu.memory_mib, self.without_gpu.memory_mib),
             )
-            wanted = tuple(f"{self.gpus_available_expression} ? {here} : {there}" for here, there in pairs)  # type: ignore[assignment]
-        return dict(zip(("request_gpus", "request_cpus", "request_memory"), wanted, strict=True))
+            values = tuple(f"{self.gpus_available_expression} ? {here} : {there}" for here, there in pairs)  # type: ignore[assignment]
+        return dict(zip(("request_gpus", "request_cpus", "request_memory"), values, strict=True))
 
     @property
     def requirement(self) -> str:
-        """The clause for Requirements; condor_submit writes none for cores that are an expression."""
+        """The clause for Requirements; condor_submit adds none if request_cpus is an expression."""
         enough = "TARGET.Cpus >= MY.RequestCpus"
         return f"{self.gpus_available_expression} && {enough}" if self.without_gpu is None else enough
 
     @property
     def attributes(self) -> dict[str, str]:
-        """Job attributes, each with its expression."""
-        found = {PREFERENCE_ATTRIBUTE: f"{self.gpus_available_expression} ? 1.0 : 0.0"}
-        return {**found, "RequireGPUs": self.properties} if self.properties else found
+        """The job attributes, each with its expression."""
+        preference = {PREFERENCE_ATTRIBUTE: f"{self.gpus_available_expression} ? 1.0 : 0.0"}
+        return {**preference, "RequireGPUs": self.properties} if self.properties else preference
 
     def rank_expression(self, users_rank: str) -> str:
-        """The job's Rank: the user's own, and what a GPU adds."""
+        """Return the job's Rank: the user's own plus the value of a GPU."""
         own = f"(({users_rank}) ?: 0.0) + " if users_rank.strip() else ""
         return f"{own}{self.rank:g} * MY.{PREFERENCE_ATTRIBUTE}"
 
 
 def mebibytes(gigabytes: float) -> int:
-    """GB (1e9 bytes, as in the configuration) as HTCondor counts memory, at least 1."""
+    """Convert GB (1e9 bytes, as in the configuration) to MiB, HTCondor's unit of memory; at least 1."""
     return max(1, round(gigabytes * 1e9 / 2**20))
 
 
 def gpu_choice(submit: SubmitSettings, mode: str) -> GpuChoice | None:
-    """What [submit] says of GPUs, for *mode* ``no``, ``prefer`` or ``require``."""
+    """Build the choice from [submit] for *mode* ``prefer`` or ``require``; None for ``no``."""
     if mode == "no":
         return None
     return GpuChoice(
@@ -103,10 +103,10 @@ def gpu_choice(submit: SubmitSettings, mode: str) -> GpuChoice | None:
 
 
 def submit_lines(choice: GpuChoice) -> Sequence[str]:
-    """Lines for a submit description that somebody wrote, to stand before its first queue.
+    """Return lines for an existing submit description, to insert before its first queue statement.
 
-    They replace what it requests, and extend the requirements and the rank
-    that it has set by then: ``$(name:default)`` is HTCondor's own macro of them.
+    They replace its requests, and extend the requirements and the rank that it has set before:
+    ``$(name:default)`` is HTCondor's macro for these.
     """
     return [
         *(f"{name} = {value}" for name, value in choice.requests.items()),

@@ -1,9 +1,9 @@
 #!/bin/sh
 """:"
-# Python reads on below; sh runs this much: it finds an interpreter that works and starts it clean. Without
-# one the job may do better elsewhere: status 85, also where sh itself cannot go on.
+# sh runs these lines only: they find a Python that works and start it in isolated mode. Without one the job
+# exits with 85 to run elsewhere, also if sh itself fails. Python runs the code below.
 trap 'exit 85' 0
-shopt -s execfail 2>/dev/null  # bash as sh forgets the trap at exec
+shopt -s execfail 2>/dev/null  # bash as sh drops the trap at exec
 HYDRATOR_LC_CTYPE=${LC_CTYPE-unset}
 export HYDRATOR_LC_CTYPE
 works='import contextlib, json, re, shlex, signal, sys; sys.exit(sys.version_info < (3, 6))'
@@ -11,22 +11,23 @@ for python in python3 /usr/libexec/platform-python; do
     command -v "$python" >/dev/null 2>&1 &&
         "$python" -I -S -c "$works" </dev/null >/dev/null 2>&1 && exec "$python" -I -S "$0" "$@"
 done
-echo "hydrator: no python3 that works, 3.6 or later, on PATH=$PATH: the job ends with 85 to run elsewhere" >&2
+echo "hydrator: no working python3, 3.6 or later, on PATH=$PATH: the job ends with 85 to run elsewhere" >&2
 exit 85
 ":"""
 
-__doc__ = """The job's start: finds its datasets at the site it woke up at, then becomes the job's command.
+__doc__ = """Job wrapper: find the job's datasets at the site where it starts, then become the job's command.
 
-It is one file for Python 3.6 or later, needs the standard library only and imports nothing of the project: a
-job takes it along as its executable. ``--help`` lists the options.
+One file for Python 3.6 or later with the standard library only: it travels with a job as its executable and
+imports nothing of the project. ``--help`` lists the options.
 
-Where a dataset cannot be read it is fetched, if there is a command that does: ``ChirpDataLocalityFetched``
-says so, and a miss is reported where the slot had said that it is there. Else the miss is written into the
-job's ad (``ChirpDataLocalityMisses`` and two more, see hydrator/domain/misses.py) and the status is 85, on which
-the submit file makes the schedd try another site. The status is the same for everything else that this node
-fails in: a full disk, a scratch folder that cannot be written, no memory. Such a job keeps away from the
-site, too. Every status but the command's own comes with one line on stderr: 2 wrong usage, the same on every
-node; 85 the job may run elsewhere; 126 and 127 the command is not one, or is not there.
+If a dataset cannot be read and the job has a stage-in command, the wrapper fetches the dataset. It reports
+that in ``ChirpDataLocalityFetched``, and also reports a miss if the slot ad listed the dataset as AVAILABLE.
+Without a stage-in command it writes the miss into the job's ad (``ChirpDataLocalityMisses`` and two more,
+see hydrator/domain/misses.py) and exits with 85; then the schedd tries another site.
+Other failures of the node also give 85: a full disk, a scratch folder that cannot be written, no memory. The
+job avoids that site too. Each status of the wrapper's own comes with one line on stderr: 2 is wrong usage,
+the same on every node; 85: the job may run elsewhere; 126 and 127: the command is not executable, or not
+there.
 """
 
 import contextlib
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 VERSION = "0.1.0"
 CONTRACT = 1
 RETRY_STATUS = 85
-"""The status on which the submit file makes the schedd try elsewhere."""
+"""Exit status with which the schedd tries the job elsewhere."""
 SITE_KEYS = (
     "GLIDEIN_ResourceName",
     "GLIDEIN_CMSSite",
@@ -57,16 +58,16 @@ SITE_KEYS = (
     "SiteLocation",
 )
 CHECK_SECONDS = 120
-"""How long looking at one file may take: a dead file server never answers."""
+"""Limit for the check of one file: a dead file server never answers."""
 MOST_MEMBERS = 200000
-"""Files in one archive that is unpacked."""
+"""Most files in one archive that the wrapper unpacks."""
 STAGE_SECONDS = 86400
-"""How long fetching one dataset may take."""
+"""Limit for fetching one dataset."""
 KEEP_AWAY_SECONDS = 3600
-"""How long the job keeps away from sites where it missed; rounded up to ROUNDING, for autoclusters."""
+"""Time for which the job avoids sites where it missed; rounded up to ROUNDING_SECONDS, for autoclusters."""
 ROUNDING_SECONDS = 300
 MAX_VALUE_BYTES = 800
-"""Bytes of the longest value that is written into the job's ad; HTCondor takes about 990 with its name."""
+"""Longest value that the wrapper writes into the job's ad; HTCondor takes about 990 bytes with its name."""
 MOST_MISSES = 10
 STATUS_OF_EXEC = {
     errno.ENOENT: 127,
@@ -76,24 +77,25 @@ STATUS_OF_EXEC = {
     errno.ENOEXEC: 126,
     errno.EISDIR: 126,
 }
-"""What a shell says of a command that is none; for every other failure of exec another node may do better."""
+"""Exit status of a shell for a command that cannot start; other failures of exec may not occur elsewhere."""
 ENDING_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 DID = re.compile(r"[A-Za-z0-9._/@=+~][A-Za-z0-9._/@=+~-]*:[A-Za-z0-9._:/@=+~-]+\Z")
-"""As hydrator/domain/model.py reads them; one that begins with ``-`` would be an option of the stage-in command."""
+"""The grammar of hydrator/domain/model.py, without a leading ``-``: that would be an option of the stage-in
+command."""
 FOLDER = "hydrator-inputs"
-"""Below the scratch folder; HTCondor brings no folder back that nobody asked for."""
+"""Folder in the scratch folder; HTCondor transfers no folder back that is not in the job's output list."""
 
 HELP = """usage: job_start.py [--paths FILE] [--parset FILE] [--site NAME] [--] COMMAND [ARGUMENT...]
 
 Finds the datasets of this job at the site where it runs, then becomes COMMAND.
 
-  --paths FILE   which datasets, and where sites keep them (hydrator-paths.json)
+  --paths FILE   the datasets and their paths at each site (hydrator-paths.json)
   --parset FILE  a Rapthor parset: COMMAND gets a copy whose input_ms names this site's paths,
-                 instead of FILE, and has the scratch folder for {scratch}; its [cluster] has no more
-                 cores and memory than the slot, and the scratch folder
-  --keep FOLDER  Rapthor's working folder, which the schedd keeps when the job is evicted: its finished
-                 operations are used again, the others begin again
-  --site NAME    this site; without it: DataLocalitySite of the machine ad, then GLIDEIN_... of it
+                 instead of FILE, and has the scratch folder for {scratch}; its [cluster] has at most the
+                 cores and memory of the slot, and the scratch folder
+  --keep FOLDER  Rapthor's working folder, which the schedd keeps when the job is evicted: the next start
+                 uses its finished operations and repeats the others
+  --site NAME    this site; default: DataLocalitySite of the machine ad, then its GLIDEIN_... attributes
   --help, --version
 
 COMMAND finds each path in $INPUT_1, $INPUT_2, ..., in $INPUT_<NAME> (the dataset's name, other characters
@@ -106,19 +108,19 @@ hydrator-paths.json has under "unpack" are unpacked there.
 
 
 class WrapperError(Exception):
-    """Something that one line on stderr says, and the status that goes with it."""
+    """An error with one line for stderr and an exit status."""
 
     status = 2
 
 
 class RetryElsewhere(WrapperError):
-    """The job cannot run here, and may elsewhere: a dataset cannot be read, or the node itself fails."""
+    """The job cannot run here but may run elsewhere: a dataset is not readable, or the node fails."""
 
     status = RETRY_STATUS
 
 
 class BadArchive(RetryElsewhere):
-    """A dataset, by its number from 0, of which an archive cannot be unpacked."""
+    """An archive of dataset ``number`` (from 0) cannot be unpacked."""
 
     def __init__(self, number: int, text: str) -> None:
         super().__init__(text)
@@ -138,16 +140,16 @@ class Dataset:
 
     def __init__(self, number: int, entry: "dict[str, object]") -> None:
         self.did = require_did(entry, "did")
-        # of a private dataset the DID is an opaque name: all that others may read, and the catalogue cannot
+        # the DID of a private dataset is an opaque name: public, but unknown to the catalogue
         self.real_did = require_did(entry, "plain") if entry.get("plain") else self.did
         self.name = require_text(entry, "name") if entry.get("name") else self.real_did.partition(":")[2]
-        given = require_text(entry, "variable") if entry.get("variable") else "INPUT_%d" % number
-        if not re.match(r"[A-Za-z_][A-Za-z0-9_]*\Z", given):
+        variable = require_text(entry, "variable") if entry.get("variable") else "INPUT_%d" % number
+        if not re.match(r"[A-Za-z_][A-Za-z0-9_]*\Z", variable):
             raise WrapperError("a dataset in hydrator-paths.json has no good variable: make it again")
         self.basename = os.path.basename(self.name.rstrip("/")) or self.did
         self.variables = tuple(
             dict.fromkeys(
-                (given, "INPUT_%d" % number, "INPUT_" + re.sub(r"[^A-Za-z0-9]", "_", self.basename))
+                (variable, "INPUT_%d" % number, "INPUT_" + re.sub(r"[^A-Za-z0-9]", "_", self.basename))
             )
         )
         # a stage-in command may hand it to a shell
@@ -155,13 +157,13 @@ class Dataset:
         self.safe_basename = base if base not in ("", ".", "..") else "data"
         size = entry.get("bytes")
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
-            raise WrapperError("bytes of " + self.did + " is no number of bytes")
+            raise WrapperError("bytes of " + self.did + " is not a number of bytes")
         self.bytes_total = size
         self.files, self.layouts = parse_files(entry, self.did)
 
 
 class JobInputs:
-    """What the job takes along: its datasets, each site's path to them, how to fetch what is not there."""
+    """The content of hydrator-paths.json: datasets, their paths at each site, the stage-in command."""
 
     def __init__(self, path: str) -> None:
         content = read_json(path)
@@ -177,7 +179,7 @@ class JobInputs:
         self.datasets = [Dataset(at + 1, each) for at, each in enumerate(listed) if isinstance(each, dict)]
         if len(self.datasets) != len(listed) or not listed:
             raise WrapperError(
-                path + " has an empty list of datasets, or one that is no table: make it again"
+                path + " has an empty list of datasets, or one that is not a table: make it again"
             )
         self.sites = sites
         keys = content.get("site_keys")
@@ -190,7 +192,7 @@ class JobInputs:
         self.stage_seconds = seconds if isinstance(seconds, int) and seconds > 0 else STAGE_SECONDS
 
     def locations_at(self, site: str) -> "dict[str, object]":
-        """DID -> place at *site*: a path, or shelves for its files; empty for a site without storage."""
+        """Return by DID the place at *site*: a path, or folders for its files; empty without storage."""
         places = self.sites.get(site)
         return (
             {did: parse_location(place) for did, place in places.items()} if isinstance(places, dict) else {}
@@ -198,12 +200,12 @@ class JobInputs:
 
 
 def parse_location(place: object) -> object:
-    """Return the path, or the pairs of a folder and a layout, that *place* in hydrator-paths.json says."""
+    """Parse a *place* of hydrator-paths.json: a path, or pairs of a folder and a layout."""
     if not isinstance(place, list):
         return to_native_path(place)
     if not all(isinstance(shelf, list) and len(shelf) == 2 for shelf in place):
         raise WrapperError(
-            "a place in hydrator-paths.json is neither a path nor a list of shelves: make it again"
+            "a place in hydrator-paths.json is neither a path nor a list of folders: make it again"
         )
     return [(to_native_path(prefix), str(layout)) for prefix, layout in place]
 
@@ -213,27 +215,27 @@ def parse_files(
 ) -> "tuple[list[tuple[str, int | None]], dict[str, list[object]]]":
     """Return the files of a dataset, each with its size, and by layout their paths below a folder.
 
-    No file's name or path leads out of the folder that it is put in.
+    A name or path that leads out of its folder is an error.
     """
     files = entry.get("files") or []
     layouts = entry.get("layouts") or {}
     bad = WrapperError("the files of %s in hydrator-paths.json cannot be read: make it again" % did)
     if not isinstance(files, list) or not isinstance(layouts, dict):
         raise bad
-    found = []  # type: list[tuple[str, int | None]]
+    parsed = []  # type: list[tuple[str, int | None]]
     for file in files:
         if not isinstance(file, list) or len(file) != 2 or not is_below(file[0]):
             raise bad
         size = file[1]
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
             raise bad
-        found.append((to_native_path(file[0]), size))
+        parsed.append((to_native_path(file[0]), size))
     for paths in layouts.values():
-        if not isinstance(paths, list) or len(paths) != len(found):
+        if not isinstance(paths, list) or len(paths) != len(parsed):
             raise bad
         if not all(path is None or is_below(path) for path in paths):
             raise bad
-    return found, layouts
+    return parsed, layouts
 
 
 def is_below(path: object) -> bool:
@@ -244,7 +246,7 @@ def is_below(path: object) -> bool:
 
 
 def to_native_path(path: object) -> str:
-    """*path* as this Python names files: its bytes are UTF-8, whatever the node's locale."""
+    """Return *path* as Python names files on this node; its bytes are UTF-8 in any locale."""
     return os.fsdecode(str(path).encode("utf-8", "surrogateescape"))
 
 
@@ -256,7 +258,7 @@ def require_text(entry: "dict[str, object]", key: str) -> str:
 
 
 def require_did(entry: "dict[str, object]", key: str) -> str:
-    """Return the DID under *key*; it means nothing to a shell, and does not lead to the folder above."""
+    """Return the DID under *key*; it must be safe in a shell and must not lead to the folder above."""
     did = require_text(entry, key)
     if not DID.match(did) or ".." in re.split("[:/]", did):
         raise WrapperError("a dataset in hydrator-paths.json has no good " + key + ": make it again")
@@ -278,11 +280,11 @@ def read_json(path: str) -> "dict[str, object]":
     return content
 
 
-# ---------------------------------------------------------------- where are we
+# ---------------------------------------------------------------- the site
 
 
 def read_ad(path: str) -> "dict[str, str]":
-    """``Name = literal`` lines, names in lower case; empty where there is no such file."""
+    """Read ``Name = literal`` lines, names in lower case; empty if there is no such file."""
     ad = {}  # type: dict[str, str]
     try:
         with open(path, "rb") as file:
@@ -297,43 +299,43 @@ def read_ad(path: str) -> "dict[str, str]":
 
 
 def parse_strings(literal: str) -> "list[str]":
-    """The strings in the ClassAd literal of a string or of a list of them; ours need no escapes."""
+    """Return the strings in the ClassAd literal of a string or a list; strings with escapes are left out."""
     return re.findall(r'"([^"\\]*)"', literal)
 
 
 def find_site(requested_site: str, keys: "list[str]", environ: "dict[str, str]") -> str:
-    """The site as the slot says it: what was asked, the machine ad, the environment; else empty."""
+    """Return the first site of: --site, the machine ad, the environment; empty if there is none."""
     if requested_site:
         return requested_site
     machine = read_ad(environ.get("_CONDOR_MACHINE_AD", ""))
     names = ["DataLocalitySite"] + [key for key in keys if key != "DataLocalitySite"]
-    found = ["".join(parse_strings(machine.get(name.lower(), ""))[:1]) for name in names]
-    found += [environ.get("HYDRATOR_SITE", "")] + [environ.get(name, "") for name in names]
-    return next((site.strip() for site in found if site.strip() not in ("", "None")), "")
+    sites = ["".join(parse_strings(machine.get(name.lower(), ""))[:1]) for name in names]
+    sites += [environ.get("HYDRATOR_SITE", "")] + [environ.get(name, "") for name in names]
+    return next((site.strip() for site in sites if site.strip() not in ("", "None")), "")
 
 
-# ---------------------------------------------------------------- is it readable
+# ---------------------------------------------------------------- checks of files
 
 
 def unreadable_reason(path: str, size: "int | None", report_progress: "Callable[[], None]") -> str:
-    """Why the dataset at *path* cannot be read; empty when it can.
+    """Return the reason why the dataset at *path* cannot be read; empty if it can.
 
-    A file must open, a folder have files, and each of them open; *size* is the least number of bytes.
-    *goes_on* is called between two files.
+    A file must open; a folder must have files, and each must open. *size* is the least number of bytes.
+    The function calls *report_progress* between two files.
     """
     try:
         if not os.path.isdir(path):
-            there = readable_size(path)
+            size_found = readable_size(path)
         else:
             if not os.listdir(path):
                 return "is empty"
             os.stat(os.path.join(path, "."))
-            there = 0
+            size_found = 0
             for folder, _, names in os.walk(path, onerror=raise_error):
                 for name in names:
                     report_progress()
                     try:
-                        there += readable_size(os.path.join(folder, name))
+                        size_found += readable_size(os.path.join(folder, name))
                     except OSError as trouble:
                         inside = os.path.relpath(os.path.join(folder, name), path)
                         return "has %s, of which: %s" % (inside, trouble.strerror)
@@ -343,13 +345,13 @@ def unreadable_reason(path: str, size: "int | None", report_progress: "Callable[
                     return "has a folder %s that %s" % (inside, why) if inside != "." else why
     except (OSError, ValueError) as trouble:
         return getattr(trouble, "strerror", None) or str(trouble)
-    if size is not None and there < size:
-        return "has %d of %d bytes" % (there, size)
+    if size is not None and size_found < size:
+        return "has %d of %d bytes" % (size_found, size)
     return ""
 
 
 def broken_table_reason(folder: str, names: "list[str]") -> str:
-    """Why *folder*, with files of these *names*, is not a table of a measurement set; empty when it may be.
+    """Return the reason why *folder* with these files is a broken table; empty if nothing is wrong.
 
     casacore keeps the description of each table in table.dat and the data in table.f0, table.f1, ...
     """
@@ -364,7 +366,7 @@ def raise_error(trouble: OSError) -> None:
 
 
 def readable_size(path: str) -> int:
-    """Return the bytes of the file *path*, which opens and can be read."""
+    """Read one byte of the file *path* and return the file's size."""
     with open(path, "rb") as file:
         file.read(1)
         return os.fstat(file.fileno()).st_size
@@ -373,14 +375,14 @@ def readable_size(path: str) -> int:
 def locate_files(
     dataset: Dataset, shelves: "list[tuple[str, str]]", report_progress: "Callable[[], None]"
 ) -> "tuple[str, list[str]]":
-    """Why files of *dataset* cannot be read on any of *shelves*, and the path of each; "" when all can.
+    """Return the reason why files of *dataset* are not readable in any folder (or ""), and their paths.
 
-    A file must open and have the size that the catalogue says.
+    A file must open and have the size from the catalogue.
     """
     paths = []  # type: list[str]
     missing = []  # type: list[str]
     for at, (_, size) in enumerate(dataset.files):
-        said = "no path is known"
+        reason = "no path is known"
         for prefix, layout in shelves:
             below = dataset.layouts.get(layout, [None] * len(dataset.files))[at]
             if below is None:
@@ -391,9 +393,9 @@ def locate_files(
             if not why:
                 paths.append(path)
                 break
-            said = path + ": " + why
+            reason = path + ": " + why
         else:
-            missing.append(said)
+            missing.append(reason)
     if missing:
         return "%d of its %d files cannot be read, first %s" % (
             len(missing),
@@ -405,16 +407,16 @@ def locate_files(
 
 def unreadable_file_reason(path: str, size: "int | None") -> str:
     try:
-        there = readable_size(path)
+        size_found = readable_size(path)
     except (OSError, ValueError) as trouble:
         return getattr(trouble, "strerror", None) or str(trouble)
-    return "has %d of %d bytes" % (there, size) if size is not None and there != size else ""
+    return "has %d of %d bytes" % (size_found, size) if size is not None and size_found != size else ""
 
 
 def check_dataset(
     dataset: Dataset, place: object, report_progress: "Callable[[], None]"
 ) -> "tuple[str, list[str]]":
-    """Return why *dataset* cannot be read at *place*, or "", and the paths of which it consists there."""
+    """Return the reason why *dataset* is not readable at *place* (or ""), and its paths there."""
     if isinstance(place, str):
         why = unreadable_reason(place, dataset.bytes_total, report_progress)
         return (place + " " + why if why else ""), [place]
@@ -426,42 +428,45 @@ def check_dataset(
 def check_readable(
     candidates: "list[tuple[Dataset, object]]", seconds: float
 ) -> "list[tuple[str, list[str]]]":
-    """:func:`examined` for each, in a process of its own: a dead file server would stop us for ever.
+    """Run :func:`check_dataset` for each candidate in a child process.
 
-    It may be silent for *seconds*, and says at least once a second that it goes on.
+    A dead file server would block this process without end. So the child writes at least once a second while
+    it makes progress, and is killed after *seconds* without output.
     """
     import select
 
-    there, here = os.pipe()
+    reader, writer = os.pipe()
     child = os.fork()
     if not child:
         last = [time.monotonic()]
 
-        def goes_on() -> None:
+        def report_progress() -> None:
             if time.monotonic() - last[0] > 1:
                 last[0] = time.monotonic()
-                os.write(here, b"\n")
+                os.write(writer, b"\n")
 
         try:
             for dataset, place in candidates:
-                write_all(here, json.dumps(check_dataset(dataset, place, goes_on)).encode("ascii") + b"\n")
+                write_all(
+                    writer, json.dumps(check_dataset(dataset, place, report_progress)).encode("ascii") + b"\n"
+                )
         finally:
-            os._exit(0)  # whatever happens, there is one of us
-    os.close(here)
+            os._exit(0)  # the child never runs the code of the parent
+    os.close(writer)
     pieces = []  # type: list[bytes]
-    while select.select([there], [], [], seconds)[0]:
-        piece = os.read(there, 65536)
+    while select.select([reader], [], [], seconds)[0]:
+        piece = os.read(reader, 65536)
         if not piece:
             break
         pieces.append(piece)
-    os.close(there)
+    os.close(reader)
     lines = [line for line in b"".join(pieces).split(b"\n")[:-1] if line]
-    found = [(str(why), [str(path) for path in paths]) for why, paths in map(parse_result, lines)]
-    if len(found) < len(candidates):
+    results = [(str(why), [str(path) for path in paths]) for why, paths in map(parse_result, lines)]
+    if len(results) < len(candidates):
         os.kill(child, signal.SIGKILL)
     else:
         os.waitpid(child, 0)
-    return found + [("no answer within %g s" % seconds, [])] * (len(candidates) - len(found))
+    return results + [("no answer within %g s" % seconds, [])] * (len(candidates) - len(results))
 
 
 def parse_result(line: bytes) -> "tuple[object, list[object]]":
@@ -478,9 +483,9 @@ def write_all(number: int, content: bytes) -> None:
 
 
 class Archive:
-    """A tar file that is unpacked: its members are regular files and folders below one folder, no more.
+    """A tar file to unpack, of regular files and folders only.
 
-    An archive with a link, a device, or a name that leads out of the folder is not unpacked at all.
+    An archive with a link, a device, or a name that leads out of its folder is not unpacked at all.
     """
 
     def __init__(self, path: str, max_members: int = MOST_MEMBERS) -> None:
@@ -488,21 +493,21 @@ class Archive:
         self.max_members = max_members
 
     def size(self) -> int:
-        """Return the bytes that it takes unpacked, in blocks of 4096.
+        """Return the bytes that it takes when unpacked, in blocks of 4096.
 
         Raises:
-            Missed: it is not a tar file that can be unpacked.
+            RetryElsewhere: it is not a tar file that can be unpacked.
         """
         sizes = [member.size if member.isreg() else 1 for _, member in self._members()]
         if not sizes:
-            raise RetryElsewhere("%s has nothing in it" % self.path)
+            raise RetryElsewhere("%s is empty" % self.path)
         return sum((size + 4095) // 4096 * 4096 for size in sizes)
 
     def unpack(self, folder: str) -> None:
-        """Put its members into *folder*; what is there already is not replaced.
+        """Unpack its members into *folder*; never replace an existing file.
 
         Raises:
-            Missed: it is not whole, or has a member twice.
+            RetryElsewhere: it is incomplete, or has a member twice.
         """
         import shutil
 
@@ -527,18 +532,18 @@ class Archive:
         """Yield each member with the open archive.
 
         Raises:
-            Missed: the archive cannot be read to its end, or has a member that is not unpacked.
+            RetryElsewhere: it cannot be read to its end, or has a member that must not be unpacked.
         """
         import tarfile
 
         try:
             with tarfile.open(self.path, "r:", encoding="utf-8", errors="surrogateescape") as tar:
                 for _ in range(self.max_members):
-                    # of an empty archive, a Python before 3.11 would seek to byte -1
+                    # Python before 3.11 would seek to byte -1 in an empty archive
                     member = tar.next() if tar.offset else None
                     if member is None:
                         break
-                    tar.members = []  # type: ignore[attr-defined]  # else it keeps them all
+                    tar.members = []  # type: ignore[attr-defined]  # else tarfile stores them all
                     self._check_member(member)
                     if normalize_member_name(member.name) != ".":
                         yield tar, member
@@ -546,10 +551,12 @@ class Archive:
                     raise RetryElsewhere("%s has over %d members" % (self.path, self.max_members))
                 with open(self.path, "rb") as file:
                     file.seek(tar.offset)
-                    if file.read(512) != b"\0" * 512:  # tarfile takes a garbled header for the end
+                    if file.read(512) != b"\0" * 512:  # tarfile reads a damaged header as the end
                         raise RetryElsewhere("%s breaks off at byte %d" % (self.path, tar.offset))
         except (tarfile.TarError, EOFError, ValueError) as trouble:
-            raise RetryElsewhere("%s is not a tar file, or not whole: %s" % (self.path, trouble)) from trouble
+            raise RetryElsewhere(
+                "%s is not a tar file, or incomplete: %s" % (self.path, trouble)
+            ) from trouble
 
     def _check_member(self, member: "TarInfo") -> None:
         name = normalize_member_name(member.name)
@@ -566,14 +573,14 @@ class Archive:
 
 
 def normalize_member_name(name: str) -> str:
-    """Return a member's name without the ``./`` and the ``/`` that tar puts around it."""
+    """Return a member's name without the ``./`` and the ``/`` that tar adds."""
     while name.startswith("./") and len(name) > 2:
         name = name[2:]
     return to_native_path(name.rstrip("/") if name.strip("/") else name)
 
 
 class FolderEntry:
-    """One entry of a dataset's folder in the scratch folder: its name there, and the path that it is from."""
+    """An entry of a dataset's folder in the scratch folder: its name, and its source path."""
 
     def __init__(self, name: str, path: str, is_packed: bool) -> None:
         self.name = name
@@ -582,28 +589,28 @@ class FolderEntry:
 
 
 def list_entries(dataset: Dataset, paths: "list[str]", patterns: "list[str]") -> "list[FolderEntry]":
-    """Return the pieces of a dataset that is at *paths*: its files, or the one file or folder that it is.
+    """Return the entries of a dataset at *paths*: its files, or its single file or folder.
 
-    A folder with archives in it is taken apart.
+    A folder with archives gives one entry for each file in it.
     """
     if len(paths) == 1 and os.path.isdir(paths[0]):
         inside = sorted(os.listdir(paths[0]))
         if any(is_packed(os.path.join(paths[0], name), patterns) for name in inside):
-            found = [(name, os.path.join(paths[0], name)) for name in inside]
+            sources = [(name, os.path.join(paths[0], name)) for name in inside]
         else:
-            found = [(dataset.safe_basename, paths[0])]
+            sources = [(dataset.safe_basename, paths[0])]
     elif len(paths) == len(dataset.files):
-        found = [(name, path) for (name, _), path in zip(dataset.files, paths)]
+        sources = [(name, path) for (name, _), path in zip(dataset.files, paths)]
     else:
-        found = [(os.path.basename(path), path) for path in paths]
+        sources = [(os.path.basename(path), path) for path in paths]
     return [
         FolderEntry(name, path, is_packed(path, patterns) or is_packed(path, patterns, name))
-        for name, path in found
+        for name, path in sources
     ]
 
 
 def is_packed(path: str, patterns: "list[str]", name: str = "") -> bool:
-    """Return whether the file *path* is an archive by its name, or the *name* that the dataset has for it."""
+    """Return whether *path* is a file that matches *patterns* by its name, or by *name* in the dataset."""
     import fnmatch
 
     base = os.path.basename(name or path).lower()
@@ -611,13 +618,13 @@ def is_packed(path: str, patterns: "list[str]", name: str = "") -> bool:
 
 
 def build_dataset_folders(job: JobInputs, paths_found: "list[list[str]]", scratch: str) -> "list[str]":
-    """Return the path of each dataset, which is at the paths *found*: there, or below the scratch folder.
+    """Return one path for each dataset: a folder in the scratch folder, or its original path.
 
-    Several files become a folder of links, archives are unpacked. One file or folder stays where it is.
+    Several files become a folder of links. Archives are unpacked. A single file or folder stays in place.
 
     Raises:
-        Spoilt: an archive cannot be unpacked.
-        OSError: the scratch folder has no room for it.
+        BadArchive: an archive cannot be unpacked.
+        OSError: the scratch folder has too little space.
     """
     pieces = [
         list_entries(dataset, paths, job.unpack_patterns) for dataset, paths in zip(job.datasets, paths_found)
@@ -643,14 +650,14 @@ def build_dataset_folders(job: JobInputs, paths_found: "list[list[str]]", scratc
 
 
 def build_dataset_folder(number: int, dataset: Dataset, entries: "list[FolderEntry]", scratch: str) -> str:
-    """Return the path of dataset *number* (from 0), of these *pieces*."""
+    """Build the folder of dataset *number* (from 0) of its entries; return its path."""
     archives = [piece.archive for piece in entries if piece.archive]
     if len(entries) == 1 and not archives:
         return entries[0].path
     folder = make_folder(
         scratch, "%d-%s" % (number + 1, "unpacked" if archives else "files"), dataset.safe_basename
     )
-    for archive in archives:  # before there are links, which a member's name could go through
+    for archive in archives:  # before links exist: a member's name could lead through a link
         archive.unpack(folder)
     for piece in entries:
         if not piece.archive:
@@ -665,7 +672,7 @@ def build_dataset_folder(number: int, dataset: Dataset, entries: "list[FolderEnt
 
 
 def link_entry(entry: FolderEntry, folder: str) -> None:
-    """Make *piece* a link in *folder*."""
+    """Make a link to the entry in *folder*."""
     path = os.path.join(folder, entry.name)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -675,7 +682,7 @@ def link_entry(entry: FolderEntry, folder: str) -> None:
 
 
 def measurement_sets(path: str) -> "list[str]":
-    """Return the measurement sets in the folder *path*, where it is not one itself; else *path*."""
+    """Return the measurement sets in the folder *path*; *path* itself if it is one or has none."""
     if not os.path.isdir(path) or os.path.exists(os.path.join(path, "table.dat")):
         return [path]
     inside = [os.path.join(path, name) for name in sorted(os.listdir(path))]
@@ -686,13 +693,13 @@ def measurement_sets(path: str) -> "list[str]":
 
 
 def fetch(job: JobInputs, number: int, scratch: str) -> str:
-    """Fetch dataset *number* (from 0) into the scratch folder; its path there.
+    """Fetch dataset *number* (from 0) into the scratch folder; return its path there.
 
-    ``{path}`` of the command is a new, empty folder. What the command leaves is the folder itself, or the
-    entry in it that has the dataset's name, or the only one.
+    ``{path}`` of the command is a new, empty folder. The result is the entry in it with the dataset's name,
+    else the only entry, else the folder itself.
 
     Raises:
-        Missed: the command failed, took too long or left nothing.
+        RetryElsewhere: the command failed, took too long or left nothing.
     """
     dataset = job.datasets[number]
     folder = make_folder(scratch, str(number + 1), dataset.safe_basename)
@@ -700,7 +707,7 @@ def fetch(job: JobInputs, number: int, scratch: str) -> str:
         words = shlex.split(job.stage_in)
     except ValueError as trouble:
         raise RetryElsewhere(
-            "%s was not fetched: the stage-in command cannot be read: %s" % (dataset.did, trouble)
+            "%s was not fetched: the stage-in command cannot be parsed: %s" % (dataset.did, trouble)
         ) from trouble
     status = run(
         [word.replace("{did}", dataset.real_did).replace("{path}", folder) for word in words],
@@ -710,17 +717,17 @@ def fetch(job: JobInputs, number: int, scratch: str) -> str:
         raise RetryElsewhere("%s was not fetched: %s %s" % (dataset.did, words[0], status))
     if os.path.isfile(folder):
         return folder
-    left = os.listdir(folder) if os.path.isdir(folder) else []
+    names = os.listdir(folder) if os.path.isdir(folder) else []
     for name in (dataset.safe_basename, dataset.basename, dataset.real_did.partition(":")[2]):
-        if os.path.basename(name) in left:
+        if os.path.basename(name) in names:
             return os.path.join(folder, os.path.basename(name))
-    if not left:
+    if not names:
         raise RetryElsewhere("%s was not fetched: %s left nothing in {path}" % (dataset.did, words[0]))
-    return os.path.join(folder, left[0]) if len(left) == 1 else folder
+    return os.path.join(folder, names[0]) if len(names) == 1 else folder
 
 
 def make_folder(scratch: str, *names: str) -> str:
-    """Make the folder *names* below ours in *scratch*, which the node must have made."""
+    """Make the folder *names* in FOLDER of *scratch*; the node must have made *scratch*."""
     os.stat(scratch)
     folder = os.path.join(scratch, FOLDER, *names)
     os.makedirs(folder, exist_ok=True)
@@ -728,14 +735,14 @@ def make_folder(scratch: str, *names: str) -> str:
 
 
 def run(words: "list[str]", seconds: float) -> str:
-    """Run *words*, its output on our stderr; empty when it went well, else what happened.
+    """Run *words* with its output on stderr; return the failure, empty on success.
 
-    It is a process group of its own, which a signal to us and the end of the time both end.
+    It runs in a process group of its own. A signal to this process, or the time limit, ends that group.
     """
     import subprocess
 
     numbers = {getattr(signal, name) for name in ENDING_SIGNALS}
-    # a signal waits until there is a handler that knows the child, which itself takes them at once
+    # block signals until a handler for the child is set; the child unblocks them at once
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     before = {}  # type: dict[int, object]
     try:
@@ -768,7 +775,7 @@ def run(words: "list[str]", seconds: float) -> str:
 
 
 def build_kill_handler(child: "Popen[bytes]") -> "Callable[[int, object], None]":
-    """A handler that ends *child* with all of its group, then us, by the same signal."""
+    """Return a handler that ends the process group of *child*, then this process, by the same signal."""
 
     def end(number: int, _frame: object) -> None:
         with contextlib.suppress(OSError):
@@ -779,11 +786,11 @@ def build_kill_handler(child: "Popen[bytes]") -> "Callable[[int, object], None]"
     return end
 
 
-# ---------------------------------------------------------------- telling
+# ---------------------------------------------------------------- reports in the job's ad
 
 
 def report_misses(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
-    """Write the miss into the job's ad; where that cannot be done, the submit file goes by our status."""
+    """Write the miss into the job's ad; if that fails, the submit file uses the exit status."""
     ad = read_ad(environ.get("_CONDOR_JOB_AD", ""))
     misses = [miss_text(site, dids, now), *parse_strings(ad.get("chirpdatalocalitymisses", ""))]
     set_job_attributes(
@@ -793,42 +800,39 @@ def report_misses(site: str, dids: "list[str]", environ: "dict[str, str]", now: 
 
 
 def avoidance_attributes(site: str, environ: "dict[str, str]", now: int) -> "list[tuple[str, str]]":
-    """Return the attributes by which the job keeps away from *site* for a while."""
+    """Return the attributes with which the job avoids *site* for KEEP_AWAY_SECONDS."""
     ad = read_ad(environ.get("_CONDOR_JOB_AD", ""))
-    missed = [to_plain_text(site)]
-    missed += [
+    sites = [to_plain_text(site)]
+    sites += [
         old for old in parse_strings(ad.get("chirpdatalocalitymissed", "")) if old != to_plain_text(site)
     ]
     until = (now + KEEP_AWAY_SECONDS + ROUNDING_SECONDS - 1) // ROUNDING_SECONDS * ROUNDING_SECONDS
     return [
-        ("ChirpDataLocalityMissed", format_bounded_list(missed)),
+        ("ChirpDataLocalityMissed", format_bounded_list(sites)),
         ("ChirpDataLocalityMissedUntil", str(until)),
     ]
 
 
 def report_fetched(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
-    """Write into the job's ad what was fetched; what the slot had said was there is a miss all the same."""
+    """Write the fetched datasets into the job's ad; those AVAILABLE in the slot ad count as misses too."""
     ad = read_ad(environ.get("_CONDOR_JOB_AD", ""))
     states = read_ad(environ.get("_CONDOR_MACHINE_AD", "")).get("datasetstates", "")
-    healed = [did for did in dids if is_advertised_available(states, did)]
+    advertised = [did for did in dids if is_advertised_available(states, did)]
     fetched = [miss_text(site, dids, now), *parse_strings(ad.get("chirpdatalocalityfetched", ""))]
     values = [("ChirpDataLocalityFetched", format_bounded_list(fetched))]
-    if healed:
-        misses = [miss_text(site, healed, now), *parse_strings(ad.get("chirpdatalocalitymisses", ""))]
+    if advertised:
+        misses = [miss_text(site, advertised, now), *parse_strings(ad.get("chirpdatalocalitymisses", ""))]
         values.append(("ChirpDataLocalityMisses", format_bounded_list(misses)))
     set_job_attributes(values, environ)
 
 
 def is_advertised_available(states: str, did: str) -> bool:
-    """Does the record *states*, a slot's DatasetStates, say that *did* is on disk?"""
+    """Return whether the record *states*, a slot's DatasetStates, has *did* as AVAILABLE."""
     return re.search(r"(?:^|[\[;\s])'" + re.escape(did) + r"'\s*=\s*\"AVAILABLE\"", states) is not None
 
 
 def set_job_attributes(values: "list[tuple[str, str]]", environ: "dict[str, str]") -> None:
-    """Set attributes of the job; the first that cannot be set is the last that is tried.
-
-    The job's way does not depend on it: no failure here is more than that.
-    """
+    """Set attributes of the job; stop at the first that cannot be set. Ignore all errors."""
     with contextlib.suppress(Exception):
         for name, value in values:
             if not (set_with_chirp_tool(name, value, environ) or set_with_chirp_socket(name, value, environ)):
@@ -836,30 +840,30 @@ def set_job_attributes(values: "list[tuple[str, str]]", environ: "dict[str, str]
 
 
 def miss_text(site: str, dids: "list[str]", now: int) -> str:
-    """``WHEN DID,DID,+N SITE`` of up to 650 bytes: one DID at least is in it."""
-    kept = 1
+    """Return ``WHEN DID,DID,+N SITE`` of up to 650 bytes with at least one DID."""
+    shown = 1
     room = 650 - len(to_plain_text(site))
-    while kept < len(dids) and len(",".join(dids[: kept + 1])) < room:
-        kept += 1
-    more = ["+%d" % (len(dids) - kept)] if kept < len(dids) else []
-    return "%d %s %s" % (now, ",".join(dids[:kept] + more), to_plain_text(site))
+    while shown < len(dids) and len(",".join(dids[: shown + 1])) < room:
+        shown += 1
+    more = ["+%d" % (len(dids) - shown)] if shown < len(dids) else []
+    return "%d %s %s" % (now, ",".join(dids[:shown] + more), to_plain_text(site))
 
 
 def to_plain_text(text: str) -> str:
-    """*text* as it can stand in a ClassAd string without escapes."""
+    """Return *text* without the characters that need an escape in a ClassAd string."""
     return "".join(letter for letter in text if " " <= letter <= "~" and letter not in '"\\')[:100]
 
 
 def format_bounded_list(items: "list[str]") -> str:
-    """The ClassAd list of the first of *items*: as many as fit, MOST_MISSES at most."""
-    kept = items[:MOST_MISSES]
-    while len(kept) > 1 and sum(len(item) + 3 for item in kept) + 2 > MAX_VALUE_BYTES:
-        kept.pop()
-    return "{" + ",".join(['"' + item + '"' for item in kept]) + "}"
+    """Return a ClassAd list of the first *items* that fit, at most MOST_MISSES."""
+    first = items[:MOST_MISSES]
+    while len(first) > 1 and sum(len(item) + 3 for item in first) + 2 > MAX_VALUE_BYTES:
+        first.pop()
+    return "{" + ",".join(['"' + item + '"' for item in first]) + "}"
 
 
 def set_with_chirp_tool(name: str, value: str, environ: "dict[str, str]") -> bool:
-    """Set a job attribute by ``condor_chirp``, on PATH or where HTCondor keeps it; whether that worked."""
+    """Set a job attribute with ``condor_chirp`` of PATH or HTCondor's folders; return whether it worked."""
     import shutil
     import subprocess
 
@@ -883,20 +887,21 @@ def set_with_chirp_tool(name: str, value: str, environ: "dict[str, str]") -> boo
     places += [os.path.join(binaries, "..", "libexec", each) for each in ("condor", "")] if binaries else []
     tool = shutil.which("condor_chirp", path=os.pathsep.join(places))
     if not tool:
-        asked = shutil.which("condor_config_val", path=os.pathsep.join([path, binaries]))
-        libexec = quietly(asked, "LIBEXEC")[1] if asked else ""
+        config_tool = shutil.which("condor_config_val", path=os.pathsep.join([path, binaries]))
+        libexec = quietly(config_tool, "LIBEXEC")[1] if config_tool else ""
         tool = shutil.which("condor_chirp", path=libexec) if libexec else None
     return bool(tool) and not quietly(tool or "", "set_job_attr_delayed", name, value)[0]
 
 
 def set_with_chirp_socket(name: str, value: str, environ: "dict[str, str]") -> bool:
-    """The same by the Chirp protocol: images have no condor_chirp; whether that worked.
+    """Set a job attribute with the Chirp protocol, for images without condor_chirp; return the success.
 
-    A request is one line, words escaped with \\; an answer one line with a number, 0 or more when done.
+    A request is one line of words, escaped with \\. The answer is one line with a number, 0 or more
+    on success.
     """
     import socket
 
-    def said(stream: "object", *words: str) -> bool:
+    def request(stream: "object", *words: str) -> bool:
         line = " ".join([re.sub(r"([\\ \t\r\n])", r"\\\1", word) for word in words]) + "\n"
         stream.write(line.encode("utf-8"))  # type: ignore[attr-defined]
         stream.flush()  # type: ignore[attr-defined]
@@ -908,16 +913,16 @@ def set_with_chirp_socket(name: str, value: str, environ: "dict[str, str]") -> b
             host, port, cookie = file.read().split()[:3]
         connection = socket.create_connection((host, int(port)), 30)
         with connection, connection.makefile("rwb") as stream:
-            return said(stream, "cookie", cookie) and said(stream, "set_job_attr_delayed", name, value)
+            return request(stream, "cookie", cookie) and request(stream, "set_job_attr_delayed", name, value)
     except (OSError, ValueError):
         return False
 
 
 def fill_missing_outputs(environ: "dict[str, str]") -> None:
-    """Put a socket where an output file is missing.
+    """Create a socket for each output file that is missing.
 
-    A gap among transfer_output_files holds the job before the schedd can try elsewhere; file transfer passes
-    over sockets, so nothing at the submit side is overwritten. ``folder/`` becomes an empty folder.
+    A missing file of transfer_output_files would hold the job before the schedd can try elsewhere. File
+    transfer skips sockets, so nothing at the submit host is overwritten. ``folder/`` becomes an empty folder.
     """
     import socket
 
@@ -936,7 +941,7 @@ def fill_missing_outputs(environ: "dict[str, str]") -> None:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             os.chdir(scratch)
             with socket.socket(socket.AF_UNIX) as gap:
-                gap.bind(".hydrator-gap")  # a short name: a socket's path has 107 bytes
+                gap.bind(".hydrator-gap")  # a short name: the path of a socket has at most 107 bytes
             os.rename(".hydrator-gap", path)
         except OSError:
             continue
@@ -946,13 +951,13 @@ def fill_missing_outputs(environ: "dict[str, str]") -> None:
 
 
 def rewrite_input_ms(parset: bytes, paths: "list[str]") -> bytes:
-    """*parset* with the value of ``input_ms`` in its section ``[global]`` a list of *paths*; else as it is.
+    """Return *parset* with a list of *paths* as ``input_ms`` in ``[global]``; all other bytes unchanged.
 
-    What the value is follows Python's configparser, which reads it: the name in any letter case, ``=`` or
-    ``:``, lines that are indented more than the name go on with the value.
+    The value ends where Python's configparser ends it: the name has any letter case, ``=`` or ``:`` follows,
+    and lines that are indented more than the name continue the value.
 
     Raises:
-        Trouble: it has no input_ms.
+        WrapperError: it has no input_ms.
     """
     import glob
 
@@ -960,53 +965,51 @@ def rewrite_input_ms(parset: bytes, paths: "list[str]") -> bytes:
     value = ("[" + items + "]").encode("utf-8", "surrogateescape")
     text, done = replace_options(parset, b"global", {b"input_ms": value})
     if not done:
-        raise WrapperError(
-            "the parset has no input_ms in [global]: nothing would tell Rapthor where its data is"
-        )
+        raise WrapperError("the parset has no input_ms in [global]: Rapthor would not find its data")
     return text
 
 
 def replace_options(
     parset: bytes, wanted_section: bytes, values: "dict[bytes, bytes]"
 ) -> "tuple[bytes, set[bytes]]":
-    """Return *parset* with other *values*, by option, in one section, and the options found there."""
+    """Return *parset* with new *values* of options in one section, and the options found there."""
     names = b"|".join(re.escape(name) for name in values)
     option = re.compile(rb"(\s*(" + names + rb")\s*[=:])([ \t]*)", re.IGNORECASE)
     out = []  # type: list[bytes]
-    waiting = []  # type: list[bytes]
+    pending = []  # type: list[bytes]
     done = set()  # type: set[bytes]
-    section, indent, ours = b"", -1, False
+    section, indent, is_option = b"", -1, False
     for line in parset.splitlines(True):
         bare = line.strip()
         depth = len(line) - len(line.lstrip(b" \t"))
         if not bare or bare[:1] in (b"#", b";"):
-            (waiting if ours else out).append(line)  # inside our value we cannot tell yet whether it goes on
+            (pending if is_option else out).append(line)  # the value may continue after this line
         elif 0 <= indent < depth:
-            if ours:
-                waiting = [each for each in waiting if each.strip()]
+            if is_option:
+                pending = [each for each in pending if each.strip()]
             else:
                 out.append(line)
         else:
             header = re.match(rb"\[(.+)\]", bare)
-            found = None if header else option.match(line)
-            ours = bool(found) and section == wanted_section
+            setting = None if header else option.match(line)
+            is_option = bool(setting) and section == wanted_section
             section, indent = (header.group(1), -1) if header else (section, depth)
             mine = line
-            if ours and found:
-                name = found.group(2).lower()
+            if is_option and setting:
+                name = setting.group(2).lower()
                 done.add(name)
-                mine = found.group(1) + (found.group(3) or b" ") + values[name]
+                mine = setting.group(1) + (setting.group(3) or b" ") + values[name]
                 mine += line[len(line.rstrip(b"\r\n")) :]
-            out += [*waiting, mine]
-            waiting = []
-    return b"".join(out + waiting), done
+            out += [*pending, mine]
+            pending = []
+    return b"".join(out + pending), done
 
 
 def fit_to_slot(parset: bytes, machine: "dict[str, str]", scratch: str) -> "tuple[bytes, list[str]]":
-    """Return *parset* with a [cluster] for this slot, and each option of the user's that had another value.
+    """Return *parset* with a [cluster] for this slot, and one sentence for each changed option of the user.
 
-    *machine* is the slot's ad; without ``Cpus`` there is no slot, and nothing changes. Cores, threads and
-    memory become what the slot has, unless the parset asks for less.
+    *machine* is the slot's ad; without ``Cpus`` nothing changes. Cores, threads and memory become those of
+    the slot, unless the parset has less.
     """
     import configparser
 
@@ -1015,16 +1018,16 @@ def fit_to_slot(parset: bytes, machine: "dict[str, str]", scratch: str) -> "tupl
     try:
         reader.read_string(parset.decode("utf-8", "surrogateescape"))
     except configparser.Error:
-        return parset, []  # Rapthor says what is wrong with it
+        return parset, []  # Rapthor reports the error
     if cores < 1:
         return parset, []
     before = dict(reader.items("cluster")) if reader.has_section("cluster") else {}
     after = slot_options(before, cores, mebibytes // 1024 or 1 if mebibytes else 0, scratch)
-    given = ("", "0", "None")
+    unset = ("", "0", "None")
     changes = [
         "%s = %s is now %s" % (name, before[name], value)
         for name, value in after.items()
-        if before.get(name, "") not in given and before[name] != value
+        if before.get(name, "") not in unset and before[name] != value
     ]
     values = {name.encode(): os.fsencode(value) for name, value in after.items()}
     text, done = replace_options(parset, b"cluster", values)
@@ -1042,11 +1045,11 @@ def fit_to_slot(parset: bytes, machine: "dict[str, str]", scratch: str) -> "tupl
 def slot_options(
     user_options: "dict[str, str]", cores: int, gigabytes: int, scratch: str
 ) -> "dict[str, str]":
-    """Return the options of Rapthor's [cluster] that a slot decides on; *before* are the user's."""
+    """Return the options of Rapthor's [cluster] for a slot, within the limits in *user_options*."""
 
     def at_most(name: str, limit: int) -> str:
-        asked = parse_whole_number(user_options.get(name))
-        return str(asked if 0 < asked < limit else limit)
+        wish = parse_whole_number(user_options.get(name))
+        return str(wish if 0 < wish < limit else limit)
 
     def is_set(name: str) -> bool:
         return user_options.get(name, "").strip() not in ("", "None")
@@ -1067,29 +1070,29 @@ def slot_options(
 
 
 def parse_whole_number(text: "str | None") -> int:
-    """Return the whole number that *text* is, rounded down; 0 where it is none."""
-    found = re.match(r"\s*(\d{1,9})(\.\d*)?\s*\Z", text or "")
-    return int(found.group(1)) if found else 0
+    """Return *text* as a whole number, rounded down; 0 if it is not a number."""
+    match = re.match(r"\s*(\d{1,9})(\.\d*)?\s*\Z", text or "")
+    return int(match.group(1)) if match else 0
 
 
 def replace_arguments(words: "list[str]", datasets: "list[Dataset]", paths: "list[str]") -> "list[str]":
-    """The command with each argument that is a dataset's name or DID, or has $INPUT_..., as the path."""
-    known = {}  # type: dict[str, str]
+    """Return the command with paths for arguments that are a dataset's name or DID, or have $INPUT_...."""
+    path_by_name = {}  # type: dict[str, str]
     variables = {}  # type: dict[str, str]
     for dataset, path in zip(datasets, paths):
         for name in (dataset.did, dataset.real_did, dataset.name, dataset.name.rstrip("/")):
-            known.setdefault(name, path)
+            path_by_name.setdefault(name, path)
         for name in dataset.variables:
             variables.setdefault(name, path)
 
     def one(word: str) -> str:
-        if word in known:
-            return known[word]
+        if word in path_by_name:
+            return path_by_name[word]
         if re.search(r"\s", word):
-            return word  # a script for a shell, which knows the variables itself
+            return word  # a script: its shell expands the variables
         return re.sub(
             r"\$(?:\{(INPUT_\w+)\}|(INPUT_\w+))",
-            lambda found: variables.get(found.group(1) or found.group(2), found.group(0)),
+            lambda match: variables.get(match.group(1) or match.group(2), match.group(0)),
             word,
         )
 
@@ -1099,15 +1102,15 @@ def replace_arguments(words: "list[str]", datasets: "list[Dataset]", paths: "lis
 def build_environment(
     environ: "dict[str, str]", site: str, datasets: "list[Dataset]", paths: "list[str]"
 ) -> "dict[str, str]":
-    """The command's environment; a short variable that two datasets share is the first one's."""
-    ours = {}  # type: dict[str, str]
+    """Return the command's environment; a variable that two datasets share has the first one's path."""
+    variables = {}  # type: dict[str, str]
     for dataset, path in zip(datasets, paths):
         for name in dataset.variables:
-            ours.setdefault(name, path)
-    merged = {name: text for name, text in environ.items() if name}  # exec takes no entry without a name
-    merged.update(ours)
+            variables.setdefault(name, path)
+    merged = {name: text for name, text in environ.items() if name}  # exec rejects an entry without a name
+    merged.update(variables)
     merged["HYDRATOR_SITE"] = site
-    # Python sets LC_CTYPE where no locale is set: that is not the job's
+    # Python sets LC_CTYPE if no locale is set: restore the job's value
     before = merged.pop("HYDRATOR_LC_CTYPE", None)
     if before == "unset":
         merged.pop("LC_CTYPE", None)
@@ -1117,59 +1120,43 @@ def build_environment(
 
 
 def exec_command(words: "list[str]", environ: "dict[str, str]") -> None:
-    """Be *words*, with the signals as they were before Python changed two of them."""
+    """Replace this process by *words*, with the two signals restored that Python changed."""
     for name in ("SIGPIPE", "SIGXFSZ"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     try:
         os.execvpe(words[0], words, environ)
     except OSError as trouble:
-        status = STATUS_OF_EXEC.get(trouble.errno or 0)
-        if status is None:
-            raise
+        raise_if_not_startable(words, trouble)
+        raise
+
+
+def raise_if_not_startable(words: "list[str]", trouble: OSError) -> None:
+    """Raise CommandNotStartable if *trouble* is an error of the command, not of the node."""
+    status = STATUS_OF_EXEC.get(trouble.errno or 0)
+    if status is not None:
         raise CommandNotStartable(status, "cannot start %s: %s" % (words[0], trouble.strerror)) from trouble
 
 
-# ---------------------------------------------------------------- what an eviction leaves
+# ---------------------------------------------------------------- eviction
 
 
 def run_to_end(words: "list[str]", environ: "dict[str, str]", pipelines: str) -> None:
-    """Run *words* to their end, then end like them; of *pipelines* only what a restart can use is left.
+    """Run *words*, clean up *pipelines* for a restart, then end with the same status or signal.
 
-    An eviction begins with a signal, which is passed on. What is then left in Rapthor's working folder goes
-    to the schedd and from there to the next start. After any other end that folder is the job's output, and
-    *pipelines*, with the copies of its data, is not a part of it.
+    An eviction begins with a signal, which the command gets too. HTCondor then transfers Rapthor's working
+    folder to the schedd and to the next start. After any other end that folder is the job's output, without
+    *pipelines*, which has copies of the data.
 
     Raises:
-        Unstartable: the command is not one.
+        CommandNotStartable: the command cannot be executed.
     """
     import shutil
-    import subprocess
 
-    kept = drop_unfinished(pipelines)
-    if kept:
-        print_error("the job was evicted before: it goes on after %s" % ", ".join(kept))
-    evicted = []  # type: list[int]
-    children = []  # type: list[Popen[bytes]]
-
-    def pass_on(number: int, _frame: object) -> None:
-        evicted.append(number)
-        for child in children:
-            with contextlib.suppress(OSError):
-                os.killpg(child.pid, number)
-
-    for name in ENDING_SIGNALS:
-        signal.signal(getattr(signal, name), pass_on)
-    try:
-        children.append(subprocess.Popen(words, env=environ, start_new_session=True))
-    except OSError as trouble:
-        status = STATUS_OF_EXEC.get(trouble.errno or 0)
-        if status is None:
-            raise
-        raise CommandNotStartable(status, "cannot start %s: %s" % (words[0], trouble.strerror)) from trouble
-    for number in evicted:  # one that came before there was a child
-        os.killpg(children[0].pid, number)
-    status = children[0].wait()
-    if evicted:
+    finished = drop_unfinished(pipelines)
+    if finished:
+        print_error("the job was evicted before: it goes on after %s" % ", ".join(finished))
+    signals, status = run_and_forward_signals(words, environ)
+    if signals:
         drop_unfinished(pipelines)
     else:
         shutil.rmtree(pipelines, ignore_errors=True)
@@ -1180,11 +1167,36 @@ def run_to_end(words: "list[str]", environ: "dict[str, str]", pipelines: str) ->
     os._exit(status if status >= 0 else 128 - status)
 
 
-def drop_unfinished(pipelines: str) -> "list[str]":
-    """Remove the operations in *pipelines* that did not end; return the names of the others.
+def run_and_forward_signals(words: "list[str]", environ: "dict[str, str]") -> "tuple[list[int], int]":
+    """Run *words* in a process group that gets the signals to this process; return these and the status."""
+    import subprocess
 
-    Rapthor marks an operation that ended by a file ``.done`` and passes it over. What Toil keeps of another
-    names paths in the scratch folder of an earlier start, so it cannot be gone on with.
+    signals = []  # type: list[int]
+    children = []  # type: list[Popen[bytes]]
+
+    def forward(number: int, _frame: object) -> None:
+        signals.append(number)
+        for child in children:
+            with contextlib.suppress(OSError):
+                os.killpg(child.pid, number)
+
+    for name in ENDING_SIGNALS:
+        signal.signal(getattr(signal, name), forward)
+    try:
+        children.append(subprocess.Popen(words, env=environ, start_new_session=True))
+    except OSError as trouble:
+        raise_if_not_startable(words, trouble)
+        raise
+    for number in signals:  # those that arrived before the child existed
+        os.killpg(children[0].pid, number)
+    return signals, children[0].wait()
+
+
+def drop_unfinished(pipelines: str) -> "list[str]":
+    """Remove the unfinished operations in *pipelines*; return the names of the finished ones.
+
+    Rapthor marks a finished operation by a file ``.done`` and skips it. Toil's files of an unfinished one
+    name paths in the scratch folder of the earlier start, so that operation cannot continue.
     """
     import shutil
 
@@ -1196,11 +1208,11 @@ def drop_unfinished(pipelines: str) -> "list[str]":
     return done
 
 
-# ---------------------------------------------------------------- all of it
+# ---------------------------------------------------------------- main
 
 
 def parse_arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
-    """Our options, then the command."""
+    """Return the wrapper's options, and the command."""
     options = {"paths": "", "parset": "", "site": "", "keep": ""}
     at = 0
     while at < len(argv) and argv[at].startswith("--"):
@@ -1221,7 +1233,7 @@ def parse_arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
 
 
 def find_paths_file(requested_path: str, scratch: str) -> str:
-    """What --paths said, or hydrator-paths.json here or in the scratch folder."""
+    """Return the file of --paths, or hydrator-paths.json here or in the scratch folder."""
     if requested_path:
         return requested_path
     usual = "hydrator-paths.json"
@@ -1230,29 +1242,29 @@ def find_paths_file(requested_path: str, scratch: str) -> str:
 
 
 def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str, str]") -> "list[str]":
-    """Each dataset's path: at the site, else fetched; several files as one folder, archives unpacked.
+    """Return one path for each dataset: at the site, else fetched; several files as one folder.
 
     Raises:
-        Missed: a dataset is neither; the job's ad says so already.
+        RetryElsewhere: a dataset is not readable and not fetched; the job's ad has the miss.
     """
-    known = job.locations_at(site)
-    there = [(dataset, known[dataset.did]) for dataset in job.datasets if dataset.did in known]
-    answers = iter(check_readable(there, CHECK_SECONDS) if there else [])
-    found = []  # type: list[list[str]]
-    wrong = {}  # type: dict[int, str]
+    locations = job.locations_at(site)
+    candidates = [(each, locations[each.did]) for each in job.datasets if each.did in locations]
+    answers = iter(check_readable(candidates, CHECK_SECONDS) if candidates else [])
+    paths_by_number = []  # type: list[list[str]]
+    failures = {}  # type: dict[int, str]
     for at, dataset in enumerate(job.datasets):
-        why, paths = next(answers) if dataset.did in known else ("no path is known", [])
-        found.append(paths)
+        why, paths = next(answers) if dataset.did in locations else ("no path is known", [])
+        paths_by_number.append(paths)
         if why:
-            wrong[at] = why
-    said = ["%s (%s)" % (job.datasets[at].did, why) for at, why in wrong.items()]
-    missing = list(wrong)
+            failures[at] = why
+    reasons = ["%s (%s)" % (job.datasets[at].did, why) for at, why in failures.items()]
+    missing = list(failures)
     try:
-        if wrong and not job.stage_in:
-            raise RetryElsewhere("; ".join(said))
-        for at in wrong:
-            found[at] = [fetch(job, at, scratch)]
-        ready = build_dataset_folders(job, found, scratch)
+        if failures and not job.stage_in:
+            raise RetryElsewhere("; ".join(reasons))
+        for at in failures:
+            paths_by_number[at] = [fetch(job, at, scratch)]
+        ready = build_dataset_folders(job, paths_by_number, scratch)
     except RetryElsewhere as missed:
         if isinstance(missed, BadArchive):
             missing = [missed.number]
@@ -1262,8 +1274,8 @@ def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str,
         raise RetryElsewhere(
             "not readable at %s: %s" % (site or "a node that names no site", str(missed)[:2000])
         ) from missed
-    if wrong:
-        report_fetched(site or "?", [job.datasets[at].did for at in wrong], environ, int(time.time()))
+    if failures:
+        report_fetched(site or "?", [job.datasets[at].did for at in failures], environ, int(time.time()))
     return ready
 
 
@@ -1271,8 +1283,8 @@ def start(argv: "list[str]", environ: "dict[str, str]") -> None:
     """Become the command.
 
     Raises:
-        Trouble: why not, by this program's own judgement.
-        Exception: the node failed in some way; the job's ad says already that it keeps away.
+        WrapperError: the wrapper found an error.
+        Exception: the node failed; the job's ad already has the site among those to avoid.
     """
     options, command = parse_arguments(argv)
     site = options["site"]
@@ -1302,7 +1314,7 @@ def start(argv: "list[str]", environ: "dict[str, str]") -> None:
 
 
 def write_parset_copy(parset: str, paths: "list[str]", scratch: str, machine: "dict[str, str]") -> str:
-    """Write the copy of *parset* for this site and for the slot with the ad *machine*; return where it is."""
+    """Write a copy of *parset* for this site and the slot with the ad *machine*; return its path."""
     copy = os.path.join(scratch, FOLDER, os.path.basename(parset))
     try:
         with open(parset, "rb") as file:
@@ -1317,7 +1329,7 @@ def write_parset_copy(parset: str, paths: "list[str]", scratch: str, machine: "d
             file.write(content)
     except OSError as trouble:
         text = "cannot copy the parset %s: %s" % (parset, trouble.strerror)
-        # a parset that is not there is missing on every node; a full disk is this node's
+        # a missing parset is missing on every node; a full disk is an error of this node
         if isinstance(trouble, FileNotFoundError) and not os.path.lexists(parset):
             raise WrapperError(text) from trouble
         raise OSError(trouble.errno, text) from trouble
@@ -1325,14 +1337,14 @@ def write_parset_copy(parset: str, paths: "list[str]", scratch: str, machine: "d
 
 
 def main(argv: "list[str]", environ: "dict[str, str]") -> int:
-    """Become the command; returns a status only where that was not possible."""
+    """Become the command; return an exit status only if that fails."""
     if argv[:1] in (["--help"], ["--version"]):
         print(HELP if argv[0] == "--help" else "hydrator job start %s, contract %d" % (VERSION, CONTRACT))
         sys.stdout.flush()
         return 0
     try:
         open_closed_streams()
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python would make a traceback of it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python would print a traceback
         start(argv, environ)
     except WrapperError as trouble:
         text, status = str(trouble), trouble.status
@@ -1347,7 +1359,7 @@ def main(argv: "list[str]", environ: "dict[str, str]") -> int:
 
 
 def open_closed_streams() -> None:
-    """Put /dev/null where stdin, stdout or stderr is closed: a file of ours must not take their place."""
+    """Open /dev/null for a closed stdin, stdout or stderr, so that no other file gets its number."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
@@ -1356,7 +1368,7 @@ def open_closed_streams() -> None:
 
 
 def describe_error(trouble: Exception) -> str:
-    """Return *trouble* as a clause: what the system says, or its type and the line it came from."""
+    """Return the system's error text, or the exception's type, text and line."""
     if isinstance(trouble, OSError) and trouble.strerror:
         return "%s%s" % ("%s: " % trouble.filename if trouble.filename else "", trouble.strerror)
     frame = trouble.__traceback__
@@ -1366,14 +1378,14 @@ def describe_error(trouble: Exception) -> str:
 
 
 def print_error(text: str) -> None:
-    """Write one line to stderr, where that is possible."""
+    """Write one line to stderr; ignore errors."""
     line = "hydrator: " + re.sub(r"\s*[\n\r]\s*", " ", text) + "\n"
     with contextlib.suppress(Exception):
         os.write(2, line.encode("utf-8", "backslashreplace"))
 
 
 def remove_fetched(environ: "dict[str, str]") -> None:
-    """Remove what was fetched: it may be what filled the disk."""
+    """Remove the fetched files: they may have filled the disk."""
     import shutil
 
     scratch = environ.get("_CONDOR_SCRATCH_DIR", "")
@@ -1386,4 +1398,4 @@ if __name__ == "__main__":
     try:
         ended = main(sys.argv[1:], dict(os.environ))
     finally:
-        os._exit(ended)  # the interpreter's own end has a status of its own where stderr is full
+        os._exit(ended)  # the interpreter's normal exit would change the status if stderr is full

@@ -12,8 +12,6 @@ from hydrator.domain.misses import (
 )
 
 TRIES = 5
-
-
 SITE_ATTRIBUTES = (
     "GLIDEIN_ResourceName",
     "GLIDEIN_CMSSite",
@@ -24,35 +22,34 @@ SITE_ATTRIBUTES = (
 
 
 def avoid_missed_sites_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
-    """The clause for Requirements: not where this job lately missed its data; true for a job that never did.
+    """Build the clause for Requirements that excludes sites where this job recently missed its data.
 
-    A job that was held for its misses and released tries all sites again.
-
-    Where condor_chirp could not report, the site of the last run stands in for the list. (It is compared
-    without ``MY.a ?: MY.b``: with that the negotiator of 23.9.6 matched jobs that the expression excludes.)
+    A job that was held for its misses and then released tries all sites again. If condor_chirp could not
+    report, the clause uses the site of the last run instead of the list. It avoids ``MY.a ?: MY.b``: with
+    that the negotiator of 23.9.6 matched jobs that the expression excludes.
 
     Args:
-        site_attributes: where a slot says its site, after DataLocalitySite, the first that it has.
+        site_attributes: slot attributes with the site's name, after DataLocalitySite; the first one counts.
     """
     names = _site_attribute_names(site_attributes)
-    here = " ?: ".join(f"TARGET.{name}" for name in names)
-    same = "true"  # the first attribute that the slot has decides; without any there is no site to go to
+    site = " ?: ".join(f"TARGET.{name}" for name in names)
+    same = "true"  # the first attribute that the slot has decides; a slot without any does not match
     for name in reversed(names):
         same = f"(TARGET.{name} isnt undefined ? TARGET.{name} =?= MY.MachineAttr{name}0 : {same})"
     return (
-        f"(member(({here}), MY.{SITES_ATTRIBUTE}) =!= true || time() > MY.{AVOID_UNTIL_ATTRIBUTE}"
+        f"(member(({site}), MY.{SITES_ATTRIBUTE}) =!= true || time() > MY.{AVOID_UNTIL_ATTRIBUTE}"
         f" || MY.LastHoldReasonSubCode =?= {MISSED_EXIT_STATUS})"
         f" && (MY.{SITES_ATTRIBUTE} isnt undefined || MY.ExitCode =!= {MISSED_EXIT_STATUS} || ! {same})"
     )
 
 
 def path_known_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
-    """The clause for Requirements: only at sites for which the wrapper has a path to every dataset.
+    """Build the clause for Requirements that allows only sites with a path to every dataset.
 
-    They stand in PATHS_ATTRIBUTE, with their letter case, as the wrapper looks them up.
+    PATHS_ATTRIBUTE lists these sites. Their letter case counts, as in the wrapper.
     """
-    here = " ?: ".join(f"TARGET.{name}" for name in _site_attribute_names(site_attributes))
-    return f"identicalMember(({here}), MY.{PATHS_ATTRIBUTE}) =?= true"
+    site = " ?: ".join(f"TARGET.{name}" for name in _site_attribute_names(site_attributes))
+    return f"identicalMember(({site}), MY.{PATHS_ATTRIBUTE}) =?= true"
 
 
 def retry_elsewhere(
@@ -63,40 +60,38 @@ def retry_elsewhere(
     data_sites: Sequence[str] = (),
     grace_seconds: int = GRACE_SECONDS,
 ) -> list[str]:
-    """Lines of a submit description that make the schedd try a job of the wrapper elsewhere.
+    """Return lines of a submit description with which the schedd runs the job elsewhere after a miss.
 
-    A job that ends with MISSED stays in the queue and keeps away, for an hour,
-    from the sites it missed at. It is held, with the sites in its reason,
-    after *tries* such ends, when it misses again at a site that it came back
-    to, or when it has missed at all *data_sites* and no other site took it for
-    *grace_seconds*. Where the description has ``max_retries``, it is tried again
-    for other exit codes too, and a miss after its last retry holds it. The
-    lines set ``requirements`` and ``periodic_hold``: the description must not
-    do so itself.
+    A job that exits with MISSED_EXIT_STATUS stays in the queue and avoids, for an hour, the sites where it
+    missed. The schedd holds it, with the sites in the reason, in three cases: after *tries* such exits; after
+    a second miss at one site; or after misses at all *data_sites*, if no other site matched for
+    *grace_seconds*. With ``max_retries`` in the description, other exit codes are retried too, and a miss
+    after the last retry holds the job. The lines set ``requirements`` and ``periodic_hold``: the description
+    must not set these itself.
 
     Args:
-        requirements: the job's own, an expression; empty for none.
+        requirements: the job's own expression; empty for none.
         tries: 1 or more.
         site_attributes: as for :func:`avoid_missed_sites_clause`.
-        data_sites: the sites that can give the job its data, as far as that is known; empty: not known.
-        grace_seconds: how long after its last miss the job waits for a site that is none of *data_sites*.
+        data_sites: the known sites with the job's data; empty: not known.
+        grace_seconds: seconds after its last miss during which the job waits for a site not in *data_sites*.
     """
     own = f"({requirements}) && " if requirements.strip() else ""
     missed = f"ExitBySignal =!= true && ExitCode =?= {MISSED_EXIT_STATUS}"
-    again = f"(JobMaxRetries is undefined && size({SITES_ATTRIBUTE}) < NumJobCompletions) =?= true"
-    spent = "(NumJobCompletions > JobMaxRetries) =?= true"
-    where = f'join(", ", {SITES_ATTRIBUTE}) ?: "several sites"'
+    is_repeated = f"(JobMaxRetries is undefined && size({SITES_ATTRIBUTE}) < NumJobCompletions) =?= true"
+    is_last_try = "(NumJobCompletions > JobMaxRetries) =?= true"
+    sites = f'join(", ", {SITES_ATTRIBUTE}) ?: "several sites"'
     advice = "; see its stderr, tell the operator, then condor_release"
     return [
         f"requirements = {own}{avoid_missed_sites_clause(site_attributes)}",
         f"job_machine_attrs = {', '.join(_site_attribute_names(site_attributes))}",
         "job_machine_attrs_history_length = 1",
-        # with max_retries, condor_submit adds its own reasons to leave the queue: they alone count then
+        # with max_retries, only condor_submit's own reasons to leave the queue count
         f"on_exit_remove = ! ({missed}) && JobMaxRetries is undefined",
-        f"on_exit_hold = {missed} && (NumJobCompletions >= {tries} || {again} || {spent})",
-        f'on_exit_hold_reason = strcat("its datasets could not be read at ", {where}, "{advice}")',
+        f"on_exit_hold = {missed} && (NumJobCompletions >= {tries} || {is_repeated} || {is_last_try})",
+        f'on_exit_hold_reason = strcat("its datasets could not be read at ", {sites}, "{advice}")',
         f"on_exit_hold_subcode = {MISSED_EXIT_STATUS}",
-        *(_hold_where_all_missed(data_sites, where, advice, grace_seconds) if data_sites else []),
+        *(_hold_where_all_missed(data_sites, sites, advice, grace_seconds) if data_sites else []),
     ]
 
 

@@ -1,10 +1,8 @@
-"""Submit descriptions with ``RequiredDatasets`` added, every other byte as it was.
+"""Submit descriptions: add ``RequiredDatasets``; every other byte stays unchanged.
 
-Bytes in, bytes out: continuation lines, comments, CRLF, ``if``, ``include``
-and item lists stay as they stand. Only as much of the languages is read as
-is needed to find the place where the attribute belongs, and what jobs read.
-DAG files are dagfile.py's.
-Files are looked at through a function that the caller gives.
+Bytes in, bytes out: continuation lines, comments, CRLF, ``if``, ``include`` and item lists stay unchanged.
+The module reads only as much of the language as it needs to find the place for the attribute and the jobs'
+inputs. It reads other files through a function of the caller. For DAG files see dag_file.py.
 """
 
 import re
@@ -18,9 +16,9 @@ from hydrator.domain.text import shorten_list
 
 ATTRIBUTE = "RequiredDatasets"
 FileReader = Callable[[str], bytes | None]
-"""The content of a file that another one names, by its name; None where there is none to be had."""
+"""A function that returns the content of a file by its name; None if it cannot be read."""
 NameResolver = Callable[[Sequence[str]], Mapping[str, Did]]
-"""Names of files, as jobs name them, to DIDs; a name that is no dataset is left out."""
+"""A function that returns the DIDs of names of files in jobs; a name without a dataset is left out."""
 
 _ASSIGNMENT = re.compile(rb"([+.\w]+)[ \t]*=(?!=)[ \t]*(.*)\Z", re.DOTALL)
 _TAGGED_ASSIGNMENT = re.compile(rb"[+.\w]+[ \t]*@=[ \t]*(\w+)[ \t]*\r?\n?\Z")
@@ -38,15 +36,15 @@ _MAX_ITEMS = 1_000_000
 
 
 class SubmitFileError(HydratorError):
-    """A submit description or DAG that nothing can be added to; its text says where and what to do."""
+    """A submit description or DAG that cannot be changed; the text has the place and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilterResult:
-    """The text with what was added; ``notes`` say what was left alone, a sentence each.
+    """The new text; ``notes`` has one sentence for each part that stays unchanged.
 
-    ``added`` are the lines that were put in, at byte ``at`` of the original;
-    ``first`` a line at its beginning, which whatever the description says later overrides.
+    ``insertion`` are the new lines, at byte ``position`` of the original. ``first_line`` is a new line at the
+    beginning, which any later setting in the description overrides.
     """
 
     text: bytes
@@ -58,7 +56,7 @@ class FilterResult:
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """One logical line: where it begins and ends in the text, and its text without continuations."""
+    """One logical line: its first byte and its end in the file, and its text without continuations."""
 
     start: int
     end: int
@@ -67,7 +65,7 @@ class _Statement:
 
 @dataclass(frozen=True, slots=True)
 class _QueueStatement:
-    """A queue statement: its place (that of the outermost ``if`` around it), and what follows the word."""
+    """A queue statement: its position (that of the outermost ``if`` around it), and its arguments."""
 
     position: int
     arguments: str
@@ -75,12 +73,11 @@ class _QueueStatement:
 
 @dataclass(slots=True)
 class _Description:
-    """A submit description, as far as it is read.
+    """The parts of a submit description that this module reads.
 
-    ``required`` are its lists of datasets. ``unsure`` says where the
-    description may have one that only condor_submit can find: in a
-    condition, in an include whose text is not known here. ``open_at`` is the
-    byte of an ``if`` that is never closed.
+    ``dataset_lists`` are its lists of datasets. ``uncertainties`` are places with a list that only
+    condor_submit can find: a condition, or an include that cannot be read here. ``open_if_position`` is the
+    byte of an ``if`` without an ``endif``.
     """
 
     queues: list[_QueueStatement] = field(default_factory=list)
@@ -99,43 +96,45 @@ def add_datasets(
 ) -> FilterResult:
     """Add ``+RequiredDatasets`` to *text*, a submit description, before its first queue statement.
 
-    *more* lines come after it, whether or not there are datasets to add.
+    The *extra_lines* follow it, also if there are no datasets to add.
 
-    Where the queue statement is in an ``if``, the line comes before the
-    ``if``; without one (``-queue`` on a command line, a DAG's node) it comes
-    last. A description that has the attribute, itself or in a file it
-    includes, is left alone, after a look at every item it would be made for.
-    Where only condor_submit can know, in a condition or an include, the line
-    comes first: the description then overrides it.
+    If the queue statement is in an ``if``, the line comes before the ``if``. Without a queue statement
+    (``-queue`` on a command line, a node of a DAG) it comes last. A description that has the attribute,
+    itself or in an included file, keeps its own list, after a check for every item. If only condor_submit can
+    find the attribute, in a condition or an include, the line comes first, so that the description overrides
+    it.
 
     Raises:
-        SubmitFileError: it has the attribute, with a DID that is none.
+        SubmitFileError: it has the attribute, with an invalid DID.
     """
-    found = read_description(text)
+    description = read_description(text)
     notes, line = [], ""
-    there, unsure = detect_datasets(found, read)
-    if there:
+    has_list, uncertainty = detect_datasets(description, read)
+    if has_list:
         check_items(text, origin, read)
         notes.append(f"{origin} has {ATTRIBUTE} already: it is left as it is")
     elif not dids:
         notes.append(f"{origin}: no dataset is known for it: it is left as it is")
     else:
         line = f"+{ATTRIBUTE} = {dids_literal(dids)}"
-    if line and unsure:
-        notes.append(f"{origin} may set {ATTRIBUTE} itself ({unsure}): where it does, its own list counts")
+    if line and uncertainty:
+        notes.append(
+            f"{origin} may set {ATTRIBUTE} itself ({uncertainty}): where it does, its own list counts"
+        )
     end = line_ending(text)
-    first = line.encode() + end if line and unsure else b""
-    added = [*([line] if line and not unsure else []), *extra_lines]
-    end_of_file = len(text) if found.open_if_position is None else found.open_if_position
-    at = found.queues[0].position if found.queues else end_of_file
-    put = b"".join(one.encode() + end for one in added)
-    before = end if put and at and not text[:at].endswith(b"\n") else b""
-    whole = first + text[:at] + before + put + text[at:]
-    return FilterResult(whole, tuple(notes), before + put, at if put else 0, first)
+    first_line = line.encode() + end if line and uncertainty else b""
+    new_lines = [*([line] if line and not uncertainty else []), *extra_lines]
+    last = len(text) if description.open_if_position is None else description.open_if_position
+    at = description.queues[0].position if description.queues else last
+    insertion = b"".join(new_line.encode() + end for new_line in new_lines)
+    if insertion and at and not text[:at].endswith(b"\n"):
+        insertion = end + insertion
+    new_text = first_line + text[:at] + insertion + text[at:]
+    return FilterResult(new_text, tuple(notes), insertion, at if insertion else 0, first_line)
 
 
 def is_description(text: bytes) -> bool:
-    """Return whether the first statement of *text* is one of a submit description; an empty one is one."""
+    """Return whether *text* begins like a submit description; true for an empty text."""
     for statement in statements(text):
         words = statement.text
         if words:
@@ -145,19 +144,19 @@ def is_description(text: bytes) -> bool:
 
 
 def detect_datasets(description: "_Description", read: FileReader) -> tuple[bool, str]:
-    """Return whether the description, or a file that it includes, has RequiredDatasets in any case.
+    """Return whether the description or a file that it includes has RequiredDatasets.
 
-    The text says where it may have one that cannot be seen here; it is empty where there is no such place.
+    The text is the first place where only condor_submit can find that out; empty if there is none.
     """
-    each = [description, *_follow_includes(description, read)]
-    unsure = (where for one in each for where in one.uncertainties)
-    return any(one.dataset_lists for one in each), next(unsure, "")
+    descriptions = [description, *_follow_includes(description, read)]
+    uncertainties = (place for one in descriptions for place in one.uncertainties)
+    return any(one.dataset_lists for one in descriptions), next(uncertainties, "")
 
 
 def _follow_includes(
     description: "_Description", read: FileReader, depth: int = 10
 ) -> Iterator["_Description"]:
-    """Return the descriptions that *found* includes, and those that they include."""
+    """Yield the descriptions that *description* includes, directly or through others."""
     for name in description.includes if depth else ():
         text = read(name)
         if text is None:
@@ -169,22 +168,21 @@ def _follow_includes(
 
 
 def check_items(text: bytes, origin: str, read: FileReader, default_scope: str | None = None) -> None:
-    """See that RequiredDatasets of *text* is good for every item of its queue statements.
+    """Check RequiredDatasets of *text* for every item of its queue statements.
 
-    A schedd drops, or holds, a late-materialized job whose list is malformed;
-    here all such items are named before anything is submitted. Lists that are
-    no literal, items of scripts and ``matching``, and names without a scope
-    where no default scope is known are the schedd's to judge.
+    A schedd drops or holds a late-materialized job with a malformed list. This check reports all such items
+    before the submission. The schedd itself checks lists that are not literals, items of scripts and of
+    ``matching``, and names without a scope if no default scope is known.
 
     Raises:
-        SubmitFileError: with every item that makes a bad list, up to ten.
+        SubmitFileError: with the items that give a bad list, up to ten.
     """
-    found = read_description(text)
+    description = read_description(text)
     problems: dict[str, None] = {}
-    for literal in found.dataset_lists:
-        for queue in found.queues or [_QueueStatement(0, "")]:
+    for literal in description.dataset_lists:
+        for queue in description.queues or [_QueueStatement(0, "")]:
             for row in _item_rows(queue.arguments, read, origin):
-                for problem in _list_problems(_expand(literal, {**found.macros, **row}), default_scope):
+                for problem in _list_problems(_expand(literal, {**description.macros, **row}), default_scope):
                     shown = ", ".join(f"{name} = {value}" for name, value in row.items() if name in literal)
                     problems[problem + (f" (item {shown})" if shown else "")] = None
     if problems:
@@ -193,16 +191,16 @@ def check_items(text: bytes, origin: str, read: FileReader, default_scope: str |
 
 
 def input_names(text: bytes, variables: Mapping[str, str] | None = None, *, origin: str = "") -> list[str]:
-    """What jobs of the submit description read: its transfer_input_files, arguments and *variables*.
+    """Return the names in transfer_input_files, arguments and *variables*, with macros expanded.
 
-    *variables* are a DAG node's VARS; macros are put in.
+    *variables* are a DAG node's VARS.
 
     Raises:
-        SubmitFileError: the names differ from job to job of one queue statement.
+        SubmitFileError: the names differ between jobs of one queue statement.
     """
-    found = read_description(text)
-    macros = {**found.macros, **(variables or {})}
-    per_item = {name.lower() for queue in found.queues for name in _item_names(queue.arguments)}
+    description = read_description(text)
+    macros = {**description.macros, **(variables or {})}
+    per_item = {name.lower() for queue in description.queues for name in _item_names(queue.arguments)}
     names: list[str] = []
     for key, separators in (("transfer_input_files", r"[,\r\n]+"), ("arguments", r"[\s\"',=]+")):
         value = macros.get(key, "")
@@ -213,8 +211,8 @@ def input_names(text: bytes, variables: Mapping[str, str] | None = None, *, orig
 
 
 def _reject_item_names(value: str, macros: Mapping[str, str], items: set[str], key: str, origin: str) -> None:
-    kept = {name: text for name, text in macros.items() if name not in items}
-    varied = sorted({m[1] for m in _MACRO.finditer(_expand(value, kept)) if m[1].lower() in items})
+    fixed = {name: text for name, text in macros.items() if name not in items}
+    varied = sorted({m[1] for m in _MACRO.finditer(_expand(value, fixed)) if m[1].lower() in items})
     if varied:
         raise SubmitFileError(
             f"{origin}: {key} differs from job to job by $({varied[0]}): write"
@@ -228,13 +226,13 @@ def dids_literal(dids: Sequence[Did]) -> str:
 
 
 def line_ending(text: bytes) -> bytes:
-    """The end of the first line of *text*."""
+    """Return the line ending of the first line of *text*."""
     first = text.find(b"\n")
     return b"\r\n" if first > 0 and text[first - 1 : first] == b"\r" else b"\n"
 
 
 def statements(text: bytes) -> Iterator[_Statement]:
-    """The logical lines of a submit description or DAG; a comment does not go on behind a backslash."""
+    """Yield the logical lines of a submit description; a backslash does not continue a comment."""
     at = 0
     while at < len(text):
         start = at
@@ -245,7 +243,7 @@ def statements(text: bytes) -> Iterator[_Statement]:
             bare = line.strip()
             if bare[:1] == b"#":
                 if parts:
-                    continue  # a line commented out of a longer one
+                    continue  # a comment inside a continued line
                 break
             parts.append(bare[:-1] if bare.endswith(b"\\") else bare)
             if not bare.endswith(b"\\"):
@@ -254,34 +252,37 @@ def statements(text: bytes) -> Iterator[_Statement]:
 
 
 def read_description(text: bytes, macros: Mapping[str, str] | None = None) -> _Description:
-    """Read the submit description *text*; *macros* are values that it begins with, names in lower case."""
-    found = _Description(macros=dict(macros or {}))
+    """Read the submit description *text*; *macros* are its initial values, names in lower case."""
+    description = _Description(macros=dict(macros or {}))
     conditions = _IfBlocks()
     outermost, skip_to = 0, 0
-    for statement, owns in _skip_tagged_values(text):
+    for statement, is_tagged in _skip_tagged_values(text):
         words = statement.text
         if statement.start < skip_to:
             continue
         if words[:3].strip().lower() == b"if" and not conditions.depth:
             outermost = statement.start
-        if conditions.follow(as_text(words), found.macros):
+        if conditions.follow(as_text(words), description.macros):
             continue
-        holds = conditions.is_active
+        is_active = conditions.is_active
         if queue := _QUEUE.match(words):
             rest, skip_to = _read_queue_arguments(text, statement, queue[1])
-            if holds is not False:
-                found.queues.append(_QueueStatement(outermost if conditions.depth else statement.start, rest))
-        elif holds is not False:
-            _read_setting(words, found, is_certain=holds is True, is_tagged=owns)
-    found.open_if_position = outermost if conditions.depth else None
-    return found
+            if is_active is not False:
+                position = outermost if conditions.depth else statement.start
+                description.queues.append(_QueueStatement(position, rest))
+        elif is_active is not False:
+            _read_setting(words, description, is_certain=is_active is True, is_tagged=is_tagged)
+    description.open_if_position = outermost if conditions.depth else None
+    return description
 
 
 class _IfBlocks:
-    """The ``if`` blocks around a statement, as far as their conditions can be known without condor_submit."""
+    """The ``if`` blocks around a statement, with those conditions that need no condor_submit."""
 
     def __init__(self) -> None:
-        self._open_blocks: list[tuple[bool | None, bool | None]] = []  # holds now; an earlier branch held
+        self._open_blocks: list[
+            tuple[bool | None, bool | None]
+        ] = []  # (is active, an earlier branch was active)
 
     @property
     def depth(self) -> int:
@@ -289,12 +290,12 @@ class _IfBlocks:
 
     @property
     def is_active(self) -> bool | None:
-        """True, False, or None where only condor_submit knows."""
+        """True, False, or None if only condor_submit can find out."""
         states = [now for now, _ in self._open_blocks]
         return False if False in states else None if None in states else True
 
     def follow(self, statement: str, macros: Mapping[str, str]) -> bool:
-        """Follow *statement*; return False where it is none of if, elif, else and endif."""
+        """Apply *statement*; return False if it is not if, elif, else or endif."""
         word, condition = (*statement.split(None, 1), "", "")[:2]
         match word.lower():
             case "if":
@@ -318,7 +319,7 @@ class _IfBlocks:
 
 
 def _parse_literal_condition(condition: str) -> bool | None:
-    """Return a condition that is written out: true, false, yes, no or a number; None for any other."""
+    """Parse a literal condition: true, false, yes, no or a number; None for any other."""
     word = condition.strip().lower()
     if word in ("true", "yes", "t", "false", "no", "f"):
         return word[0] in "ty"
@@ -326,7 +327,10 @@ def _parse_literal_condition(condition: str) -> bool | None:
 
 
 def _skip_tagged_values(text: bytes) -> Iterator[tuple[_Statement, bool]]:
-    """Return the statements of *text* without the values of ``name @=tag`` … ``@tag``; was it such a one?"""
+    """Yield the statements of *text* without the lines between ``name @=tag`` and ``@tag``.
+
+    The flag is true for the statement ``name @=tag`` itself.
+    """
     tag = b""
     for statement in statements(text):
         if tag:
@@ -338,7 +342,10 @@ def _skip_tagged_values(text: bytes) -> Iterator[tuple[_Statement, bool]]:
 
 
 def _read_setting(words: bytes, description: _Description, *, is_certain: bool, is_tagged: bool) -> None:
-    """Put one setting into *found*: *sure* where no condition is in doubt, *tagged* with a value in lines."""
+    """Add one setting to *description*.
+
+    *is_certain*: all conditions around it are known. *is_tagged*: its value has several lines.
+    """
     if words[:7].lower() == b"include":
         name = _include_name(words, description.macros)
         shown = as_text(words)[:80]
@@ -348,8 +355,8 @@ def _read_setting(words: bytes, description: _Description, *, is_certain: bool, 
             description.uncertainties.append(shown)
         return
     value = _ASSIGNMENT.match(words)
-    name_of = words.partition(b"@")[0].strip() if is_tagged else value[1] if value else b""
-    if _OUR_ATTRIBUTE.match(name_of):
+    attribute = words.partition(b"@")[0].strip() if is_tagged else value[1] if value else b""
+    if _OUR_ATTRIBUTE.match(attribute):
         if is_certain:
             description.dataset_lists.append(as_text(value[2]) if value and not is_tagged else "")
         else:
@@ -362,7 +369,7 @@ def _read_setting(words: bytes, description: _Description, *, is_certain: bool, 
 
 
 def _read_queue_arguments(text: bytes, statement: _Statement, words: bytes) -> tuple[str, int]:
-    """What follows ``queue``, with the item lines up to ``)`` where a ``(`` is open; where it all ends."""
+    """Return the arguments of ``queue``, with its item lines up to ``)``, and their end in *text*."""
     if not re.search(rb"\([^)]*\Z", words):
         return as_text(words).strip(), statement.end
     at, lines = statement.end, [words]
@@ -376,10 +383,10 @@ def _read_queue_arguments(text: bytes, statement: _Statement, words: bytes) -> t
 
 
 def _include_name(words: bytes, macros: Mapping[str, str]) -> str:
-    """Return the file that an include statement names; empty for a command, and where a macro is unknown."""
-    how, _, name = as_text(words).partition(":")
+    """Return the file of an include statement; empty for a command or an unknown macro."""
+    options, _, name = as_text(words).partition(":")
     name = _expand(name.strip(), macros)
-    command = "command" in how.lower() or name.endswith("|")
+    command = "command" in options.lower() or name.endswith("|")
     return "" if command or "$" in name else name
 
 
@@ -388,7 +395,7 @@ def as_text(line: bytes) -> str:
 
 
 def _expand(text: str, macros: Mapping[str, str]) -> str:
-    """*text* with ``$(name)`` replaced as far as *macros* (names in lower case) know it."""
+    """Return *text* with each ``$(name)`` expanded that *macros* (names in lower case) has."""
     for _ in range(20):
         more = _MACRO.sub(lambda m: macros.get(m[1].lower(), m[2] if m[2] is not None else m[0]), text)
         if more == text:
@@ -398,30 +405,30 @@ def _expand(text: str, macros: Mapping[str, str]) -> str:
 
 
 def _list_problems(literal: str, default_scope: str | None) -> list[str]:
-    """Why the list *literal* is no list of DIDs; nothing where it is one, or no literal at all."""
+    """Return one sentence for each error in the list *literal*; none if it is not a literal."""
     bare = literal.strip()
     if not (bare.startswith("{") and bare.endswith("}")) or _MACRO.search(bare):
         return []
     items = _STRING_LITERAL.findall(bare)
     if _STRING_LITERAL.sub("", bare[1:-1]).strip(" \t,"):
-        return [f"{bare[:200]} is no list of strings in double quotes"]
+        return [f"{bare[:200]} is not a list of strings in double quotes"]
     if not items:
         return ["the list is empty"]
     problems = []
     for item in items:
         try:
-            # a scope that the schedd may add is none of our business
+            # the schedd may add a scope
             parse_did(item, default_scope or "scope")
         except BadDid as bad:
             problems.append(str(bad))
     return problems
 
 
-# --- what a queue statement queues ----------------------------------------------------------------------
+# --- the items of a queue statement ----------------------------------------------------------------------
 
 
 def _item_names(arguments: str) -> list[str]:
-    """The variables that differ from job to job."""
+    """Return the variables that differ between jobs."""
     form = _QUEUE_FORM.match(arguments)
     if not form:
         return ["item"] if re.search(r"\bmatching\b", arguments, re.IGNORECASE) else []
@@ -429,7 +436,7 @@ def _item_names(arguments: str) -> list[str]:
 
 
 def _item_rows(arguments: str, read: FileReader, origin: str) -> Iterator[dict[str, str]]:
-    """The variables of each job that ``queue`` *words* stands for, names in lower case."""
+    """Yield the variables of each job of a queue statement, names in lower case."""
     form = _QUEUE_FORM.match(arguments)
     if not form:
         yield {}
@@ -446,7 +453,7 @@ def _item_rows(arguments: str, read: FileReader, origin: str) -> Iterator[dict[s
 
 
 def _item_lines(item_source: str, keyword: str, read: FileReader) -> list[str] | None:
-    """The items, one a line; None where they are a script's or cannot be read."""
+    """Return the items, one for each line; None if a script makes them or the file cannot be read."""
     if item_source.startswith("("):
         inside = item_source[1:].rpartition(")")[0] if ")" in item_source else item_source[1:]
         lines = [line.strip() for line in inside.splitlines()]
@@ -459,12 +466,12 @@ def _item_lines(item_source: str, keyword: str, read: FileReader) -> list[str] |
         return None
     content = read(item_source)
     lines = as_text(content).splitlines() if content is not None else []
-    kept = [line.strip() for line in lines]
-    return [line for line in kept if line and not line.startswith("#")] if content is not None else None
+    items = [line.strip() for line in lines]
+    return [line for line in items if line and not line.startswith("#")] if content is not None else None
 
 
 def _split_item(line: str, count: int) -> list[str]:
-    """*line* cut into *count* values as condor_submit does: commas or blanks; the last takes the rest."""
+    """Split *line* at commas or blanks into *count* values as condor_submit does; the last has the rest."""
     if "\x1f" in line:
         values = [value.strip() for value in line.split("\x1f")]
     else:

@@ -1,8 +1,8 @@
-"""Texts of users and file names as values of a submit description: they arrive as they are, or are refused.
+"""Values of a submit description: escape users' texts and file names, or return why that is impossible.
 
-condor_submit reads ``$(X)`` and ``$NAME(X)`` as macros, a backslash at a line's end as the line going on, and
-every control character as an end or as nothing. ``$$(X)`` is put in when the job is matched; there, in
-arguments and environment, ``$$(DOLLARDOLLAR)`` stands for ``$$``. Run on HTCondor 23.9.6 and 25.14.1
+condor_submit expands ``$(X)`` and ``$NAME(X)`` as macros. A backslash at the end of a line continues the
+line, and a control character ends the line or is dropped. HTCondor expands ``$$(X)`` when it matches the job;
+in arguments and environment, ``$$(DOLLARDOLLAR)`` gives ``$$``. Tested on HTCondor 23.9.6 and 25.14.1
 (tests/integration/test_submit_language.py). Pure.
 """
 
@@ -13,7 +13,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./:=@+,{}-]+")
 
 
 def quote_arguments(words: Sequence[str]) -> str:
-    """Return *words* for the ``arguments`` command (new syntax): spaces, quotes and ``$`` are kept."""
+    """Return *words* for the ``arguments`` command (new syntax); spaces, quotes and ``$`` are escaped."""
 
     def one(word: str) -> str:
         escaped = escape_dollars(word.replace('"', '""').replace("'", "''"))
@@ -23,9 +23,9 @@ def quote_arguments(words: Sequence[str]) -> str:
 
 
 def escape_dollars(text: str) -> str:
-    """Return *text* for arguments or environment with every ``$`` kept from beginning a macro.
+    """Return *text* for arguments or environment with every ``$`` escaped, so that none begins a macro.
 
-    A single one is written behind the doubled ones: before them it would be read as a part of their names.
+    A single ``$`` comes after the doubled ones: before them it would be part of their names.
     """
     return re.sub(
         r"\$+", lambda m: "$$(DOLLARDOLLAR)" * (len(m[0]) // 2) + "$(DOLLAR)" * (len(m[0]) % 2), text
@@ -33,7 +33,7 @@ def escape_dollars(text: str) -> str:
 
 
 def unfit_reason(text: str) -> str:
-    """Return why *text* cannot be one value of a submit description; empty where it can."""
+    """Return why *text* cannot be one value of a submit description; empty if it can."""
     if not text.strip():
         return "it is blank"
     if odd := next((letter for letter in text if _is_control(letter)), ""):
@@ -41,7 +41,7 @@ def unfit_reason(text: str) -> str:
     if any("\ud800" <= letter <= "\udfff" for letter in text):
         return "it is not UTF-8 text"
     if text.endswith("\\"):
-        return "it ends with a backslash, behind which the line would go on"
+        return "it ends with a backslash, which would continue the line"
     return ""
 
 
@@ -51,7 +51,7 @@ def unfit_value_reason(text: str) -> str:
 
 
 def unfit_name_reason(path: str) -> str:
-    """Return why the file *path* cannot be in a list of files that travel with a job; empty where it can."""
+    """Return why the file *path* cannot be in a list of files that travel with a job; empty if it can."""
     if why := unfit_value_reason(path):
         return why
     if "," in path:
@@ -62,7 +62,7 @@ def unfit_name_reason(path: str) -> str:
 
 
 def line_problems(lines: Iterable[str]) -> list[str]:
-    """Return the sentences on those of *lines* that would not stay one line each."""
+    """Return one sentence for each of *lines* that condor_submit would not read as one line."""
     return [
         f"a line of the submit description cannot be written: {why}: {line[:200]!r}"
         for line in lines

@@ -158,7 +158,7 @@ def test_of_two_sites_the_one_with_more_local_bytes_never_ranks_lower(names, kno
 def test_equal_runs_say_the_same_in_whatever_order_they_name_their_datasets(names, known, chance):
     """Equal text is what makes one autocluster of jobs."""
     known = {did: size for did, size in known.items() if size >= 0}
-    shuffled = [*names, chance.choose(names)]
+    shuffled = [*names, chance.choice(names)]
     chance.shuffle(shuffled)
     backwards = dict(reversed(known.items()))
     assert (

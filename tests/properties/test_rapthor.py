@@ -9,13 +9,8 @@ from hypothesis import strategies as st
 
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import parse_did
-from hydrator.submit.rapthor.job import (
-    RapthorRun,
-    RunOptions,
-    export_lines,
-    job_parset,
-    toil_params,
-)
+from hydrator.submit.rapthor.environment import export_lines, toil_params
+from hydrator.submit.rapthor.job import RapthorRun, RunOptions, job_parset
 from hydrator.submit.rapthor.parset import Parset, parse_parset
 
 DIDS = st.lists(

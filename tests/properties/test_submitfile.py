@@ -1,12 +1,12 @@
 """For all submit descriptions and DAGs: what was there stays, and adding twice is adding once."""
 
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from hydrator.domain.model import Did, parse_did
 from hydrator.submit.dag_file import add_datasets_to_dag, read_dag
 from hydrator.submit.job_wrapper import rewrite_input_ms
-from hydrator.submit.submit_file import SubmitFileError, add_datasets
+from hydrator.submit.submit_file import FilterResult, SubmitFileError, add_datasets
 
 PIECES = [
     *(
@@ -51,9 +51,16 @@ def none(name: str) -> bytes | None:
     return None
 
 
+def with_datasets(text: bytes, dids: list[Did]) -> FilterResult:
+    try:
+        return add_datasets(text, dids, "x", none)
+    except SubmitFileError:  # the text has a malformed list of its own
+        reject()
+
+
 @given(TEXTS, DIDS)
 def test_every_other_byte_of_a_submit_description_stays(text: bytes, dids: list[Did]):
-    done = add_datasets(text, dids, "x", none)
+    done = with_datasets(text, dids)
     assert done.text.startswith(done.first_line)
     behind = done.text[len(done.first_line) :]
     assert behind[: done.position] + behind[done.position + len(done.insertion) :] == text
@@ -62,7 +69,7 @@ def test_every_other_byte_of_a_submit_description_stays(text: bytes, dids: list[
 
 @given(TEXTS, DIDS)
 def test_filtering_a_submit_description_twice_is_filtering_it_once(text: bytes, dids: list[Did]):
-    once = add_datasets(text, dids, "x", none)
+    once = with_datasets(text, dids)
     if once.insertion and not swallowed(text, once.position):
         assert add_datasets(once.text, dids, "x", none).text == once.text
 

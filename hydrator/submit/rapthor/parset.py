@@ -1,4 +1,8 @@
-"""Rapthor's parset, read as Rapthor reads it."""
+"""Parset of Rapthor: read it as Rapthor does.
+
+tests/integration/test_rapthor_reader.py compares this reader with Rapthor's own (rapthor 2.1.post1 from
+PyPI). Pure.
+"""
 
 import ast
 import configparser
@@ -19,39 +23,28 @@ _FILE_OPTIONS = (
     "facet_layout",
     "strategy",
 )
-
-
 _REQUIRED_OPTIONS = ("dir_working", "input_ms")
-
-
 _UNSET_VALUES = ("", "None")
-
-
 _NUMBER = r"\d+(\.\d*)?([:\s]\s*\d+(\.\d*)?)*"
-
-
 _UNIT = (
     r"(deg(ree)?s?|d|hours?|hourangle|hr|h|min|m|arcmin(ute)?|sec|s|arcsec(ond)?|[mu]as|rad(ian)?"
     "|['\"\u00b0\u2032\u2033])"
 )
-
-
 _ANGLE = re.compile(rf"[+-]?{_NUMBER}\s*({_UNIT}\s*{_NUMBER}\s*)*({_UNIT}\s*)?[NSEW]?")
 
 
 @dataclass(frozen=True, slots=True)
 class Angle:
-    """A text such as ``12h30m``, of which Rapthor makes a number of degrees."""
+    """A text such as ``12h30m``, which Rapthor converts to degrees."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Parset:
-    """A parset that was read: ``searches`` is its input_ms as the globs that Rapthor would try.
+    """A parset: ``input_globs`` are the globs of its input_ms, ``sections`` its options as written.
 
-    ``sections`` are its options as they stand there; ``bare`` is whether
-    input_ms is neither quoted nor in brackets.
+    ``is_bare``: input_ms is neither quoted nor in brackets.
     """
 
     origin: str
@@ -60,17 +53,18 @@ class Parset:
     is_bare: bool = False
 
     def missing_brackets_hint(self, input_glob: str) -> str | None:
-        """The sentence for *search* where it names nothing and looks like a list without brackets."""
+        """Return one sentence if *input_glob*, which matches nothing, looks like a list without brackets."""
         if not (self.is_bare and "," in input_glob):
             return None
+        shown = _printable_line(input_glob)[:200]
         return (
-            f"{self.origin}: input_ms = {_printable_line(input_glob)[:200]}: matches nothing, and Rapthor takes it for"
-            " one name; write a list in brackets: [a, b]"
+            f"{self.origin}: input_ms = {shown}: matches nothing, and Rapthor takes it for one name;"
+            " write a list in brackets: [a, b]"
         )
 
     @property
     def files(self) -> dict[str, str]:
-        """Options of [global] that name files it reads besides the measurement sets, with those names."""
+        """The options of [global] with files other than the measurement sets, each with the file's name."""
         options = self.sections["global"]
         return {
             name: text
@@ -93,7 +87,7 @@ def parse_parset(content: bytes, origin: str) -> Parset:
         origin: its name, for people.
 
     Raises:
-        ConfigError: Rapthor could not read it either, or would not find a measurement set by it.
+        ConfigError: Rapthor could not read it either, or would find no measurement set with it.
     """
     try:
         text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()  # line ends as in a file
@@ -105,23 +99,23 @@ def parse_parset(content: bytes, origin: str) -> Parset:
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_dict(
         {"global": dict.fromkeys(_REQUIRED_OPTIONS, "None")}
-    )  # as there, so that [DEFAULT] gives none
+    )  # as Rapthor does, so that [DEFAULT] cannot set them
     try:
         parser.read_string(text, origin)
     except configparser.Error as error:
         raise ConfigError([f"{origin}: not a parset: {' '.join(str(error).split())}"]) from error
     sections = {name: dict(parser.items(name)) for name in parser.sections()}
-    given = sections["global"]
-    missing = [name for name in _REQUIRED_OPTIONS if given[name] in _UNSET_VALUES]
+    options = sections["global"]
+    missing = [name for name in _REQUIRED_OPTIONS if options[name] in _UNSET_VALUES]
     if missing:
         raise ConfigError([f"{origin}: [global] lacks {' and '.join(missing)}, which Rapthor requires"])
-    value = lexical_cast(given["input_ms"])
-    searches = _parse_input_globs(value, given["input_ms"], origin)
-    return Parset(origin, searches, sections, is_bare=value == given["input_ms"])
+    value = lexical_cast(options["input_ms"])
+    searches = _parse_input_globs(value, options["input_ms"], origin)
+    return Parset(origin, searches, sections, is_bare=value == options["input_ms"])
 
 
 def lexical_cast(text: str) -> object:
-    """The value that Rapthor makes of an option's *text*: a literal, an angle, a bare list, or the text."""
+    """Return the value that Rapthor reads from an option's *text*: a literal, an angle, a list or a text."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -136,7 +130,7 @@ def lexical_cast(text: str) -> object:
 
 
 def _parse_input_globs(value: object, text: str, origin: str) -> tuple[str, ...]:
-    """The globs of input_ms; every one that cannot be one is named."""
+    """Return the globs of input_ms; raise ConfigError with every item that is not a text."""
     if isinstance(value, str):
         items: Sequence[object] = [value]
     elif isinstance(value, list | tuple | set | dict):
@@ -161,17 +155,20 @@ def _format_item(item: object) -> str:
 
 
 def base_name(name: str) -> str:
-    """The last part of a path or of a dataset's name, without a trailing slash."""
+    """Return the last part of a path or of a dataset's name, without a trailing slash."""
     return name.rstrip("/").rpartition("/")[2]
 
 
 def is_glob(pattern: str) -> bool:
-    """Would ``glob`` look for more than this one name?"""
+    """Return whether *pattern* has wildcards of ``glob``."""
     return re.search(r"[*?[]", pattern) is not None
 
 
 def matches_base_name(name: str, search_pattern: str) -> bool:
-    """Does the last part of *name* match that of *search* as in ``glob``: case counts, no hidden names?"""
+    """Return whether the last part of *name* matches that of the pattern as in ``glob``.
+
+    Letter case counts, and wildcards do not match hidden names.
+    """
     base, pattern = base_name(name), base_name(search_pattern)
     if base.startswith(".") and not pattern.startswith("."):
         return False

@@ -15,7 +15,7 @@ import typer
 
 from hydrator.cli.app import app
 from hydrator.cli.commands.report import report_json
-from hydrator.cli.commands.submit.rapthor import _outlook_rows as outlook_rows
+from hydrator.cli.commands.submit.rapthor.outlook import outlook_rows
 from hydrator.cli.commands.why import result_json as why_rows
 from hydrator.cli.output.json_schema import SCHEMAS, JsonSchema, find_schema, walk_keys
 from hydrator.cli.output.manpage import walk_commands
@@ -60,7 +60,7 @@ from hydrator.reconcile.snapshot.breaker import HeldLoss
 from hydrator.reconcile.snapshot.breaker import HoldCause as Why
 from hydrator.reconcile.snapshot.provenance_rows import provenance_rows
 from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord
-from hydrator.submit.rapthor.job import SiteOutlook
+from hydrator.submit.rapthor.outlook import SiteOutlook
 from testbed.shaped import COMMANDS, conforms, problems
 from tests.factories import CAM, HOUR, L1, L2, L3, NOON, RAL, ad, demand, replica, want
 from tests.unit.diagnostics.test_outcomes import found as tallied

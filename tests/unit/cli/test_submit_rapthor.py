@@ -146,8 +146,8 @@ def test_options_of_another_machine_are_named_at_submission(host):
     cluster = "[cluster]\nbatch_system = slurm\nmax_cores = 96\nmax_threads = 0\ndir_local = None\n"
     done = host.submit("L1.ms", more=cluster)
     assert (
-        "run1.parset: [cluster] batch_system = slurm, max_cores = 96: where the job starts it sets what its"
-        " slot has, or less where the parset says less\n" in done.stderr
+        "run1.parset: [cluster] batch_system = slurm, max_cores = 96: the job sets each to what its slot"
+        " has when it starts, or less if the parset has less\n" in done.stderr
     )
     assert "[cluster]" not in host.submit("L1.ms", more="[cluster]\nbatch_system = single_machine\n").stderr
 
@@ -163,7 +163,7 @@ def test_two_files_of_one_name_cannot_travel_together(host):
 
 def test_without_storage_no_job_could_open_its_data_so_none_is_made(host):
     host.configure("")
-    assert "no [[storage]] says" in host.refusal("L1.ms")[0]
+    assert "no [[storage]] gives" in host.refusal("L1.ms")[0]
     host.configure('[[storage]]\nsite = "UK"\nprefix = "/d"\nrule = "table"\n')
     assert "UK lacks lofar:L1.ms" in host.refusal("L1.ms")[0]
     host.configure('[submit]\nstage_in = "get {did} {path}"\n')
@@ -184,7 +184,7 @@ def test_a_run_goes_only_where_every_dataset_has_a_path_unless_it_can_fetch(host
 def test_a_dry_run_says_which_site_has_the_data_and_no_storage(host):
     host.configure(STORAGE.replace("UK", "AU"))
     done = host.submit("L1.ms", "--dry-run")
-    assert "no: no [[storage]] says where its data is there" in done.stdout
+    assert "no: no [[storage]] gives its path there" in done.stdout
     shown = json.loads(host.submit("L1.ms", "--dry-run", "--json").stdout)["sites"]
     assert [(site["site"], site["matches"], site["has_paths"]) for site in shown] == [
         ("UK", False, False),
@@ -211,7 +211,7 @@ def test_what_a_gpu_must_have_is_a_classad_expression(host):
 
 
 def test_a_gpu_is_asked_for_with_the_run_as_a_job_only(host):
-    assert "Toil's steps choose by [submit].gpu" in host.refusal("L1.ms", "--gpu", "prefer", "--as", "env")[0]
+    assert "Toil's steps use [submit].gpu" in host.refusal("L1.ms", "--gpu", "prefer", "--as", "env")[0]
 
 
 def test_modes_that_may_start_without_data_need_a_way_to_fetch_it(host):
@@ -232,7 +232,7 @@ def test_exports_say_that_toils_own_batch_system_would_wait_for_one_site_with_al
         CATALOGUE.replace('sites.UK = "available"\nsites.AU', "sites.AU")
     )
     spread = host.submit("[L1.ms, L2.ms]", "--as", "env").stderr
-    told = "with --batchSystem htcondor each step asks for all datasets"
+    told = "with --batchSystem htcondor each step requires all datasets"
     assert told in spread
     assert told not in host.submit("L1.ms", "--as", "env").stderr
     assert told not in host.submit("[L1.ms, L2.ms]", "--as", "env", "--mode", "wait").stderr
@@ -314,10 +314,10 @@ def test_the_users_own_files_and_links_are_left_alone(host):
 def test_each_of_many_submissions_at_once_has_a_folder_of_its_own(tmp_path):
     """Twenty processes want the same name in the same second."""
     words = (
-        "import pathlib, sys; from hydrator.cli.output.new_files import new_folder,"
-        " write_new; sys.stdin.read()\n"
-        "mine = lambda folder: write_new(folder / 'mine', sys.argv[1].encode())\n"
-        "print(new_folder(pathlib.Path('.'), 'run1', '.run', mine))"
+        "import pathlib, sys; from hydrator.cli.output.new_files import make_new_folder, write_new_file\n"
+        "sys.stdin.read()\n"
+        "mine = lambda folder: write_new_file(folder / 'mine', sys.argv[1].encode())\n"
+        "print(make_new_folder(pathlib.Path('.'), 'run1', '.run', mine))"
     )
     started = [
         subprocess.Popen(
@@ -409,7 +409,7 @@ def test_the_job_is_submitted_in_the_folder_that_it_keeps(host, monkeypatch):
     assert "run1.sub" in (host.folder / "jobs" / "files").read_text()
     assert done.stderr == (
         f"hydrator: the job's files are in jobs/{folder.name}\n"
-        "hydrator: if the job is evicted, all that it has computed is lost and it begins again;"
+        "hydrator: an evicted job loses all its results and starts from the beginning;"
         " --keep-on-eviction keeps its finished operations\n"
     )
 
@@ -454,7 +454,9 @@ def test_where_there_may_be_a_job_its_files_stay(host, monkeypatch, script, how)
     """The schedd writes the job's log when it takes the job, whatever condor_submit says then."""
     condor_submit(host, script, monkeypatch)
     (said,) = host.refusal("L1.ms", "--submit", status=1)
-    assert said.startswith(f"condor_submit {how}: look with condor_q if there is a job; its files stay in ")
+    assert said.startswith(
+        f"condor_submit {how}: check with condor_q whether the job exists; its files stay in "
+    )
     assert (host.job(".") / "run1.sub").exists()
 
 
@@ -495,7 +497,7 @@ def test_unknown_names_can_be_gone_on_with_where_a_scope_makes_dids_of_them(host
 def test_a_glob_without_a_match_here_is_matched_against_the_catalogues_and_that_is_said(host):
     done = host.submit("/far/L*.ms", "--as", "ad")
     assert done.stdout.startswith('RequiredDatasets = {"lofar:L1.ms","lofar:L2.ms"}')
-    assert "it stands for 2 datasets of the catalogues" in done.stderr
+    assert "it matches 2 datasets in the catalogues" in done.stderr
     (host.folder / "L1.ms").mkdir()
     here = host.submit("L*.ms", "--as", "ad")
     assert here.stdout.startswith('RequiredDatasets = {"lofar:L1.ms"}')
@@ -546,7 +548,7 @@ def test_a_did_that_could_leave_the_storage_prefix_is_refused_in_one_sentence(ho
 def test_a_stage_in_command_with_an_open_quote_is_refused_before_a_job_has_it(host):
     host.configure(STORAGE + '[submit]\nstage_in = "fetch \'x {did} {path}"\n')
     (said,) = host.refusal("L1.ms", "-o", "job")
-    assert said == "[submit].stage_in cannot be read (No closing quotation): quote it as for a shell"
+    assert said == "[submit].stage_in cannot be parsed (No closing quotation): quote it as for a shell"
 
 
 def test_what_no_site_can_start_now_is_said_and_the_exit_status_is_the_users_choice(host):

@@ -149,7 +149,7 @@ def test_a_comment_and_a_blank_line_inside_a_continued_line_are_left_out():
         ("JOB A {\nexecutable = x\n", "node A: no line } ends its inline description"),
         ("JOB A @=end\nexecutable = x\n", "node A: no line @end ends its inline description"),
         ("SUBMIT-DESCRIPTION D {\n", "node D: no line }"),
-        ("JOB A @=\nqueue\n", "node A: write a word behind @="),
+        ("JOB A @=\nqueue\n", "node A: write a word after @="),
         ('JOB A "a.sub\n', 'the quote " is not closed'),
         ("JOB A a.sub\nPARENT A \\\n", "the DAG file ends in a backslash"),
     ],

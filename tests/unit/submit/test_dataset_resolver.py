@@ -112,7 +112,7 @@ def test_a_catalogue_that_is_away_leaves_datasets_unchecked_not_unknown():
 def test_without_a_scope_a_name_that_nobody_could_look_up_says_who_was_away():
     resolution = resolve_names(["L2.ms"], settings(), [catalogue(name="dmapi", is_broken=True)])
     assert resolution.dids == (None,)
-    assert "dmapi could not be asked" in resolution.unknown_names["L2.ms"]
+    assert "dmapi did not answer" in resolution.unknown_names["L2.ms"]
 
 
 def test_sizes_are_the_largest_that_a_catalogue_tells():
@@ -147,7 +147,7 @@ def test_a_pattern_that_cannot_work_is_a_configuration_error(pattern, told):
 
 
 def test_a_pattern_that_makes_no_did_names_the_measurement_set():
-    with pytest.raises(ConfigError, match=r"makes of a b\.ms"):
+    with pytest.raises(ConfigError, match=r"gives an invalid DID for a b\.ms"):
         found("a b.ms", patterns=[{"match": "(.*)", "did": "a:\\1"}])
 
 

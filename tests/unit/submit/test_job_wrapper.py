@@ -152,7 +152,7 @@ def test_without_python_the_job_ends_with_85_and_a_sentence(node):
     if Path("/usr/libexec/platform-python").exists():
         pytest.skip("this machine has a platform-python")
     assert done.returncode == 85
-    assert "no python3" in done.stderr
+    assert "no working python3" in done.stderr
 
 
 # ------------------------------------------------------------------------------- what the command sees

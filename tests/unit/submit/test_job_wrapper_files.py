@@ -257,12 +257,12 @@ BAD = {
     "a device": (tar_of(WHOLE, device("dev", tarfile.CHRTYPE)), "neither file nor folder: 'dev'"),
     "a pipe": (tar_of(WHOLE, device("pipe", tarfile.FIFOTYPE)), "neither file nor folder: 'pipe'"),
     "a member twice": (tar_of({"a": b"x"})[:1024] + tar_of({"a": b"y"}), "has a member twice"),
-    "cut within a member": (GOOD[:1300], "is not a tar file, or not whole"),
+    "cut within a member": (GOOD[:1300], "is not a tar file, or incomplete"),
     "cut between members": (GOOD[:1536], "breaks off at byte 1536"),
     "garbled": (GOOD[:1536] + b"x" * 512 + GOOD[2048:], "breaks off at byte 1536"),
     "no archive": (b"x" * 2048, "is not a tar file"),
     "compressed": (b"\x1f\x8b" + b"x" * 2048, "is not a tar file"),
-    "empty": (tar_of({}), "has nothing in it"),
+    "empty": (tar_of({}), "is empty"),
     "a file and a folder of one name": (tar_of({"a": b"x", "a/b": b"x"}), "has a member twice"),
     "no description of its table": (tar_of({"L1.MS/table.dat": b""}), "has an empty table.dat"),
 }
@@ -299,9 +299,9 @@ for path in sys.argv[2:]:
     os.mkdir(folder)
     try:
         job_start.Archive(path).size()
-        job_start.into_folder(0, dataset, job_start.pieces_of(dataset, [path], ["*.tar"]), folder)
+        job_start.build_dataset_folder(0, dataset, job_start.list_entries(dataset, [path], ["*.tar"]), folder)
         print("unpacked")
-    except job_start.Missed as missed:
+    except job_start.RetryElsewhere as missed:
         print(missed)
 """
 

@@ -7,22 +7,20 @@ import pytest
 
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
+from hydrator.submit.rapthor.environment import MAX_VARIABLE_BYTES, export_lines, toil_params
 from hydrator.submit.rapthor.job import (
-    MAX_VARIABLE_BYTES,
     RapthorRun,
     RunOptions,
     RunResources,
     as_ad,
     as_json,
-    export_lines,
     job_parset,
-    quote_arguments,
-    rank_sites,
     run_name,
     submit_description,
-    toil_params,
 )
+from hydrator.submit.rapthor.outlook import rank_sites
 from hydrator.submit.rapthor.parset import parse_parset
+from hydrator.submit.submit_text import quote_arguments
 from tests.factories import CAM, L1, L2, NOON, OSO, RAL, ReplicaState, facts, replica
 
 NOTHING = {"SUBMIT_ATTRS": None, "APPEND_REQ_VANILLA": None, "APPEND_RANK_VANILLA": None}

@@ -186,7 +186,7 @@ def test_each_node_gets_its_own_line_at_the_end():
     assert done.notes == (
         "x.dag: no dataset is known for node B: it is left as it is",
         "x.dag: node C has RequiredDatasets already: it is left as it is",
-        "x.dag: SPLICE S other.dag: its nodes are not looked at: filter that file",
+        "x.dag: SPLICE S other.dag: this command does not read its nodes: filter that file too",
     )
     again = add_datasets_to_dag(done.text, {"A": [A]}, read_dag(done.text, none), "x.dag")
     assert again.text == done.text
@@ -498,11 +498,11 @@ def test_a_dag_spliced_twice_has_a_copy_for_each(tmp_path, nested):
     ("change", "options", "told"),
     [
         (("sub/t.dag", None), ("-d", "o:1"), "cannot read"),
-        (("sub/t.dag", "SPLICE U t.dag\n"), ("-d", "o:1"), "brings itself in again"),
-        (("i.inc", "INCLUDE root.dag\n"), ("-d", "o:1"), "brings itself in again"),
+        (("sub/t.dag", "SPLICE U t.dag\n"), ("-d", "o:1"), "refers to itself through"),
+        (("i.inc", "INCLUDE root.dag\n"), ("-d", "o:1"), "refers to itself through"),
         (None, ("-d", "S+Z=o:1"), "the DAG has no node S+Z"),
         (None, ("--gpu", "S+Z=prefer"), "the DAG has no node S+Z"),
-        (None, ("--gpu", "maybe"), "say no, prefer or require"),
+        (None, ("--gpu", "maybe"), "use no, prefer or require"),
         (
             ("sub/n.sub", 'executable = x\n+RequiredDatasets = {"a b"}\nqueue\n'),
             ("-d", "o:1"),
@@ -571,7 +571,7 @@ def test_a_name_that_several_dag_files_have_must_say_which(nested):
     tool = str(nested / "condor_submit_dag")
     done = hydrator("wrap", "-d", "A=o:1", "--", tool, "one.dag", "two.dag", cwd=nested)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert b"several of the DAG files have a node A: say 0.A or 1.A" in done.stderr
+    assert b"several of the DAG files have a node A: use 0.A or 1.A" in done.stderr
 
 
 @pytest.mark.parametrize("kind", ["FINAL", "PROVISIONER", "SERVICE"])
@@ -607,7 +607,7 @@ def test_a_file_that_is_neither_is_one_sentence(tmp_path, text):
     (tmp_path / "x").write_text(text)
     done = hydrator("filter", "x", "-d", "o:1", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert b"neither of a submit description nor of a DAG" in done.stderr
+    assert b"neither like a submit description nor like a DAG" in done.stderr
 
 
 def test_wrap_hands_a_list_that_the_file_may_set_itself_over_as_a_default(tmp_path):
@@ -624,4 +624,4 @@ def test_wrap_of_condor_submit_refuses_a_dag(tmp_path):
     (tmp_path / "x.dag").write_text("JOB A a.sub\n")
     done = hydrator("wrap", "-d", "o:1", "--", "condor_submit", "x.dag", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert b"x.dag is a DAG file: give condor_submit_dag behind --" in done.stderr
+    assert b"x.dag is a DAG file: give condor_submit_dag after --" in done.stderr

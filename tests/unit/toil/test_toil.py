@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hydrator.submit.gpus import GpuChoice, SlotShare
-from hydrator.submit.rapthor import job as rapthor
+from hydrator.submit.rapthor import environment as rapthor
 from toil_batch_system_classad_hydrator import shim
 from toil_batch_system_classad_hydrator.affinity import SITE_FILE_VARIABLE, SiteAffinity
 from toil_batch_system_classad_hydrator.datasets import (
@@ -157,7 +157,7 @@ def test_the_choice_of_a_step_is_word_for_word_that_of_a_whole_run(mode, propert
     without = SlotShare(16, 61_000) if mode == "prefer" else None
     ours = GpuChoice(SlotShare(4, 100), without, 2, properties, 50)
     assert theirs is not None
-    for part in ("offered", "requests", "requirement", "attributes"):
+    for part in ("gpus_available_expression", "requests", "requirement", "attributes"):
         assert getattr(theirs, part) == getattr(ours, part)
     assert theirs.rank_expression(rank) == ours.rank_expression(rank)
 
@@ -196,7 +196,7 @@ def test_gpus_of_the_configuration_are_read_and_a_wrong_one_is_told(tmp_path):
     )
     assert StepGpus.load(str(file)) == StepGpus("prefer", ("a*",), 2, 8, 1000)
     file.write_text('[submit]\ngpu = "maybe"\n')
-    with pytest.raises(DatasetsError, match="'maybe': say no, prefer or require"):
+    with pytest.raises(DatasetsError, match="'maybe': use no, prefer or require"):
         StepGpus.load(str(file))
 
 

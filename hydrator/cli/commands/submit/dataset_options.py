@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ExitWithMessage(typer.Exit):
-    """One sentence on stderr, and the exit status."""
+    """An exit with one sentence on stderr."""
 
     def __init__(self, message: str, status: int = 2) -> None:
         print(f"hydrator: {message}", file=sys.stderr)
@@ -25,10 +25,10 @@ class ExitWithMessage(typer.Exit):
 
 
 class DagNodes:
-    """The nodes of a DAG, or of several that are submitted as one, by the names that DAGMan gives them.
+    """The nodes of one DAG, or of several that are submitted as one, by DAGMan's names.
 
-    A node of the second of several DAG files is ``1.A``, for DAGMan; it may be called ``A`` where no other
-    file has an ``A``. A name that a DAG file has in quotes may be given without them.
+    DAGMan calls node ``A`` of the second of several files ``1.A``. A user may write ``A`` if no other file
+    has an ``A``, and may leave out quotes around a name.
     """
 
     def __init__(self, kinds: "Mapping[str, str]", has_file_numbers: bool = False) -> None:
@@ -41,19 +41,19 @@ class DagNodes:
                 self._names_by_alias.setdefault(alias, []).append(name)
 
     def find(self, name: str, option: str) -> str:
-        """Return the node that the option *said* calls *name*."""
-        found = [name] if name in self.names else self._names_by_alias.get(name, [])
-        if len(found) > 1:
+        """Return the node *name*; *option* is for the error message."""
+        matches = [name] if name in self.names else self._names_by_alias.get(name, [])
+        if len(matches) > 1:
             raise ExitWithMessage(
-                f"{option}: several of the DAG files have a node {name}: say {' or '.join(found)}"
+                f"{option}: several of the DAG files have a node {name}: use {' or '.join(matches)}"
             )
-        if not found:
+        if not matches:
             raise ExitWithMessage(f"{option}: the DAG has no node {name}")
-        return found[0]
+        return matches[0]
 
 
 class DatasetOptions:
-    """Which datasets the options name, and how inputs become datasets."""
+    """The options that name datasets, and the configuration that turns inputs into datasets."""
 
     def __init__(
         self, texts: Sequence[str], file: Path | None, from_inputs: bool, config: Path, gpus: Sequence[str]
@@ -64,19 +64,19 @@ class DatasetOptions:
         self.from_inputs = from_inputs
         self.command = ""
         self.pool_names: dict[Did, Did] = {}
-        """By DID, what the pool calls the datasets that were looked up last."""
+        """By DID, the names that the pool uses for the datasets of the last calls."""
         self.texts = [text for text in texts if text.strip()]
         lines = read_input_file(file).decode("utf-8", "replace").splitlines() if file else []
         self.file_dids = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
 
     @property
     def has_options(self) -> bool:
-        """Does any option say which datasets?"""
+        """True if an option names datasets or GPUs."""
         return bool(self.texts or self.file_dids or self.from_inputs or self._gpus)
 
     @property
     def settings(self) -> "Settings | None":
-        """The configuration; None where there is none at the usual place."""
+        """The configuration; None if the default file does not exist."""
         from hydrator.config import load
 
         if self._settings is None and (self._config != DEFAULT_CONFIG_PATH or self._config.exists()):
@@ -88,9 +88,9 @@ class DatasetOptions:
         return self.settings.daemon.default_scope if self.settings else None
 
     def pseudonymize(self, dids: "Collection[Did]", texts: Mapping[str, bytes]) -> "list[Did]":
-        """What the pool calls *dids*: private ones have opaque names, by which the daemon knows them.
+        """Return the names that the pool uses for *dids*: opaque names for private datasets.
 
-        *texts* become ads of jobs, which everybody reads: they must not show a private name.
+        Everybody can read the ads that HTCondor makes of *texts*. So this exits if they show a private name.
         """
         from hydrator.privacy.exchange import fetch_pseudonyms
         from hydrator.privacy.pseudonyms import Privacy, find_leaks
@@ -99,45 +99,46 @@ class DatasetOptions:
         if self.settings is None or not self.settings.private.patterns:
             return list(dids)
         privacy = Privacy(tuple(self.settings.private.patterns))
-        shown_by = {where: read.decode("utf-8", "replace") for where, read in texts.items()}
-        for where, text in {"the command": self.command, **shown_by}.items():
+        decoded = {where: content.decode("utf-8", "replace") for where, content in texts.items()}
+        for where, text in {"the command": self.command, **decoded}.items():
             lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
-            plain = privacy.find_mentions("\n".join(lines))
-            shown = [
+            mentions = privacy.find_mentions("\n".join(lines))
+            leaks = [
                 f"{did} in: {line[:200]}" for did, line in find_leaks(text, privacy.select_private(dids))
             ]
-            if plain or shown:
+            if mentions or leaks:
                 raise ExitWithMessage(
-                    f"{where} shows a private dataset, which everybody in the pool could read:"
-                    f" {(shown or plain)[0]}; take it out, name it by --datasets alone; nothing was submitted"
+                    f"{where} shows a private dataset, which every user of the pool could read:"
+                    f" {(leaks or mentions)[0]}; take it out, name it by --datasets alone;"
+                    " nothing was submitted"
                 )
         self.pool_names |= fetch_pseudonyms(frozenset(dids), self.settings)
         return [self.pool_names[did] for did in dids]
 
     def parse_shared_datasets(self) -> "list[Did]":
-        """The datasets of every job."""
+        """Return the datasets of every job."""
         return self._parse_dids([did for text in self.texts for did in text.split(",")] + self.file_dids)
 
     def parse_node_datasets(self, nodes: "DagNodes") -> "dict[str, list[Did]]":
         """Return the datasets by node of a DAG: those for all JOBs, and those given as NODE=DIDs.
 
-        FINAL, PROVISIONER and SERVICE nodes, which seldom read data, have only what is given by their name.
+        FINAL, PROVISIONER and SERVICE nodes, which seldom read data, get only those given with their name.
         """
         own: dict[str, list[str]] = {name: [] for name in nodes.names}
         shared = list(self.file_dids)
         for text in self.texts:
             name, equals, dids = text.partition("=")
-            found = nodes.find(name, f"--datasets {text}") if equals and ":" not in name else None
-            if found is None and equals and name in own:
-                found = name
-            (shared if found is None else own[found]).extend((text if found is None else dids).split(","))
+            node = nodes.find(name, f"--datasets {text}") if equals and ":" not in name else None
+            if node is None and equals and name in own:
+                node = name
+            (shared if node is None else own[node]).extend((text if node is None else dids).split(","))
         return {
             name: self._parse_dids((shared if name in nodes.jobs else []) + dids)
             for name, dids in own.items()
         }
 
     def gpu_lines(self, nodes: "DagNodes | None" = None) -> "dict[str, Sequence[str]]":
-        """Return the lines that --gpu asks for, by node of a DAG; for a submit file by the name ``""``."""
+        """Return the lines for --gpu by node of a DAG; a submit file is the node ``""``."""
         from hydrator.config import SubmitSettings
         from hydrator.submit.gpus import gpu_choice, submit_lines
 
@@ -146,17 +147,17 @@ class DatasetOptions:
         for text in self._gpus:
             node, equals, mode = text.rpartition("=")
             if mode not in ("no", "prefer", "require"):
-                raise ExitWithMessage(f"--gpu {text}: say no, prefer or require")
+                raise ExitWithMessage(f"--gpu {text}: use no, prefer or require")
             if equals and nodes is None:
-                raise ExitWithMessage(f"--gpu {text}: this is not a DAG: say --gpu {mode}")
+                raise ExitWithMessage(f"--gpu {text}: this is not a DAG: use --gpu {mode}")
             everything = nodes.jobs if nodes else [""]
             modes |= dict.fromkeys(
                 [nodes.find(node, f"--gpu {text}")] if equals and nodes else everything, mode
             )
-        chosen = {node: gpu_choice(submit, mode) for node, mode in modes.items()}
-        if submit.require_gpus and chosen:
+        choices = {node: gpu_choice(submit, mode) for node, mode in modes.items()}
+        if submit.require_gpus and choices:
             self._check_expression(submit.require_gpus)
-        return {node: submit_lines(choice) for node, choice in chosen.items() if choice}
+        return {node: submit_lines(choice) for node, choice in choices.items() if choice}
 
     def _check_expression(self, expression: str) -> None:
         from hydrator.wiring import build_condor_client
@@ -170,7 +171,7 @@ class DatasetOptions:
             client.close()
 
     def find_input_datasets(self, names: Sequence[str]) -> "Mapping[str, Did]":
-        """The names that are datasets, by [submit].names and [submit].patterns."""
+        """Return the DIDs of those *names* that [submit].names or [submit].patterns turn into datasets."""
         from hydrator.submit.dataset_resolver import apply_configuration
 
         if self.settings is None:
@@ -183,16 +184,16 @@ class DatasetOptions:
         from hydrator.domain.errors import BadDid
         from hydrator.domain.model import parse_did
 
-        found, problems = [], []
+        dids, problems = [], []
         for text in texts:
             if text.strip():
                 try:
-                    found.append(parse_did(text.strip(), self.default_scope))
+                    dids.append(parse_did(text.strip(), self.default_scope))
                 except BadDid as bad:
                     problems.append(str(bad))
         if problems:
             raise ExitWithMessage("; ".join(problems))
-        return found
+        return dids
 
 
 def print_notes(filtered: "FilterResult") -> None:
@@ -207,9 +208,9 @@ def collect_dag_datasets(
     datasets_by_node: "dict[str, list[Did]]",
     texts: Mapping[str, bytes],
 ) -> "dict[str, list[Did]]":
-    """*found*, the datasets by node, with those that the nodes' inputs name, as the pool calls them.
+    """Add the datasets of the nodes' inputs to *datasets_by_node*; return all by the pool's names.
 
-    *texts* has, by its name, the DAG file itself.
+    *texts* has the DAG file itself, by its name.
     """
     from hydrator.submit.submit_file import check_items
 
@@ -218,7 +219,10 @@ def collect_dag_datasets(
         origin = f"node {node.name}" + (f" ({node.file})" if node.file else "")
         texts[origin] = node.content or b""
         if node.content is None:
-            print(f"hydrator: {origin}: its file cannot be read: nothing is known of it", file=sys.stderr)
+            print(
+                f"hydrator: {origin}: its file cannot be read, so its own datasets are not known",
+                file=sys.stderr,
+            )
         elif node.has_datasets:
             check_items(node.content, origin, read)
         else:

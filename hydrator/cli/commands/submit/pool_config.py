@@ -10,7 +10,7 @@ from hydrator.cli.output.printing import print_problems
 
 
 class PoolRole(StrEnum):
-    """Whose configuration."""
+    """The daemons that read the configuration."""
 
     ALL = "all"
     SCHEDD = "schedd"
@@ -20,14 +20,14 @@ class PoolRole(StrEnum):
 
 def pool_config(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
-    role: Annotated[PoolRole, typer.Option(help="For which daemons.")] = PoolRole.ALL,
+    role: Annotated[PoolRole, typer.Option(help="The daemons that read it.")] = PoolRole.ALL,
     observe: Annotated[bool, typer.Option("--observe", help="Only rank: change no Requirements.")] = False,
     remove: Annotated[
-        bool, typer.Option("--remove", help="Say how it is taken out, and what is still there.")
+        bool, typer.Option("--remove", help="Print how to remove it, and which parts remain.")
     ] = False,
-    name: Annotated[str | None, typer.Option(help="The daemon whose present values are shown.")] = None,
+    name: Annotated[str | None, typer.Option(help="The daemon whose current values are shown.")] = None,
 ) -> None:
-    """Print the pool's configuration: transform and refusals, START, the negotiator's term."""
+    """Print configuration for the pool: transform and refusals, START, the negotiator's term."""
     from hydrator.config import load
     from hydrator.submit.pool_config import negotiator_config, removal_texts, schedd_config, startd_config
     from hydrator.wiring import fetch_config_values, pool_policy

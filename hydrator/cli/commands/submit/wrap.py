@@ -1,4 +1,4 @@
-"""``hydrator submit wrap`` and ``filter``: RequiredDatasets for submit files and DAGs that people wrote."""
+"""``hydrator submit wrap`` and ``filter``: add RequiredDatasets to existing submit files and DAGs."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hydrator.submit.submit_file import FilterResult
 
 _MAX_ARGUMENT_BYTES = 100_000
-"""Bytes of one argument; Linux takes 131,072."""
+"""Longest argument that this command uses; Linux allows 131,072 bytes."""
 _SUBMIT_OPTIONS_WITH_VALUE = (
     "append",
     "name",
@@ -49,7 +49,7 @@ DatasetsOption = Annotated[
     typer.Option(
         "--datasets",
         "-d",
-        help="DIDs with commas, for every job; in a DAG also NODE=DIDs. May stand several times.",
+        help="DIDs, separated by commas, for every job; in a DAG also NODE=DIDs. Repeatable.",
     ),
 ]
 DatasetsFileOption = Annotated[
@@ -59,15 +59,15 @@ FromInputsOption = Annotated[
     bool,
     typer.Option(
         "--from-inputs",
-        help=r"What transfer_input_files, arguments and VARS name, by \[submit] names and patterns.",
+        help=r"Datasets in transfer_input_files, arguments and VARS, by \[submit] names and patterns.",
     ),
 ]
 GpuOption = Annotated[
     list[str] | None,
     typer.Option(
         "--gpu",
-        help=r"prefer: a GPU slot first, else the cores and memory of \[submit]; require: GPU slots only."
-        " In a DAG also NODE=prefer. May stand several times.",
+        help=r"prefer: a GPU slot first, else cores and memory of \[submit]; require: GPU slots only."
+        " In a DAG also NODE=prefer. Repeatable.",
     ),
 ]
 
@@ -80,10 +80,10 @@ def filter_file(
     gpu: GpuOption = None,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
 ) -> None:
-    """Print a submit file or a DAG file with RequiredDatasets added, every other byte as it is."""
-    wanted = DatasetOptions(datasets or (), datasets_file, from_inputs, config, gpu or ())
+    """Print a submit file or a DAG file with RequiredDatasets added; every other byte is unchanged."""
+    options = DatasetOptions(datasets or (), datasets_file, from_inputs, config, gpu or ())
     text = sys.stdin.buffer.read() if str(file) == "-" else read_input_file(file)
-    filtered = _add_datasets(text, file, wanted)
+    filtered = _add_datasets(text, file, options)
     sys.stdout.buffer.write(filtered.text)
 
 
@@ -100,32 +100,30 @@ def wrap(
         bool,
         typer.Option(
             "--refuse-nowhere",
-            help="Submit nothing, with status 3, where no site has all data of a job, or of a node, now.",
+            help="If no site has all data of a job or a node now, submit nothing and exit with status 3.",
         ),
     ] = False,
 ) -> None:
-    """Run condor_submit or condor_submit_dag with RequiredDatasets added; its exit status is ours.
+    """Run condor_submit or condor_submit_dag with RequiredDatasets added; exit with its status.
 
-    A submit file is not changed and no copy is made: condor_submit gets the line by -append.
-    A DAG gets a copy beside it, NAME.hydrator.dag, since DAGMan reads it for as long as it runs. No copy is
-    ever changed: another one with other datasets is NAME.2.hydrator.dag. What was written for a submission
-    that is refused is removed.
+    A submit file stays unchanged, without a copy: condor_submit gets the line by -append.
+    A DAG gets a copy in the same folder, NAME.hydrator.dag, because DAGMan reads it as long as it runs. An
+    existing copy is never changed: one with other datasets is NAME.2.hydrator.dag. If the submission is
+    rejected, its new files are removed.
     """
-    wanted = DatasetOptions(datasets or (), datasets_file, from_inputs, config, gpu or ())
-    wanted.command = "\n".join(command)
+    options = DatasetOptions(datasets or (), datasets_file, from_inputs, config, gpu or ())
+    options.command = "\n".join(command)
     tool = Path(command[0]).name
     if tool not in ("condor_submit", "condor_submit_dag"):
-        raise ExitWithMessage(
-            f"{command[0]}: wrap runs condor_submit or condor_submit_dag; give it behind --"
-        )
+        raise ExitWithMessage(f"{command[0]}: wrap runs condor_submit or condor_submit_dag; give it after --")
     if tool.endswith("_dag"):
-        _submit_dag(command, wanted, refuse_nowhere=refuse_nowhere)
+        _submit_dag(command, options, refuse_nowhere=refuse_nowhere)
     else:
-        _exec_condor_submit(command, wanted, refuse_nowhere=refuse_nowhere)
+        _exec_condor_submit(command, options, refuse_nowhere=refuse_nowhere)
 
 
 class ExitWithStatus(typer.Exit):
-    """The exit status of a command, as a shell reports it."""
+    """An exit with the status of a command, as a shell reports it."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status if status >= 0 else 128 - status)
@@ -134,9 +132,9 @@ class ExitWithStatus(typer.Exit):
 def _add_datasets(
     text: bytes, file: Path, options: DatasetOptions, folder: Path | None = None
 ) -> "FilterResult":
-    """*text* of *file* with what is wanted added; what was left alone is said on stderr.
+    """Add the datasets of *options* to *text* of *file*; print notes on unchanged parts on stderr.
 
-    Files that it names count from *folder*, as for HTCondor: from where the command is run.
+    File names in it are relative to *folder*, by default the current one, as for HTCondor.
     """
     from hydrator.submit.dag_file import add_datasets_to_dag, has_required_datasets, is_dag, read_dag
     from hydrator.submit.submit_file import SubmitFileError, add_datasets, is_description
@@ -147,18 +145,18 @@ def _add_datasets(
         if is_dag(text):
             dag = read_dag(text, read)
             nodes = DagNodes({node.name: node.kind for node in dag.nodes})
-            dids = collect_dag_datasets(
+            dids_by_node = collect_dag_datasets(
                 dag, options, read, options.parse_node_datasets(nodes), {origin: text}
             )
-            filtered = add_datasets_to_dag(text, dids, dag, origin, extra_lines=options.gpu_lines(nodes))
-        elif not is_description(text):
-            raise ExitWithMessage(
-                f"{origin} begins with a line that is neither of a submit description nor of a DAG"
+            filtered = add_datasets_to_dag(
+                text, dids_by_node, dag, origin, extra_lines=options.gpu_lines(nodes)
             )
+        elif not is_description(text):
+            raise ExitWithMessage(f"{origin} begins neither like a submit description nor like a DAG")
         else:
-            found = options.parse_shared_datasets() + _find_input_datasets(text, {}, options, origin)
-            called = options.pseudonymize(found, {origin: text})
-            filtered = add_datasets(text, called, origin, read, options.gpu_lines().get("", ()))
+            dids = options.parse_shared_datasets() + _find_input_datasets(text, {}, options, origin)
+            names = options.pseudonymize(dids, {origin: text})
+            filtered = add_datasets(text, names, origin, read, options.gpu_lines().get("", ()))
     except SubmitFileError as bad:
         raise ExitWithMessage(str(bad)) from bad
     if filtered.text == text and not options.has_options and not has_required_datasets(text, read):
@@ -168,22 +166,22 @@ def _add_datasets(
 
 
 def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refuse_nowhere: bool) -> None:
-    """Become the condor_submit that submits the same file with our lines before its queue statements."""
+    """Replace this process by condor_submit with the new lines before the file's queue statements."""
     from hydrator.submit.dag_file import is_dag
 
     at = _find_file(command, _SUBMIT_OPTIONS_WITH_VALUE)
     if at is None or command[at] == "-":
         raise ExitWithMessage(
-            "name a submit file: condor_submit's standard input cannot be looked at; see submit filter"
+            "name a submit file: this command cannot read condor_submit's standard input; see submit filter"
         )
     file = Path(command[at])
     text = read_input_file(file)
     if is_dag(text):
-        raise ExitWithMessage(f"{file} is a DAG file: give condor_submit_dag behind --")
+        raise ExitWithMessage(f"{file} is a DAG file: give condor_submit_dag after --")
     filtered = _add_datasets(text, file, options)
     _warn_no_site(options, should_refuse=refuse_nowhere)
     lines = [line.strip() for line in filtered.insertion.decode("utf-8").splitlines() if line.strip()]
-    # what stands before the file on the command line, the file overrides
+    # the file overrides a setting that comes before it on the command line
     first = filtered.first_line.decode("utf-8").strip().replace("+", "MY.", 1).replace(" = ", "=", 1)
     if any(len(line.encode()) > _MAX_ARGUMENT_BYTES for line in (*lines, first)):
         _submit_copy(command, at, filtered.text)
@@ -200,9 +198,9 @@ def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refu
 def _warn_no_site(
     options: DatasetOptions, *, should_refuse: bool, nodes: "Mapping[str, Collection[Did]] | None" = None
 ) -> None:
-    """Say why no site can start the job now, where that is known to be so, and end here if asked to.
+    """Print why no site can start the job now, if that is known; exit if *should_refuse*.
 
-    *nodes* of a DAG have datasets of their own each, under the names that the pool calls them by.
+    *nodes* has the datasets of each node of a DAG, by the pool's names.
     """
     from hydrator.cli.commands.why import explain_groups_without_site
     from hydrator.domain.errors import HydratorError
@@ -214,8 +212,8 @@ def _warn_no_site(
             text = _join_by_sentence(
                 explain_groups_without_site(options.settings, options.pool_names, groups)
             )
-        except HydratorError as error:  # who cannot be asked keeps nobody from submitting
-            print(f"hydrator: where its data is could not be asked: {error}", file=sys.stderr)
+        except HydratorError as error:  # a failed query must not prevent the submission
+            print(f"hydrator: cannot find out where its data is: {error}", file=sys.stderr)
     if text and should_refuse:
         raise ExitWithMessage(f"{text}; nothing was submitted", EXIT_NO_MATCH_NOW)
     if text:
@@ -223,7 +221,7 @@ def _warn_no_site(
 
 
 def _join_by_sentence(sentences: Mapping[str, str]) -> str:
-    """Join the *sentences* of nodes; nodes that have the same one are named together."""
+    """Join the *sentences* of nodes; name nodes with equal sentences together."""
     from hydrator.domain.text import shorten_list
 
     nodes: dict[str, list[str]] = {}
@@ -231,15 +229,15 @@ def _join_by_sentence(sentences: Mapping[str, str]) -> str:
         nodes.setdefault(sentence, []).append(node)
     return shorten_list(
         [
-            f"node{'s' * (len(named) > 1)} {shorten_list(named)}: {sentence}" if any(named) else sentence
-            for sentence, named in nodes.items()
+            f"node{'s' * (len(names) > 1)} {shorten_list(names)}: {sentence}" if any(names) else sentence
+            for sentence, names in nodes.items()
         ],
         "; ",
     )
 
 
 def _submit_copy(command: Sequence[str], file_index: int, text: bytes) -> NoReturn:
-    """Submit a copy beside the file, for lists that no argument can hold; condor_submit alone reads it."""
+    """Submit a temporary copy in the file's folder, for lists too long for an argument; then remove it."""
     file = Path(command[file_index])
     try:
         descriptor, name = tempfile.mkstemp(f".{file.name[:100]}.hydrator", ".", file.parent)
@@ -251,30 +249,30 @@ def _submit_copy(command: Sequence[str], file_index: int, text: bytes) -> NoRetu
             Path(name).unlink(missing_ok=True)
     except OSError as error:
         raise ExitWithMessage(
-            f"cannot write beside {file}: {error.strerror}: a copy must stand there", 1
+            f"cannot write into the folder of {file}: {error.strerror}: a copy of it must be there", 1
         ) from error
 
 
 def _submit_dag(command: Sequence[str], options: DatasetOptions, *, refuse_nowhere: bool) -> NoReturn:
-    """Run condor_submit_dag on a copy of the DAG with our lines; where it refuses, no copy is left."""
+    """Run condor_submit_dag on a copy of the DAG with datasets; remove the copy if it rejects the DAG."""
     from hydrator.cli.output.new_files import lock_folder, remove_files
 
     from .wrap_dag import write_copies
 
-    places = _find_files(command, _DAG_OPTIONS_WITH_VALUE)
-    if not places:
+    positions = _find_files(command, _DAG_OPTIONS_WITH_VALUE)
+    if not positions:
         raise ExitWithMessage("name a DAG file: condor_submit_dag FILE")
-    files = [Path(command[at]) for at in places]
-    beside = "-usedagdir" in [word.lower() for word in command]
+    files = [Path(command[at]) for at in positions]
+    use_dag_folder = "-usedagdir" in [word.lower() for word in command]
     with lock_folder(files[0].parent):
         copies = write_copies(
             files,
             options,
-            should_use_dag_folder=beside,
+            should_use_dag_folder=use_dag_folder,
             check_nodes=lambda nodes: _warn_no_site(options, should_refuse=refuse_nowhere, nodes=nodes),
         )
         words = list(command)
-        for at, file in zip(places, copies.files, strict=True):
+        for at, file in zip(positions, copies.files, strict=True):
             words[at] = str(file)
         status = 127
         try:
@@ -286,7 +284,7 @@ def _submit_dag(command: Sequence[str], options: DatasetOptions, *, refuse_nowhe
 
 
 def run_command(argv: Sequence[str]) -> int:
-    """Run *words* to their end, and return the status; a negative one is a signal's."""
+    """Run *argv* to its end; return its exit status, negative for a signal."""
     from hydrator.cli.output.new_files import run_to_completion
 
     sys.stdout.flush()
@@ -298,20 +296,20 @@ def run_command(argv: Sequence[str]) -> int:
 
 
 def _find_file(command: Sequence[str], options_with_value: Sequence[str]) -> int | None:
-    """Return the place of the file in an HTCondor submit command."""
+    """Return the position of the file in an HTCondor submit command."""
     return next(iter(_find_files(command, options_with_value)), None)
 
 
 def _find_files(command: Sequence[str], options_with_value: Sequence[str]) -> list[int]:
-    """Return the places of the files in an HTCondor submit command; its options may be shortened."""
-    found = []
+    """Return the positions of the files in an HTCondor submit command; options may be abbreviated."""
+    positions = []
     at = 1
     while at < len(command):
         word = command[at]
         option = word.lstrip("-").lower()
         if word == "-" or not word.startswith("-"):
             if "=" not in word or Path(word).exists():
-                found.append(at)
+                positions.append(at)
         elif option == "queue":
             break
         elif any(name.startswith(option) for name in options_with_value) and len(option) > (
@@ -319,4 +317,4 @@ def _find_files(command: Sequence[str], options_with_value: Sequence[str]) -> li
         ):
             at += 1
         at += 1
-    return found
+    return positions

@@ -1,4 +1,4 @@
-"""Copies of a DAG and of all it brings in, each node with its datasets: DAGMan reads them while it runs."""
+"""Copies of a DAG file and of all files it refers to, with datasets; DAGMan reads them while it runs."""
 
 import re
 import sys
@@ -29,11 +29,10 @@ _MAX_DEPTH = 50
 
 @dataclass(frozen=True, slots=True)
 class _DagTree:
-    """One DAG file, and by the place of its statement each that it brings in.
+    """One DAG file, and by the position of its reference each file that it refers to.
 
-    ``scope`` is what stands before its nodes' names in the whole: ``S+`` for
-    those of a splice S, as DAGMan calls them, and of a sub-DAG S. ``file`` is
-    how the file is named, ``path`` where it is, ``where`` what its own names count from.
+    ``scope`` is the prefix of its nodes' names: ``S+`` for a splice S, as in DAGMan, and for a sub-DAG S.
+    ``file`` is the file's name, ``path`` its path; names in it are relative to ``base_folder``.
     """
 
     file: Path
@@ -46,7 +45,7 @@ class _DagTree:
 
     @property
     def kinds(self) -> dict[str, str]:
-        """The nodes of this file, by their names in the whole: JOB, FINAL and so on."""
+        """The kinds (JOB, FINAL and so on) of the nodes of this file, by full name."""
         return {self.scope + node.name: node.kind for node in self.dag.nodes}
 
     def walk(self) -> Iterator["_DagTree"]:
@@ -57,7 +56,7 @@ class _DagTree:
 
 @dataclass(frozen=True, slots=True)
 class DagCopies:
-    """The DAG files to submit, copies or the originals, as their user names them, and what was written."""
+    """The DAG files to submit, copies or originals, and the new files."""
 
     files: list[Path]
     new_files: list[Path]
@@ -70,16 +69,20 @@ def write_copies(
     should_use_dag_folder: bool,
     check_nodes: "Callable[[Mapping[str, Sequence[Did]]], None]",
 ) -> DagCopies:
-    """Write copies of *files* and of all they bring in, with datasets; those where nothing is added stay.
+    """Write copies of *files* and of all files they refer to, with datasets; copy only changed files.
 
-    A copy that exists is never changed, since a DAG in the queue may read it still: one with the same content
-    is used again, so that DAGMan finds its rescue file; else all copies get the first number that is free.
-    Nodes of several files have names with the file's number, as in DAGMan: ``0.A``, ``1.A``.
-    *beside*: files it names count from its own folder, not from where the command is run.
-    *look* gets the datasets by node, before anything is written; it may refuse them.
+    An existing copy is never changed, because a DAG in the queue may still read it. A copy with equal content
+    is used again, so that DAGMan finds its rescue file; else all copies get the first free number. Nodes of
+    several files have the file's number in their names, as in DAGMan: ``0.A``, ``1.A``.
+
+    Args:
+        files: as the user names them.
+        options: the datasets.
+        should_use_dag_folder: names in a file are relative to its folder, not to the current one.
+        check_nodes: gets the datasets by node before any file is written; may exit.
 
     Raises:
-        Bad: a file cannot be read or written, a node is not there, a list of datasets is malformed.
+        ExitWithMessage: a file cannot be read or written, a node does not exist, or a list is malformed.
     """
     several = len(files) > 1
     try:
@@ -96,67 +99,68 @@ def write_copies(
         kinds = {name: kind for branch in branches for name, kind in branch.kinds.items()}
         nodes = DagNodes(kinds, has_file_numbers=several)
         dids, lines = options.parse_node_datasets(nodes), options.gpu_lines(nodes)
-        filled = [_collect_additions(root, options, dids, lines) for root in roots]
-        check_nodes({node: called for one in filled for node, called in one.datasets_by_node() if called})
-        copies, notes = _write_numbered_copies(filled)
+        additions = [_collect_additions(root, options, dids, lines) for root in roots]
+        by_node = [pair for root in additions for pair in root.datasets_by_node()]
+        check_nodes({node: names for node, names in by_node if names})
+        copies, notes = _write_numbered_copies(additions)
     except SubmitFileError as bad:
         raise ExitWithMessage(str(bad)) from bad
     for filtered in notes:
         print_notes(filtered)
     has_some = any(node.has_datasets or node.uncertainty for branch in branches for node in branch.dag.nodes)
     if copies.files == list(files) and not options.has_options and not has_some:
-        named = ", ".join(map(str, files))
-        raise ExitWithMessage(f"{named}: which datasets? give --datasets, --datasets-file or --from-inputs")
+        listed = ", ".join(map(str, files))
+        raise ExitWithMessage(f"{listed}: which datasets? give --datasets, --datasets-file or --from-inputs")
     return copies
 
 
 def _write_numbered_copies(dags: "Sequence[_DagAdditions]") -> tuple[DagCopies, "list[FilterResult]"]:
-    """Write the copies under the first number under which none is there with another content."""
+    """Write the copies under the first number without existing copies of other content."""
     for number in count(1):
         texts: dict[Path, bytes] = {}
-        made = [_add_copies(one, number, texts) for one in dags]
-        files = [copy or one.tree.file for (copy, _), one in zip(made, dags, strict=True)]
-        written = _write_texts(texts)
-        if written is not None:
+        results = [_add_copies(dag, number, texts) for dag in dags]
+        files = [copy or dag.tree.file for (copy, _), dag in zip(results, dags, strict=True)]
+        new_files = _write_texts(texts)
+        if new_files is not None:
             if number > 1:
-                named = ", ".join(str(copy) for copy, _ in made if copy)
+                listed = ", ".join(str(copy) for copy, _ in results if copy)
                 print(
-                    f"hydrator: submitting {named}: earlier copies have other content and stay",
+                    f"hydrator: submitting {listed}: earlier copies have other content and stay",
                     file=sys.stderr,
                 )
-            return DagCopies(files, written), [note for _, notes in made for note in notes]
+            return DagCopies(files, new_files), [note for _, notes in results for note in notes]
     raise AssertionError("count has no end")
 
 
 def _write_texts(texts: dict[Path, bytes]) -> list[Path] | None:
-    """Write *texts*; None where one of the names is taken."""
+    """Write *texts*; return None if a file with other content has one of the names."""
     try:
         return write_new_files(texts)
     except OSError as error:
         place = error.filename or next(iter(texts))
         raise ExitWithMessage(
-            f"cannot write {place}: {error.strerror}: it must stand beside the original", 1
+            f"cannot write {place}: {error.strerror}: it must be in the folder of the original", 1
         ) from error
 
 
 def _read_dag_tree(file: Path, base_folder: Path, scope: str, ancestors: Sequence[Path]) -> _DagTree:
     path = (base_folder if ancestors else Path.cwd()) / file
     if path.resolve() in ancestors or len(ancestors) > _MAX_DEPTH:
-        raise ExitWithMessage(f"{file}: the DAG brings itself in again, by way of {ancestors[-1].name}")
+        raise ExitWithMessage(f"{file}: the DAG refers to itself through {ancestors[-1].name}")
     text = read_input_file(path)
     branch = _DagTree(file, path, base_folder, text, read_dag(text, build_reader(base_folder)), scope)
-    for outside in branch.dag.references:
-        inner = scope if outside.name is None else f"{scope}{outside.name}+"
-        there = base_folder / outside.folder
-        branch.children[outside.start] = _read_dag_tree(
-            Path(outside.file), there, inner, [*ancestors, path.resolve()]
+    for reference in branch.dag.references:
+        inner = scope if reference.name is None else f"{scope}{reference.name}+"
+        folder = base_folder / reference.folder
+        branch.children[reference.start] = _read_dag_tree(
+            Path(reference.file), folder, inner, [*ancestors, path.resolve()]
         )
     return branch
 
 
 @dataclass(frozen=True, slots=True)
 class _DagAdditions:
-    """A DAG file with what its nodes get, by their own names: datasets and more lines."""
+    """A DAG file with the datasets and the lines to add, by the nodes' own names."""
 
     tree: _DagTree
     dids: "dict[str, list[Did]]"
@@ -164,7 +168,7 @@ class _DagAdditions:
     children: "dict[int, _DagAdditions]"
 
     def datasets_by_node(self) -> "Iterator[tuple[str, list[Did]]]":
-        """The datasets by node, by its name in the whole."""
+        """Yield each node's full name and its datasets."""
         for name, dids in self.dids.items():
             yield self.tree.scope + name, dids
         for one in self.children.values():
@@ -190,23 +194,23 @@ def _collect_additions(
 def _add_copies(
     additions: _DagAdditions, number: int, texts: dict[Path, bytes]
 ) -> tuple[Path | None, list[FilterResult]]:
-    """Put the copies of a file and of those below into *texts*; return its name for its parent, and notes."""
-    inner, found = {}, []
+    """Add the copies of a file and its children to *texts*; return the copy's name, and notes."""
+    inner, notes = {}, []
     for start, below in additions.children.items():
-        copy, those = _add_copies(below, number, texts)
-        found += those
+        copy, new_notes = _add_copies(below, number, texts)
+        notes += new_notes
         if copy is not None:
             inner[start] = str(copy)
     branch = additions.tree
     filtered = add_datasets_to_dag(
         branch.text, additions.dids, branch.dag, str(branch.file), extra_lines=additions.lines, copies=inner
     )
-    found.append(filtered)
+    notes.append(filtered)
     if filtered.text == branch.text:
-        return None, found
-    # one file may be spliced twice, with other datasets
+        return None, notes
+    # a DAG may splice one file twice with different datasets
     scope = re.sub(r"[^\w.-]", "-", branch.scope.rstrip("+."))
     parts = (branch.file.name.removesuffix(".dag"), scope, str(number) if number > 1 else "")
     name = ".".join(part for part in (*parts, "hydrator", "dag") if part)
     texts[branch.path.with_name(name)] = filtered.text
-    return branch.file.with_name(name), found
+    return branch.file.with_name(name), notes

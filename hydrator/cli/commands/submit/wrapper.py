@@ -1,13 +1,17 @@
-"""``hydrator submit wrapper``: the file that a job takes along."""
+"""``hydrator submit wrapper``: print the wrapper that travels with a job."""
 
 import sys
 from pathlib import Path
 
 
-def wrapper() -> None:
-    """Print the job's start: one file that finds a job's datasets where it runs, then runs its command."""
+def wrapper_text() -> str:
+    """Return hydrator/submit/job_wrapper.py as text."""
     import hydrator
 
-    sys.stdout.write(
-        Path(hydrator.__file__).with_name("submit").joinpath("job_wrapper.py").read_text("utf-8")
-    )
+    path = Path(hydrator.__file__).with_name("submit") / "job_wrapper.py"
+    return path.read_text("utf-8")
+
+
+def wrapper() -> None:
+    """Print the job wrapper: one file that finds a job's datasets at its site, then runs its command."""
+    sys.stdout.write(wrapper_text())

@@ -1,0 +1,197 @@
+"""Checks of ``hydrator submit rapthor``: options, expressions, paths of the data, private names."""
+
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import typer
+
+from hydrator.cli.output.printing import print_problems
+from hydrator.config import Settings, SubmitSettings
+from hydrator.domain.classad import escape_macros
+from hydrator.domain.model import Did, has_unsafe_parts, is_unsafe_argument
+from hydrator.privacy.pseudonyms import find_leaks
+from hydrator.submit.rapthor.job import RunOptions
+from hydrator.submit.submit_text import unfit_reason, unfit_value_reason
+from hydrator.wiring import build_condor_client
+
+from .choices import OutputFormat
+from .outlook import exit_if_no_site
+
+if TYPE_CHECKING:
+    from .job_folder import JobOptions
+    from .run import PreparedRun
+
+MAX_LISTED = 3
+
+
+def exit_on_problems(problems: Sequence[str], status: int = 2) -> None:
+    """Print all *problems* on stderr and exit with *status*; return if there are none."""
+    print_problems(*problems)
+    if problems:
+        raise typer.Exit(status)
+
+
+def usage_problems(
+    submit: SubmitSettings,
+    options: RunOptions,
+    form: OutputFormat,
+    job: "JobOptions",
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> list[str]:
+    """Return one sentence for each option that contradicts another option or the configuration."""
+    is_job = form is OutputFormat.JOB
+    has_max_wait = options.max_wait_seconds is not None
+    # with --as env Toil submits the steps, and all of them use one file system
+    needs_fetch = options.mode != "require" and form is not OutputFormat.ENV and not submit.stage_in
+    checks = {
+        f"--mode {options.mode} lets the run start at a site without its data, but Rapthor opens local"
+        " paths: set [submit].stage_in to a command that fetches {did} to {path}, or use --mode"
+        " require": needs_fetch,
+        "--max-wait is for --mode wait and prefer; --mode require waits without a limit": (
+            options.mode == "require" and has_max_wait
+        ),
+        "--submit and --output are for the job itself: leave --as and --dry-run out": (
+            bool(job.submit or job.output) and (not is_job or dry_run)
+        ),
+        "--gpu is for the whole run as a job; Toil's steps use [submit].gpu of $HYDRATOR_CONFIG": (
+            bool(job.gpu) and not is_job
+        ),
+        "--json goes with --as ad and with --dry-run": (
+            as_json and form is not OutputFormat.AD and not dry_run
+        ),
+    }
+    problems = [problem for problem, is_wrong in checks.items() if is_wrong]
+    try:
+        shlex.split(submit.stage_in or "")
+    except ValueError as error:
+        problems.append(f"[submit].stage_in cannot be parsed ({error}): quote it as for a shell")
+    return problems + [
+        f"--line takes one line each time: {why}"
+        for text in options.extra_lines
+        if text and (why := unfit_reason(text))
+    ]
+
+
+def parse_command(run_command: str, container: str | None, *, submit: bool) -> list[str]:
+    """Split *run_command* into words as a shell does.
+
+    Exits if it or the *container* cannot be one line, or if condor_submit is missing for --submit:
+    before any catalogue is queried.
+    """
+    words: list[str] = []
+    try:
+        words = shlex.split(run_command)
+    except ValueError as error:
+        exit_on_problems(
+            [f"--command: {run_command[:200]!r} cannot be parsed ({error}): quote it as for a shell"]
+        )
+    texts = {"--command": run_command, "--container, [submit].container": container}
+    exit_on_problems(
+        [
+            f"{option}: cannot be blank, nor more than one line: {why}"
+            for option, text in texts.items()
+            if text is not None and (why := unfit_reason(text))
+        ]
+    )
+    if submit:
+        find_condor_submit()
+    return words
+
+
+def find_condor_submit() -> str:
+    """Return the path of condor_submit; exit if there is none."""
+    tool = shutil.which("condor_submit")
+    if tool is None:
+        exit_on_problems(["condor_submit is not on PATH: submit on a host of the pool"], status=1)
+    return str(tool)
+
+
+def check_expressions(settings: Settings, options: RunOptions) -> RunOptions:
+    """Check all expressions with HTCondor's parser; return *options* with every ``$`` escaped."""
+    texts = {
+        "--requirements": options.requirements,
+        "--rank": options.rank,
+        "[submit].require_gpus": settings.submit.require_gpus or "",
+    }
+    expressions = {option: text for option, text in texts.items() if text}
+    exit_on_problems(
+        [
+            f"{option}: write it on one line: {why}"
+            for option, text in expressions.items()
+            if (why := unfit_value_reason(text))
+        ]
+    )
+    if expressions:
+        client = build_condor_client(settings.htcondor)
+        try:
+            client.check_expressions(expressions)
+        finally:
+            client.close()
+    return replace(
+        options, requirements=escape_macros(options.requirements), rank=escape_macros(options.rank)
+    )
+
+
+def check_sites(run: "PreparedRun", form: OutputFormat, *, should_refuse: bool) -> None:
+    """Exit if no site has paths to the data; warn (or exit, if the user wants) if no site matches now."""
+    if form is OutputFormat.JOB:
+        exit_on_problems(_path_problems(run))
+    if form is not OutputFormat.ENV or should_refuse:
+        _warn_no_site(run, should_refuse=should_refuse)
+    if form is OutputFormat.ENV:
+        _warn_steps_wait(run)
+
+
+def _warn_no_site(run: "PreparedRun", *, should_refuse: bool) -> None:
+    if not run.no_site_reason:
+        return
+    requires = run.run.options.mode == "require"
+    later = "it waits until one has" if requires else "it runs anywhere after its wait"
+    outcome = "nothing was submitted" if should_refuse else f"{later}: see hydrator why"
+    print_problems(f"{run.no_site_reason}; {outcome}")
+    exit_if_no_site(run, should_refuse=should_refuse)
+
+
+def _warn_steps_wait(run: "PreparedRun") -> None:
+    """Warn that steps of Toil's own batch system, which each require all datasets, would wait forever."""
+    if run.run.options.mode == "require" and all(site.missing_states for site in run.sites):
+        print_problems(
+            "with --batchSystem htcondor each step requires all datasets, and waits until one site has them;"
+            " --batchSystem classad_hydrator gives each step its own, and --mode prefer lets it start"
+            " elsewhere after a while"
+        )
+
+
+def _path_problems(run: "PreparedRun") -> list[str]:
+    """Return the reasons why no site could open the data; empty if one can."""
+    settings, dids = run.settings, run.dids
+    if unsafe := [did for did in dids if is_unsafe_argument(did)]:
+        return [
+            f"{did}: it begins like an option, or leads to the folder above: no job gets such a name"
+            for did in unsafe
+        ]
+    if settings.submit.stage_in or run.sites_with_paths:
+        return []
+    if not settings.storage:
+        return ["no [[storage]] gives the paths of datasets: add one for each site, or set [submit].stage_in"]
+    odd = next((did for did in dids if has_unsafe_parts(did.replace(":", "/", 1))), None)
+    if odd:
+        return [f"{odd}: a name with an empty or dotted part gets no path: put it into a [[storage]] table"]
+    lacking = {site: next(did for did in dids if did not in here) for site, here in run.paths.items()}
+    listed = ", ".join(f"{site} lacks {did}" for site, did in lacking.items())
+    return [f"no [[storage]] has a path for every dataset ({listed}): complete a table, or change its rule"]
+
+
+def privacy_problems(private: Sequence[Did], texts: Mapping[str, str]) -> list[str]:
+    """Return one sentence for each line of *texts*, parts of the job's public ad, with a *private* name."""
+    return [
+        f"{did} is private, and {where} shows its name, which every user of the pool could read:"
+        f" {line[:200]}; nothing was submitted"
+        for where, text in texts.items()
+        for did, line in find_leaks(text, private)
+    ]

@@ -1,0 +1,234 @@
+"""Output of ``--as job``: print the submit description, or write the job's folder and submit it."""
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hydrator.cli.commands.submit.wrapper import wrapper_text
+from hydrator.cli.output.new_files import (
+    make_new_folder,
+    run_to_completion,
+    unsafe_folder_reason,
+    write_new_file,
+)
+from hydrator.cli.output.printing import print_problems
+from hydrator.config import SubmitSettings
+from hydrator.domain.errors import ConfigError
+from hydrator.submit.dataset_paths import (
+    PATHS_FILE,
+    check_length,
+    job_datasets,
+    paths_file_text,
+    with_pseudonyms,
+)
+from hydrator.submit.file_lists import Listing
+from hydrator.submit.gpus import GpuChoice, gpu_choice
+from hydrator.submit.rapthor.job import (
+    JOB_PARSET,
+    RESULT_FOLDERS,
+    WORKING_FOLDER,
+    WRAPPER_FILE,
+    RunResources,
+    job_parset,
+    machine_options,
+    submit_description,
+)
+from hydrator.submit.rapthor.parset import Parset
+from hydrator.submit.submit_text import unfit_name_reason
+
+from .checks import exit_on_problems, find_condor_submit, privacy_problems
+from .choices import GpuMode
+from .run import PreparedRun
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """Options of the command that are for the job itself; those that are None have defaults in [submit]."""
+
+    cpus: int | None
+    memory_gb: float | None
+    disk_gb: float | None
+    container: str | None
+    gpu: GpuMode | None
+    keep_on_eviction: bool
+    output: Path | None
+    submit: bool
+
+    def resources(self, defaults: SubmitSettings, listing: Listing) -> RunResources:
+        """Return the resources that the job requests; scratch space includes what the job unpacks."""
+        disk_gb = self.disk_gb or defaults.disk_gb
+        unpacked_gb = listing.archive_bytes(defaults.unpack) / 1e9
+        if unpacked_gb:
+            print_problems(
+                f"the job unpacks {unpacked_gb:,.3f} GB of archives: it requests them in addition to"
+                f" {disk_gb:g} GB of scratch"
+            )
+        return RunResources(
+            self.cpus or defaults.cpus,
+            self.memory_gb or defaults.memory_gb,
+            disk_gb + unpacked_gb,
+            self.container or defaults.container,
+            self._gpu_choice(defaults),
+        )
+
+    def _gpu_choice(self, defaults: SubmitSettings) -> GpuChoice | None:
+        plain = {"cpus": self.cpus or defaults.cpus, "memory_gb": self.memory_gb or defaults.memory_gb}
+        return gpu_choice(defaults.model_copy(update=plain), str(self.gpu or defaults.gpu))
+
+
+def produce_job(run: PreparedRun, job: JobOptions, command: list[str]) -> None:
+    """Print the submit description; with -o or --submit, write the job's folder, and submit the job."""
+    resources = job.resources(run.settings.submit, run.listing)
+    _warn_cluster_options(run.parset)
+    file_by_option = _find_files_to_send(run.parset)
+    description = _describe(run, job, resources, command, sorted(set(file_by_option.values())))
+    parent, label = job.output or Path(), run.run.title
+    stem = f"{label}-{run.now:%Y%m%dT%H%M%SZ}"
+    texts = {"the job": description, "the job's folder": str(parent.absolute() / stem)}
+    exit_on_problems(privacy_problems(run.private_dids, texts))
+    if job.output is None and not job.submit:
+        sys.stdout.write(description)
+        print_problems("-o FOLDER writes this with the files it names, --submit submits it")
+        return
+    names = {option: Path(file).name for option, file in file_by_option.items()}
+    texts = {
+        f"{label}.sub": description,
+        JOB_PARSET: job_parset(run.parset, names),
+        PATHS_FILE: _paths_text(run),
+    }
+    folder = _write_job_folder(parent, stem, texts, is_private=bool(run.private_dids))
+    if job.submit:
+        _submit_job(folder, label)
+    else:
+        print(folder)
+        print_problems(f"to submit it: cd {shlex.quote(str(folder))} && condor_submit {label}.sub")
+    if not job.keep_on_eviction:
+        print_problems(
+            "an evicted job loses all its results and starts from the beginning; --keep-on-eviction"
+            " keeps its finished operations"
+        )
+
+
+def _describe(
+    run: PreparedRun, job: JobOptions, resources: RunResources, command: list[str], files: list[str]
+) -> str:
+    """Return the submit description; a job that can fetch its data is not limited to sites with paths."""
+    can_fetch = bool(run.settings.submit.stage_in)
+    return submit_description(
+        run.run,
+        resources,
+        origin=run.parset.origin,
+        input_files=[JOB_PARSET, PATHS_FILE, WORKING_FOLDER, *files],
+        command=command,
+        site_attributes=run.settings.sites.slot_attributes,
+        path_sites=None if can_fetch else run.sites_with_paths,
+        data_sites=() if can_fetch else [site.site for site in run.sites if site.can_run],
+        should_keep_folder=job.keep_on_eviction,
+    )
+
+
+def _warn_cluster_options(parset: Parset) -> None:
+    """Print the options of [cluster] that the job replaces with the size of its slot."""
+    if options := machine_options(parset):
+        listed = ", ".join(f"{name} = {value[:100]}" for name, value in options.items())
+        print_problems(
+            f"{parset.origin}: [cluster] {listed}: the job sets each to what its slot has when it starts,"
+            " or less if the parset has less"
+        )
+
+
+def _find_files_to_send(parset: Parset) -> dict[str, str]:
+    """Return by option the files of the parset that exist on this host; they travel with the job.
+
+    Exits if two of them have one name, or if HTCondor cannot transfer one.
+    """
+    path_by_option = {}
+    for option, file in parset.files.items():
+        path = Path(file).absolute()
+        if path.is_file():
+            path_by_option[option] = str(path)
+        else:
+            print_problems(
+                f"{option} = {file} is not a file on this host: the job will look for it where it runs"
+            )
+    paths = sorted(set(path_by_option.values()))
+    names = [Path(path).name for path in paths]
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    problems = [
+        f"two files of the parset are called {name}: they travel in one folder, rename one"
+        for name in duplicates
+    ]
+    exit_on_problems(
+        problems
+        + [
+            f"{path!r}: HTCondor cannot transfer this file with the job: {why}: rename it"
+            for path in paths
+            if (why := unfit_name_reason(path))
+        ]
+    )
+    return path_by_option
+
+
+def _paths_text(run: PreparedRun) -> str:
+    """Return the content of hydrator-paths.json, with the names that the pool uses."""
+    settings = run.settings
+    text = paths_file_text(
+        job_datasets(run.resolution.pairs, run.pseudonyms),
+        with_pseudonyms(run.paths, run.pseudonyms),
+        settings.submit.stage_in,
+        settings.sites.slot_attributes,
+        areas=settings.storage,
+        contents=run.listing.contents,
+        unpack=settings.submit.unpack,
+    )
+    return check_length(text, settings.submit.max_list_mb * 1e6)
+
+
+def _write_job_folder(parent: Path, stem: str, texts: Mapping[str, str], *, is_private: bool) -> Path:
+    """Write *texts* and the wrapper into a new folder in *parent*; only its owner can read a private one."""
+
+    def fill(folder: Path) -> None:
+        # Rapthor may not create all of them, and HTCondor transfers only folders that exist
+        for part in ("", *RESULT_FOLDERS):
+            (folder / WORKING_FOLDER / part).mkdir()
+        for name, text in {**texts, WRAPPER_FILE: wrapper_text()}.items():
+            mode = 0o777 if name == WRAPPER_FILE else 0o666
+            write_new_file(folder / name, text.encode("utf-8", "surrogateescape"), mode)
+
+    umask = os.umask(0o077) if is_private else None
+    try:
+        if why := unsafe_folder_reason(parent):
+            raise ConfigError([f"{parent}: {why}: choose another folder with -o, or chmod o-w it"])
+        return make_new_folder(parent, stem, ".run", fill)
+    except OSError as error:
+        raise ConfigError(
+            [f"{parent}: {error.strerror}; nothing was written; choose another folder with -o"]
+        ) from error
+    finally:
+        if umask is not None:
+            os.umask(umask)
+
+
+def _submit_job(folder: Path, label: str) -> None:
+    """Run condor_submit in *folder*; remove the folder if condor_submit rejects the job.
+
+    The job runs in that folder, so the folder has its final name before the job exists. A later rename
+    would break a job that starts at once, and a kill -9 before the rename would break it for good.
+    The schedd writes the job's log when it accepts the job.
+    """
+    status = run_to_completion([find_condor_submit(), f"{label}.sub"], folder)
+    log = folder / f"{label}.log"
+    if status > 0 and not (log.exists() and log.stat().st_size):
+        shutil.rmtree(folder, ignore_errors=True)
+        exit_on_problems([f"condor_submit ended with status {status}; nothing was submitted"], status=1)
+    if status:
+        end = f"ended with status {status}" if status > 0 else f"was ended by signal {-status}"
+        exit_on_problems(
+            [f"condor_submit {end}: check with condor_q whether the job exists; its files stay in {folder}"],
+            status=1,
+        )
+    print_problems(f"the job's files are in {folder}")

@@ -1,0 +1,96 @@
+"""Output of ``--dry-run``: the sites that would match now, and the catalogues' answers."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from hydrator.cli.options import EXIT_NO_MATCH_NOW
+from hydrator.cli.output.tables import print_table
+from hydrator.domain.model import Unseen
+from hydrator.domain.text import format_count, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hydrator.submit.dataset_resolver import Resolution
+    from hydrator.submit.rapthor.outlook import SiteOutlook
+
+    from .run import PreparedRun
+
+_MAX_LISTED = 3
+
+
+def exit_if_no_site(run: "PreparedRun", *, should_refuse: bool) -> None:
+    """Exit with status 3 if the user asked for that and no site can start the run now."""
+    if run.no_site_reason and should_refuse:
+        raise typer.Exit(EXIT_NO_MATCH_NOW)
+
+
+def print_outlook(prepared: "PreparedRun", *, as_json: bool) -> None:
+    """Print the sites, the best first, and the answer of each catalogue."""
+    run, sites = prepared.run, prepared.sites
+    answers = _catalogue_answers(prepared.resolution)
+    dataset_count = len(set(run.dids))
+    if as_json:
+        body = {"run": run.name, "datasets": dataset_count, "answers": answers, "sites": outlook_rows(sites)}
+        print(json.dumps(body, indent=2))
+        return
+    rows = [
+        (
+            site.site,
+            _verdict(site),
+            f"{site.available_count} of {dataset_count}",
+            "not known" if site.local_bytes is None else f"{site.local_bytes:,}",
+            "" if site.oldest_age_seconds is None else format_duration(site.oldest_age_seconds),
+            _missing_text(site),
+        )
+        for site in sites
+    ]
+    print_table(("site", "matches now", "datasets", "bytes local", "facts", "missing"), rows)
+    has_all_sizes = len(run.sizes) == dataset_count
+    size = f"{sum(run.sizes.values()):,} bytes" if has_all_sizes else "sizes not all known"
+    print(f"{format_count(dataset_count, 'dataset')}, {size}, mode {run.options.mode}")
+    print("asked: " + "; ".join(f"{name} ({answer})" for name, answer in answers.items()))
+
+
+def _catalogue_answers(resolution: "Resolution") -> dict[str, str]:
+    """Return by catalogue (the daemon among them) how completely it answered."""
+    texts = {}
+    for name, answer in resolution.answers.items():
+        if isinstance(answer, Unseen):
+            texts[name] = answer.reason
+        else:
+            unseen = sum(isinstance(reading, Unseen) for reading in answer.readings.values())
+            texts[name] = f"no answer for {unseen} of {len(answer.readings)}" if unseen else "answered"
+    return texts
+
+
+def _verdict(site: "SiteOutlook") -> str:
+    if site.missing_states:
+        return "no"
+    if site.has_paths:
+        return "yes"
+    return "yes, and fetches its data" if site.can_fetch else "no: no [[storage]] gives its path there"
+
+
+def _missing_text(site: "SiteOutlook") -> str:
+    listed = [f"{did} {state}" for did, state in list(site.missing_states.items())[:_MAX_LISTED]]
+    more = len(site.missing_states) - len(listed)
+    return ", ".join([*listed, *([f"{more} more"] if more else [])])
+
+
+def outlook_rows(sites: "Sequence[SiteOutlook]") -> list[dict[str, Any]]:
+    """Return the sites as objects for ``--json``."""
+    return [
+        {
+            "site": site.site,
+            "matches": site.can_run,
+            "available": site.available_count,
+            "bytes_local": site.local_bytes,
+            "facts_age_seconds": site.oldest_age_seconds,
+            "has_paths": site.has_paths,
+            "missing": dict(site.missing_states),
+        }
+        for site in sites
+    ]

@@ -1,0 +1,387 @@
+# ruff: noqa: E501  (the texts are printed unchanged; a ClassAd expression has no good place to break)
+"""Pool configuration as text: the schedd's transform and refusals, START, the negotiator's term.
+
+``hydrator submit pool-config`` prints these texts. The expressions are functions in expressions.py, so that
+other programs can write the same ones. The texts are tested on HTCondor 23.9.6 and 25.14.1
+(tests/integration). Pure: values in, text out.
+
+Two limits of ClassAds shape the expressions:
+
+- HTCondor does not evaluate an expression more than 400 operators deep, and it matches nothing. So long chains
+  of ``&&`` are cut into groups, and sums use a list.
+- An expression must have a value for any slot. So comparisons with attributes of a slot are closed with
+  ``=?= true``.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from hydrator.submit.expressions import (
+    _AVAILABLE_CLAUSE,
+    _BYTES_TEMPLATE,
+    _CREDIT_TEMPLATE,
+    _GROUP_SIZE,
+    _MAX_BYTES,
+    _NAMES_EXPRESSION,
+    _SIZE_TEMPLATE,
+    _SPELLING_CLAUSE,
+    _SPELLING_TEMPLATE,
+    MODES,
+    Mode,
+    _classad_real,
+)
+
+from .texts import (
+    ATTRIBUTE_LISTS,
+    FORMER_PRE_JOB_TERMS,
+    HEAD,
+    HOLD_SUBCODE,
+    IMMUTABLE_ATTRIBUTES,
+    LEFTOVERS_ADVICE,
+    MACHINE_ATTRIBUTES,
+    MATCH_LIMITS,
+    MAX_WAIT_SECONDS,
+    NEGOTIATOR,
+    OUR_LIST_ITEMS,
+    PRE_JOB_TERM,
+    PROTECTED_ATTRIBUTES,
+    REMOVAL,
+    SHARED_MACROS,
+    START_CLAUSE,
+    STARTD,
+    SUBMIT_REQUIREMENT_TEXTS,
+    SUBMIT_REQUIREMENTS,
+    TRANSFORM_LATE,
+    TRANSFORM_LIST,
+    TRANSFORM_NAME,
+    TRANSFORM_NAMES,
+    TRANSFORM_PLACE,
+    TRANSFORM_RANK,
+    TRANSFORM_VOID_VALUE,
+    UNIVERSES,
+    USER_ATTRIBUTES,
+    WARNING_ONLY,
+)
+
+__all__ = [
+    "HOLD_SUBCODE",
+    "IMMUTABLE_ATTRIBUTES",
+    "MACHINE_ATTRIBUTES",
+    "NEGOTIATOR_PARAMETERS",
+    "PRE_JOB_TERM",
+    "PROTECTED_ATTRIBUTES",
+    "SCHEDD_PARAMETERS",
+    "STARTD_PARAMETERS",
+    "START_CLAUSE",
+    "SUBMIT_REQUIREMENTS",
+    "TRANSFORM_NAME",
+    "PoolPolicy",
+    "allow_line",
+    "negotiator_config",
+    "removal_texts",
+    "remove_our_parts",
+    "schedd_config",
+    "startd_config",
+]
+
+SCHEDD_PARAMETERS = (
+    "JOB_TRANSFORM_NAMES",
+    "SUBMIT_REQUIREMENT_NAMES",
+    "IMMUTABLE_JOB_ATTRS",
+    "PROTECTED_JOB_ATTRS",
+    "SYSTEM_JOB_MACHINE_ATTRS",
+    "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS",
+)
+STARTD_PARAMETERS = ("START",)
+NEGOTIATOR_PARAMETERS = ("NEGOTIATOR_PRE_JOB_RANK",)
+"""The parameters of each role whose current values the texts show."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPolicy:
+    """The choices of a pool's operator; printed as knobs at the top of the schedd's text.
+
+    ``max_age`` is the daemon's limit (6 h) less 15 min. ``wait`` and ``settle`` are the default times that
+    ``wait`` and ``prefer`` jobs wait for their data. ``rounding_floor`` is the step of their deadlines, for
+    autoclusters. ``staging_credit`` (0 to 1) is the weight of a dataset that is being staged.
+    """
+
+    default_mode: Mode = "wait"
+    default_scope: str | None = None
+    max_age: timedelta = timedelta(hours=6) - timedelta(minutes=15)
+    wait: timedelta = timedelta(hours=1)
+    settle: timedelta = timedelta(minutes=10)
+    rounding_floor: timedelta = timedelta(minutes=5)
+    rank_weight: float = 1000.0
+    staging_credit: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Check that a schedd can read the values.
+
+        Raises:
+            ValueError: one sentence with the field's name.
+        """
+        if self.default_mode not in MODES:
+            raise ValueError(f"default_mode must be one of {', '.join(MODES)}, not {self.default_mode!r}")
+        if self.default_scope is not None and not re.fullmatch(r"[A-Za-z0-9._/@=+~-]+", self.default_scope):
+            raise ValueError(
+                f"default_scope {self.default_scope!r} is not a scope: use letters, digits and . _ / @ = + ~ -"
+            )
+        if not 0 <= self.staging_credit <= 1:
+            raise ValueError(f"staging_credit must be from 0 to 1, not {self.staging_credit}")
+        if not 0 <= self.rank_weight < 1e15:
+            raise ValueError(f"rank_weight must be from 0 to 1e15, not {self.rank_weight}")
+        for name, least in (("max_age", 1), ("wait", 0), ("settle", 0), ("rounding_floor", 1)):
+            if not least <= getattr(self, name).total_seconds() <= MAX_WAIT_SECONDS:
+                raise ValueError(f"{name} must be from {least} s to {MAX_WAIT_SECONDS} s")
+
+
+# --- the texts ----------------------------------------------------------------------------------------
+
+
+def schedd_config(
+    policy: PoolPolicy, current_values: Mapping[str, str | None], *, observe: bool = False
+) -> str:
+    """Return the text for schedds: knobs, transform, refusals, immutable attributes.
+
+    Args:
+        policy: the operator's choices.
+        current_values: values of SCHEDD_PARAMETERS at this schedd now; None, or left out, if they could not
+            be read. The text shows them without the hydrator's own parts. The text itself extends any value
+            that it finds (``X = $(X) …`` also finds compiled-in defaults).
+        observe: only rank; change no Requirements and refuse nothing.
+    """
+    return "\n".join(
+        (
+            _format_header("the schedds", observe),
+            *_comment_current_values(SCHEDD_PARAMETERS[:-1], current_values),
+            _format_knobs(policy, observe),
+            SHARED_MACROS,
+            _format_transform(observe),
+            _format_submit_requirements(observe),
+            ATTRIBUTE_LISTS,
+            *(() if observe else (MATCH_LIMITS,)),
+            LEFTOVERS_ADVICE,
+        )
+    )
+
+
+def startd_config(current_values: Mapping[str, str | None], *, observe: bool = False) -> str:
+    """Return the text for startds that run the hook; never use it for slots hydrated by merge only."""
+    clause = f"START = ($(START)) && {START_CLAUSE}"
+    return "\n".join(
+        (
+            _format_header("the startds that run the hook", observe),
+            *_comment_current_values(STARTD_PARAMETERS, current_values),
+            STARTD,
+            f"# (left out while observing) {clause}" if observe else clause,
+            "",
+        )
+    )
+
+
+def negotiator_config(current_values: Mapping[str, str | None], *, observe: bool = False) -> str:
+    """Return the text for the negotiator: locality before slot size."""
+    value = current_values.get("NEGOTIATOR_PRE_JOB_RANK")
+    previous = (
+        ""
+        if value is not None and not remove_our_parts("NEGOTIATOR_PRE_JOB_RANK", value).strip()
+        else " + ($(NEGOTIATOR_PRE_JOB_RANK))"
+    )
+    return "\n".join(
+        (
+            _format_header("the negotiator", observe),
+            *_comment_current_values(NEGOTIATOR_PARAMETERS, current_values),
+            NEGOTIATOR.format(term=PRE_JOB_TERM, found=previous),
+        )
+    )
+
+
+def removal_texts(current_values: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
+    """Return by role (``schedd``, ``startd``, ``negotiator``) how to remove the text, and which parts remain.
+
+    The result has comments only. The text extends existing values, so without it every value is as before. A
+    text with the current values would fix these permanently.
+
+    Args:
+        current_values: the values now, by role, as for :func:`schedd_config`.
+    """
+    roles = {
+        "schedd": ("the schedds", SCHEDD_PARAMETERS[:-1]),
+        "startd": ("the startds", STARTD_PARAMETERS),
+        "negotiator": ("the negotiator", NEGOTIATOR_PARAMETERS),
+    }
+    return {
+        role: "\n".join(
+            (REMOVAL.format(where=where), _comment_remaining_parts(names, current_values.get(role, {})), "")
+        )
+        for role, (where, names) in roles.items()
+    }
+
+
+def allow_line(daemon: str, level: str, identity: str) -> str:
+    """Build the line that adds *identity* to those with *level* at *daemon*.
+
+    A list for one daemon replaces the list for all daemons. So a line with *identity* alone would lock out the
+    pool's own daemons. A nested default does not work: HTCondor leaves a stray parenthesis.
+    """
+    own = f"{daemon.upper()}.ALLOW_{level}"
+    return f"{own} = $({own}:$(ALLOW_{level})) {identity}"
+
+
+def remove_our_parts(name: str, value: str) -> str:
+    """Return the *value* of parameter *name* without the hydrator's parts."""
+    if name == "START":
+        return _unwrap(
+            value, lambda text: re.fullmatch(rf"\((.*)\) && {re.escape(START_CLAUSE)}", text, re.DOTALL)
+        )
+    if name == "NEGOTIATOR_PRE_JOB_RANK":
+        term = f"(?:{'|'.join(map(re.escape, (PRE_JOB_TERM, *FORMER_PRE_JOB_TERMS)))})"
+        return _unwrap(value, lambda text: re.fullmatch(rf"{term}(?: \+ \((.*)\))?", text, re.DOTALL))
+    if name == "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS":
+        return ""  # empty is HTCondor's default
+    words = re.split(r"[\s,]+", value.strip())
+    our_words = {word.lower() for word in OUR_LIST_ITEMS.get(name, ())}
+    if our_words.isdisjoint(word.lower() for word in words):
+        return value
+    return " ".join(word for word in words if word.lower() not in our_words)
+
+
+# --- parts of the texts ----------------------------------------------------------------------------
+
+
+def _seconds(span: timedelta) -> int:
+    return int(span.total_seconds())
+
+
+def _unwrap(value: str, match: Callable[[str], re.Match[str] | None]) -> str:
+    """Return *value* without all layers that *match* finds; its first group is the inner value."""
+    while wrapped := match(value.strip()):
+        value = wrapped[1] or ""
+    return value
+
+
+def _format_header(where: str, observe: bool) -> str:
+    form = (
+        "observing: jobs are ranked, no job is kept from any slot, nothing is refused"
+        if observe
+        else "in force"
+    )
+    return HEAD.format(where=where, form=form)
+
+
+def _comment_current_values(names: Sequence[str], current_values: Mapping[str, str | None]) -> list[str]:
+    """Return a comment line for each value without the hydrator's parts: the same before and after installation."""
+    lines = []
+    for name in names:
+        value = current_values.get(name)
+        text = "(could not be read)" if value is None else " ".join(remove_our_parts(name, value).split())
+        lines.append(f"#   {name} = {text}".rstrip())
+    return ["# Found there, and extended below:", *lines, ""]
+
+
+def _comment_remaining_parts(names: Sequence[str], current_values: Mapping[str, str | None]) -> str:
+    """Return a comment with those of *names* that have the hydrator's parts at the queried daemon."""
+    values = {name: value for name in names if (value := current_values.get(name)) is not None}
+    names_with_parts = [name for name, value in values.items() if remove_our_parts(name, value) != value]
+    if names_with_parts:
+        return f"# Our parts are in: {', '.join(names_with_parts)}."
+    return "# Nothing of ours is there." if values else "# What is there could not be read."
+
+
+def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
+    knobs: list[tuple[str, str, str | int]] = [
+        (
+            "the scope of a dataset named without one; empty: such a job is refused",
+            "DEFAULT_SCOPE",
+            policy.default_scope or "",
+        ),
+        (
+            "s: facts older than this do not count; the daemon's bound (6 h) less 15 min",
+            "MAX_AGE",
+            _seconds(policy.max_age),
+        ),
+        (
+            "0 to 1: what a dataset counts that is on its way to the site",
+            "STAGING_CREDIT",
+            _classad_real(policy.staging_credit),
+        ),
+        ("what having all data adds to the job's own Rank", "RANK_WEIGHT", _classad_real(policy.rank_weight)),
+    ]
+    placing: list[tuple[str, str, str | int]] = [
+        ("for jobs that do not say: require, wait or prefer", "DEFAULT_MODE", policy.default_mode),
+        ("s: how long `wait` holds out for a site that has the data", "WAIT", _seconds(policy.wait)),
+        (
+            "s: how long `prefer` does; the first job for a dataset must not race its publication",
+            "SETTLE",
+            _seconds(policy.settle),
+        ),
+        (
+            "s: deadlines are rounded up to this (or WAIT/12), so that jobs share an autocluster",
+            "STEP",
+            _seconds(policy.rounding_floor),
+        ),
+    ]
+    lines = ["# --- knobs"]
+    for comment, name, value in knobs if observe else placing + knobs:
+        lines += [f"# {comment}", f"DATALOCALITY_{name} = {value}".rstrip()]
+    return "\n".join((*lines, ""))
+
+
+def _map_dids_expression(template: str, items: str = '"$(dl_csv)"') -> str:
+    """Return the ClassAd expression that applies *template* to each DID in *items*, separated by commas."""
+    quoted = template.format(did=r"\\0", credit="$(DATALOCALITY_STAGING_CREDIT)").replace('"', r"\"")
+    return f'regexps("[^,]+", {items}, "{quoted}", "fg")'
+
+
+def _group_expression(items: str) -> str:
+    """Return the ClassAd expression that joins *items*, separated by commas, in groups by ``&&``."""
+    grouped = f'regexps("((?:[^,]+,){{{_GROUP_SIZE - 1}}}[^,]+),", {items}, "\\\\1) && (", "fg")'
+    return f'strcat("(", regexps(",", {grouped}, " && ", "fg"), ") && {_SPELLING_CLAUSE}")'
+
+
+def _unique_items_expression(items: str) -> str:
+    """Return the ClassAd expression for *items*, each with a comma after it, without duplicates."""
+    return rf'split(regexps("(?<![^,])([^,]+),(?=(?:[^,]*,)*?\\1,)", {items}, "", "fg"), ",")'
+
+
+def _format_transform(observe: bool) -> str:
+    worded = "".join(TRANSFORM_VOID_VALUE.format(name=name) for name in USER_ATTRIBUTES)
+    listed = TRANSFORM_LIST.replace("<worded>", worded)
+    listed = listed.replace("<distinct>", _unique_items_expression("$(DATALOCALITY_LISTED)"))
+    listed = listed.replace(
+        "<letters>", _unique_items_expression('regexps("[^A-Za-z,]+", "$(dl_csv),", "", "fg")')
+    )
+    listed = listed.replace(
+        "<spelled>", _SPELLING_TEMPLATE.format(letters="$(dl_letters)", names=_NAMES_EXPRESSION)
+    )
+    parts = [TRANSFORM_NAMES, listed]
+    if not observe:
+        parts.append(
+            TRANSFORM_PLACE.replace("<here>", _group_expression(_map_dids_expression(_AVAILABLE_CLAUSE)))
+        )
+    ranks = TRANSFORM_RANK.replace("<sizes>", _map_dids_expression(_SIZE_TEMPLATE))
+    ranks = ranks.replace("<most>", _classad_real(_MAX_BYTES))
+    ranks = ranks.replace("<sized>", _map_dids_expression(_BYTES_TEMPLATE + _CREDIT_TEMPLATE)).replace(
+        "<counted>", _map_dids_expression(_CREDIT_TEMPLATE)
+    )
+    ranks = ranks.replace("<late>", "" if observe else TRANSFORM_LATE)
+    return "".join((*parts, ranks))
+
+
+def _format_submit_requirements(observe: bool) -> str:
+    names = [name for name in SUBMIT_REQUIREMENTS if not (observe and name == "DataLocalityTransform")]
+    lines = [
+        "# --- refusals, each with its sentence",
+        f"SUBMIT_REQUIREMENT_NAMES = $(SUBMIT_REQUIREMENT_NAMES) {' '.join(names)}",
+    ]
+    for name in names:
+        test, reason = SUBMIT_REQUIREMENT_TEXTS[name]
+        exempt = "RequiredDatasets is undefined" if name in UNIVERSES else "$(DATALOCALITY_EXEMPT)"
+        lines.append(f"SUBMIT_REQUIREMENT_{name} = {exempt} || {test}")
+        lines.append(f"SUBMIT_REQUIREMENT_{name}_REASON = {reason}")
+        if observe or name == WARNING_ONLY:
+            lines.append(f"SUBMIT_REQUIREMENT_{name}_IS_WARNING = true")
+    return "\n".join((*lines, ""))

@@ -1,0 +1,273 @@
+# ruff: noqa: E501  (the texts are printed unchanged; a ClassAd expression has no good place to break)
+"""Texts of the pool configuration: transform, refusals, START and the negotiator's term, as templates."""
+
+from collections.abc import Mapping, Sequence
+
+from hydrator.domain.model import MAX_DID_CHARS
+
+START_CLAUSE = "(TARGET.DataLocalityHere =!= false)"
+PRE_JOB_TERM = "1e9 * (TARGET.DataLocalityRank ?: 0.0) + 1e8 * (TARGET.GPUPreference ?: 0.0)"
+"""Term of the negotiator: a GPU, if the job prefers one, counts as much as a tenth of its data."""
+FORMER_PRE_JOB_TERMS = ("1e9 * (TARGET.DataLocalityRank ?: 0.0)",)
+TRANSFORM_NAME = "DataLocality"
+IMMUTABLE_ATTRIBUTES = (
+    "RequiredDatasets",
+    "RequiredBytes",
+    "RequiredDatasetsCSV",
+    "DataLocality",
+    "DataLocalityMaxWait",
+    "DataLocalityAnyAfter",
+    "DataLocalityMaxAge",
+    "DataLocalityRank",
+    "DataLocalitySpelled",
+    "DataLocalityTransformed",
+)
+"""Job attributes that no user may edit on a queued job, not even a super user: expressions depend on them."""
+PROTECTED_ATTRIBUTES = ("DataLocalityHere",)
+"""Job attributes that only a queue super user may edit: ``hydrator release`` sets them to true."""
+MACHINE_ATTRIBUTES = ("DataLocalitySite",)
+"""Slot attributes that schedds store in a job's ad: ``hydrator report`` counts sites with them."""
+
+HOLD_SUBCODE = 1763
+"""HoldReasonSubCode of late-materialized jobs whose list is malformed."""
+
+MAX_WAIT_SECONDS = 31_536_000  # a year, s
+
+HEAD = """\
+# DataLocality for {where} ({form}).
+# Printed by `hydrator submit pool-config`. Keep it in a file of its own, read after the others
+# (such as /etc/condor/config.d/99-datalocality.conf), then condor_reconfig. To change it, change
+# the knobs or print it again. To take it out, delete the file, then condor_reconfig."""
+
+REMOVAL = """\
+# To take DataLocality out of {where}: delete the file that has its text, then condor_reconfig.
+# Every value that it extended is then what it was. Jobs already queued keep the expressions they
+# were given; `hydrator release` lets them go anywhere."""
+
+SHARED_MACROS = (
+    r"""# --- what the transform and the refusals share (RequiredDatasets as text, a comma after each item)
+DATALOCALITY_LISTED = ifThenElse("$(DATALOCALITY_DEFAULT_SCOPE)" == "", strcat(join(",", RequiredDatasets), ","), \
+    regexps("(^|,)([^:,]+)(?=,)", strcat(join(",", RequiredDatasets), ","), "\\1$(DATALOCALITY_DEFAULT_SCOPE):\\2", "fg"))
+DATALOCALITY_STRINGS = (isList(RequiredDatasets) && allCompare(">=", RequiredDatasets, "") =?= true)
+DATALOCALITY_WHOLE = size(split(join(",", RequiredDatasets), ",")) =?= size(RequiredDatasets)
+DATALOCALITY_MODE_GOOD = (DataLocality is undefined || member(toLower(DataLocality), {"require", "wait", "prefer"}) =?= true)
+DATALOCALITY_SECONDS_GOOD = \
+    ((DataLocalityMaxWait is undefined || (isInteger(DataLocalityMaxWait) && DataLocalityMaxWait >= 0 && DataLocalityMaxWait <= <year>)) && \
+     (DataLocalityMaxAge is undefined || (isInteger(DataLocalityMaxAge) && DataLocalityMaxAge > 0 && DataLocalityMaxAge <= <year>)))
+DATALOCALITY_GOOD = ($(DATALOCALITY_STRINGS) && $(DATALOCALITY_WHOLE) && \
+    regexp("^(?:(?=[^,]{1,<chars>},)[A-Za-z0-9._/@=+~-]++:[A-Za-z0-9._:/@=+~-]++,)++\\z", $(DATALOCALITY_LISTED)) =?= true && \
+    $(DATALOCALITY_MODE_GOOD) && $(DATALOCALITY_SECONDS_GOOD)) =?= true
+# a job of a late-materialization cluster; JobFactoryId is only in the ad that stands for the whole cluster
+DATALOCALITY_LATE = (JobMaterializeDigestFile isnt undefined && JobFactoryId is undefined)
+DATALOCALITY_EXEMPT = JobUniverse =!= 5 || RequiredDatasets is undefined || ($(DATALOCALITY_LATE) && PeriodicHoldSubCode =?= <held>)
+""".replace("<year>", str(MAX_WAIT_SECONDS))
+    .replace("<chars>", str(MAX_DID_CHARS))
+    .replace("<held>", str(HOLD_SUBCODE))
+)
+
+TRANSFORM_NAMES = f"""\
+# --- the transform: a bare RequiredDatasets becomes all a job needs
+JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) {TRANSFORM_NAME}
+JOB_TRANSFORM_{TRANSFORM_NAME} @=end
+   NAME {TRANSFORM_NAME}
+"""
+
+TRANSFORM_LIST = r"""   REQUIREMENTS JobUniverse == 5 && DataLocalityTransformed =!= true && unparse(RequiredDatasets) != ""
+   # what is there but has no value (a word without quotes) must not pass for absent: SUBMIT_REQUIREMENTs cannot tell
+<worded>   # the jobs of a late-materialization cluster are transformed one by one
+   EVALMACRO dl_good JobFactoryId is undefined && $(DATALOCALITY_GOOD)
+   if $(dl_good)
+      # the list: scopes added, doubles dropped
+      EVALMACRO dl_csv  join(",", <distinct>)
+      EVALMACRO dl_n    size(split("$(dl_csv)", ","))
+      # sorted, so that jobs with the same datasets share an autocluster: a nested ad keeps its names by length, then
+      # alphabet, without regard to case. So all get one length, and a capital X becomes @X (and @ becomes @!).
+      EVALMACRO dl_keys regexps("([A-Z])", regexps("@", "$(dl_csv)", "@!", "fg"), "@\\1", "fg")
+      EVALMACRO dl_each regexps("[^,]+", "$(dl_keys)", "size(\"\\0\")", "fg")
+      EVALMACRO dl_long max({$(dl_each)})
+      EVALMACRO dl_fill substr(regexps("[^!]", "$(dl_keys)", "!", "fg"), 0, $(dl_long))
+      EVALMACRO dl_keys regexps("([^,]+),", "$(dl_keys),", "'\\1$(dl_fill)'=1;", "fg")
+      EVALMACRO dl_keys regexps("'([^']{$(dl_long)})[^']*'", "$(dl_keys)", "'\\1'", "fg")
+      EVALMACRO dl_keys eval("[$(dl_keys)]")
+      EVALMACRO dl_keys regexps("[^']*'([^']*)'[^']*", "$(dl_keys)", "\\1,", "fg")
+      EVALMACRO dl_keys regexps("!", regexps("@([A-Za-z])", "$(dl_keys)", "\\1", "fg"), "", "fg")
+      EVALMACRO dl_csv  ifThenElse(size(split("$(dl_keys)", ",")) == $(dl_n), join(",", split("$(dl_keys)", ",")), "$(dl_csv)")
+      EVALMACRO dl_letters join(",", <letters>)
+      EVALSET RequiredDatasets split("$(dl_csv)", ",")
+      EVALSET RequiredDatasetsCSV "$(dl_csv)"
+      SET DataLocalitySpelled <spelled>
+      EVALSET DataLocalityMaxAge DataLocalityMaxAge ?: $(DATALOCALITY_MAX_AGE)
+"""
+
+USER_ATTRIBUTES = ("RequiredDatasets", "DataLocality", "DataLocalityMaxWait", "DataLocalityMaxAge")
+TRANSFORM_VOID_VALUE = """\
+   EVALMACRO dl_void unparse({name}) != "" && {name} is undefined
+   if $(dl_void)
+      SET {name} "undefined"
+   endif
+"""
+
+TRANSFORM_PLACE = r"""      # where it may run
+      EVALMACRO dl_mode  toLower(DataLocality ?: "$(DATALOCALITY_DEFAULT_MODE)")
+      EVALMACRO dl_waits "$(dl_mode)" != "require"
+      EVALMACRO dl_wait  DataLocalityMaxWait ?: ifThenElse("$(dl_mode)" == "prefer", $(DATALOCALITY_SETTLE), $(DATALOCALITY_WAIT))
+      EVALMACRO dl_step  ifThenElse($(dl_wait) / 12 > $(DATALOCALITY_STEP), $(dl_wait) / 12, $(DATALOCALITY_STEP))
+      EVALMACRO dl_here  <here>
+      EVALSET DataLocality "$(dl_mode)"
+      if $(dl_waits)
+         EVALSET DataLocalityMaxWait $(dl_wait)
+         EVALSET DataLocalityAnyAfter $(dl_step) * ((time() + $(dl_wait) + $(dl_step) - 1) / $(dl_step))
+         SET DataLocalityHere time() >= MY.DataLocalityAnyAfter || ($(dl_here))
+      else
+         DELETE DataLocalityAnyAfter
+         SET DataLocalityHere $(dl_here)
+      endif
+      DEFAULT Requirements true
+      SET Requirements ($(MY.Requirements)) && MY.DataLocalityHere
+"""
+
+TRANSFORM_RANK = r"""      # how well it runs there: the share of its bytes, or of its datasets where a size is not known
+      EVALMACRO dl_sizes <sizes>
+      EVALMACRO dl_bytes sum({$(dl_sizes)})
+      EVALMACRO dl_sized $(dl_bytes) > 0 && $(dl_bytes) < <most>
+      if $(dl_sized)
+         EVALMACRO dl_share <sized>
+         SET DataLocalityRank sum({$(dl_share)}) / $(dl_bytes)
+      else
+         EVALMACRO dl_share <counted>
+         SET DataLocalityRank sum({$(dl_share)}) / $(dl_n).0
+      endif
+      DEFAULT Rank 0.0
+      SET Rank (isError(real($(MY.Rank))) ? 0.0 : (real($(MY.Rank)) ?: 0.0)) + $(DATALOCALITY_RANK_WEIGHT) * MY.DataLocalityRank
+      SET DataLocalityTransformed true
+<late>   endif
+@end
+"""
+
+TRANSFORM_LATE = f"""\
+   else
+      # a refusal here would be a line in SchedLog and a job lost without a word: it is held instead, with a word
+      EVALMACRO dl_late $(DATALOCALITY_LATE)
+      if $(dl_late)
+         SET PeriodicHold true
+         SET PeriodicHoldSubCode {HOLD_SUBCODE}
+         SET PeriodicHoldReason "RequiredDatasets, DataLocality or one of their times is malformed: submit it alone to see why, then remove this job"
+         SET Requirements false
+      endif
+"""
+
+_LIST_EXCERPT = 'substr(join(", ", RequiredDatasets) ?: "?", 0, 200)'
+UNIVERSES: Mapping[str, tuple[str, str]] = {
+    "DataLocalityUniverse": (
+        "(JobUniverse =!= 10 && JobUniverse =!= 11 && JobUniverse =!= 13)",
+        (
+            '"RequiredDatasets: jobs of the java, parallel and vm universes are not sent to their data;'
+            ' use the vanilla universe, or leave RequiredDatasets out"'
+        ),
+    ),
+    "DataLocalityLocal": (
+        '((JobUniverse =!= 7 && JobUniverse =!= 12) || regexp("dagman", Cmd) =?= true)',
+        '"RequiredDatasets has no effect here: jobs of the local and scheduler universes run on the access point"',
+    ),
+}
+WARNING_ONLY = "DataLocalityLocal"
+"""Requirement that only warns: such a job loses nothing, and may set RequiredDatasets for its own jobs."""
+SUBMIT_REQUIREMENT_TEXTS: Mapping[str, tuple[str, str]] = {
+    **UNIVERSES,
+    "DataLocalityList": (
+        "isList(RequiredDatasets)",
+        r'"RequiredDatasets must be a list of strings, such as {\"scope:name1\", \"scope:name2\"}"',
+    ),
+    "DataLocalityEmpty": (
+        "(size(RequiredDatasets) == 0) =!= true",
+        '"RequiredDatasets is empty: name the datasets the job reads, or leave the attribute out"',
+    ),
+    "DataLocalityStrings": (
+        "! isList(RequiredDatasets) || $(DATALOCALITY_STRINGS)",
+        r'"RequiredDatasets: every item must be a string in double quotes, such as \"scope:name\""',
+    ),
+    "DataLocalityText": (
+        (
+            '! $(DATALOCALITY_STRINGS) || (regexp("[^A-Za-z0-9._:/@=+~,-]", join(",", RequiredDatasets)) =?= false'
+            ' && ($(DATALOCALITY_WHOLE) || member("", RequiredDatasets) =!= false))'
+        ),
+        f'strcat("RequiredDatasets: use letters, digits and . _ : / @ = + ~ - only; got ", {_LIST_EXCERPT})',
+    ),
+    "DataLocalityScope": (
+        (
+            r"! $(DATALOCALITY_STRINGS) || size(RequiredDatasets) == 0"
+            r' || regexp("(^|,)(?:,|:|[^:,]+:,|[^:,]+,)", $(DATALOCALITY_LISTED)) =!= true'
+        ),
+        (
+            'strcat("RequiredDatasets: every item must be scope:name, neither part empty",'
+            f' ifThenElse("$(DATALOCALITY_DEFAULT_SCOPE)" == "", " (there is no default scope here)", ""), "; got ", {_LIST_EXCERPT})'
+        ),
+    ),
+    "DataLocalityLength": (
+        f'! $(DATALOCALITY_STRINGS) || regexp("[^,]{{{MAX_DID_CHARS + 1}}}", $(DATALOCALITY_LISTED)) =!= true',
+        f'"RequiredDatasets: an item has more than {MAX_DID_CHARS} characters, its scope counted"',
+    ),
+    "DataLocalityMode": (
+        "$(DATALOCALITY_MODE_GOOD)",
+        r'"DataLocality must be \"require\", \"wait\" or \"prefer\""',
+    ),
+    "DataLocalitySeconds": (
+        "$(DATALOCALITY_SECONDS_GOOD)",
+        (
+            '"DataLocalityMaxWait and DataLocalityMaxAge must be whole numbers of seconds, up to a year;'
+            ' DataLocalityMaxAge more than 0"'
+        ),
+    ),
+    "DataLocalityTransform": (
+        "JobFactoryId isnt undefined || (DataLocalityTransformed =?= true && DataLocalityHere isnt undefined)",
+        (
+            f'"RequiredDatasets was not worked on: leave DataLocalityTransformed out of the job;'
+            f' if it is not there, the operator must see that JOB_TRANSFORM_NAMES has {TRANSFORM_NAME}"'
+        ),
+    ),
+}
+SUBMIT_REQUIREMENTS = tuple(SUBMIT_REQUIREMENT_TEXTS)
+"""The names of the hydrator's SUBMIT_REQUIREMENTs, in the order of evaluation."""
+
+ATTRIBUTE_LISTS = f"""\
+# --- what stays as it was submitted: expressions were made from it
+IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) {" ".join(IMMUTABLE_ATTRIBUTES)}
+# what only `hydrator release` (a queue super user) may edit
+PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) {" ".join(PROTECTED_ATTRIBUTES)}
+# what is kept in a job's ad of the slot where it ran: the site, for `hydrator report`
+SYSTEM_JOB_MACHINE_ATTRS = $(SYSTEM_JOB_MACHINE_ATTRS) {" ".join(MACHINE_ATTRIBUTES)}
+"""
+
+MATCH_LIMITS = """\
+# A 25.14 schedd stops a user's cycle after 20 kinds of idle jobs that match nothing, and each list of datasets
+# is a kind of its own: jobs behind them would starve. Older schedds do not know it.
+SCHEDD_ENABLE_PER_USER_MATCH_LIMITS = False
+"""
+
+LEFTOVERS_ADVICE = """\
+# While `prefer` jobs settle (DATALOCALITY_SETTLE) they start beside their data only, also in bursts of several datasets. After
+# that, or while observing, the schedd gives a slot's other cores, and a claim whose job has ended, to any next job of the
+# user, whatever its datasets: of 30 jobs with three datasets 7 to 26 ran beside their data. Without leftovers it was 26 to
+# 30, but every burst of the pool, ours or not, takes 1.7 to 1.9 times as long with a negotiation cycle of 5 s, and more
+# with the usual 60 s: your choice. Leave NEGOTIATOR_DEPTH_FIRST off: with it only 4 to 14 of the 30 ran beside their data.
+# CLAIM_PARTITIONABLE_LEFTOVERS = False
+"""
+
+STARTD = """\
+# A schedd reuses a claim by the ad it saw when it claimed; the startd looks at START for every job.
+# Without this a job may start where its data was. Only where the hook runs: a startd hydrated from
+# outside knows nothing of datasets and would refuse every job. GlideinWMS: put the clause into start_expr."""
+
+NEGOTIATOR = """\
+# Where its data is comes before how large a slot is (the default sorts by size, a job's Rank only
+# decides among equals). Jobs without datasets add 0, and so do those that ask for no GPU or must have one.
+NEGOTIATOR_PRE_JOB_RANK = {term}{found}
+"""
+
+OUR_LIST_ITEMS: Mapping[str, Sequence[str]] = {
+    "JOB_TRANSFORM_NAMES": (TRANSFORM_NAME,),
+    "SUBMIT_REQUIREMENT_NAMES": SUBMIT_REQUIREMENTS,
+    "IMMUTABLE_JOB_ATTRS": IMMUTABLE_ATTRIBUTES,
+    "PROTECTED_JOB_ATTRS": PROTECTED_ATTRIBUTES,
+    "SYSTEM_JOB_MACHINE_ATTRS": MACHINE_ATTRIBUTES,
+}

@@ -1,0 +1,107 @@
+"""Environment for Rapthor runs whose steps Toil submits: exports that give every job the datasets.
+
+HTCondor's clients read configuration from ``_CONDOR_…`` variables. Pure.
+"""
+
+import shlex
+from collections.abc import Mapping
+
+from hydrator.domain.errors import ConfigError
+
+from .job import RapthorRun
+
+SUBMIT_ATTRS = "_CONDOR_SUBMIT_ATTRS"
+TOIL_PARAMS = "TOIL_HTCONDOR_PARAMS"
+MAX_VARIABLE_BYTES = 131_071
+"""Longest string of an environment, with its name and ``=`` (Linux, MAX_ARG_STRLEN, less its NUL)."""
+
+
+def export_lines(
+    run: RapthorRun,
+    environment: Mapping[str, str],
+    current_values: Mapping[str, str | None],
+    *,
+    toil: bool = True,
+) -> str:
+    """Return shell lines that give the datasets to every job submitted from that shell.
+
+    A value with ``;`` is lost on the nodes of a DAG. So the sizes, a record, are left out unless there is
+    only one dataset.
+
+    Args:
+        run: the run with its datasets.
+        environment: of the shell; its values are extended.
+        current_values: HTCondor's own values of SUBMIT_ATTRS, APPEND_REQ_VANILLA and APPEND_RANK_VANILLA
+            on this host, which such variables replace.
+        toil: add TOIL_HTCONDOR_PARAMS, for a Toil that ignores the other variables.
+
+    Raises:
+        ConfigError: a value cannot be merged, or is too long for an environment.
+    """
+    attributes = {name: text for name, text in run.attributes.items() if ";" not in text}
+    values = {SUBMIT_ATTRS: _submit_attrs(attributes, environment, current_values)}
+    values |= {f"_CONDOR_{name}": literal for name, literal in attributes.items()}
+    values |= _expressions(run, environment, current_values)
+    if toil:
+        values[TOIL_PARAMS] = toil_params(attributes, environment.get(TOIL_PARAMS, ""))
+    if problems := _value_problems(values):
+        raise ConfigError(problems)
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())
+
+
+def _submit_attrs(
+    attributes: Mapping[str, str], environment: Mapping[str, str], current_values: Mapping[str, str | None]
+) -> str:
+    """Return the attributes that condor_submit copies into ads: those of before, then the run's."""
+    text = environment.get(SUBMIT_ATTRS) or current_values.get("SUBMIT_ATTRS") or ""
+    own = {name.lower() for name in attributes}
+    others = [word for word in text.replace(",", " ").split() if word.lower().removeprefix("+") not in own]
+    return " ".join([*others, *attributes])
+
+
+def _expressions(
+    run: RapthorRun, environment: Mapping[str, str], current_values: Mapping[str, str | None]
+) -> dict[str, str]:
+    """Return the variables for requirements and rank, each joined to the value of before."""
+    values = {}
+    for name, operator, new in (
+        ("APPEND_REQ_VANILLA", "&&", run.options.requirements),
+        ("APPEND_RANK_VANILLA", "+", run.options.rank),
+    ):
+        old = environment.get(f"_CONDOR_{name}") or current_values.get(name)
+        if new:
+            values[f"_CONDOR_{name}"] = f"({old}) {operator} ({new})" if old and old != new else new
+    return values
+
+
+def _value_problems(values: Mapping[str, str]) -> list[str]:
+    problems = [
+        f"{name} would contain a ';', which is lost on the way to the job: {value[:100]}"
+        for name, value in values.items()
+        if ";" in value and name != TOIL_PARAMS
+    ]
+    return problems + [
+        f"{name} would take {size} bytes, an environment has room for {MAX_VARIABLE_BYTES};"
+        " submit the whole run as one job instead"
+        for name, value in values.items()
+        if (size := len(f"{name}={value}".encode())) > MAX_VARIABLE_BYTES
+    ]
+
+
+def toil_params(attributes: Mapping[str, str], current_value: str) -> str:
+    """Return TOIL_HTCONDOR_PARAMS: its value of before, then *attributes*.
+
+    Toil splits it at each ``;`` and at the first ``=`` of each part.
+
+    Raises:
+        ConfigError: a part of *current_value* has no ``=``: Toil would end with a traceback.
+    """
+    own = {f"+{name}".lower() for name in attributes} | {f"my.{name}".lower() for name in attributes}
+    parts = []
+    for part in filter(None, map(str.strip, current_value.split(";"))):
+        key, equals, _ = part.partition("=")
+        if not equals:
+            raise ConfigError([f"{TOIL_PARAMS}: {part[:100]!r} has no '=': Toil would fail on it"])
+        if key.strip().lower() not in own:
+            parts.append(part)
+    return ";".join([*parts, *(f"+{name}={literal}" for name, literal in attributes.items())])

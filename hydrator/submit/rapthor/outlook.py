@@ -1,0 +1,91 @@
+"""Outlook of a Rapthor run: the sites that could start it now, and why the others could not. Pure."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from hydrator.domain.model import DatasetState as State
+from hydrator.domain.model import Did, Site, SiteFacts
+from hydrator.domain.text import shorten_list
+
+from .job import RapthorRun
+
+
+@dataclass(frozen=True, slots=True)
+class SiteOutlook:
+    """The datasets of a run that one site has now, and those that it lacks, each with its state.
+
+    ``has_paths``: [[storage]] has a path for every dataset there.
+    ``can_fetch``: the job can fetch datasets for which it has no path.
+    """
+
+    site: Site
+    available_count: int
+    missing_states: Mapping[Did, str]
+    local_bytes: int | None
+    oldest_age_seconds: int | None
+    has_paths: bool
+    can_fetch: bool = False
+
+    @property
+    def can_run(self) -> bool:
+        return not self.missing_states and (self.has_paths or self.can_fetch)
+
+
+def rank_sites(
+    run: RapthorRun,
+    sites: Mapping[Site, SiteFacts],
+    paths: Mapping[Site, Collection[Did]],
+    *,
+    now: float,
+    can_fetch: bool = False,
+) -> tuple[SiteOutlook, ...]:
+    """Return every site, first the one with most bytes on disk (most datasets, if a size is not known).
+
+    Args:
+        run: the run with its datasets.
+        sites: the facts by site; a fact that is too old has the state UNKNOWN.
+        paths: by site, the datasets that have a local path there.
+        now: Unix s.
+        can_fetch: the job has a stage-in command.
+    """
+    outlooks = [
+        _site_outlook(site, facts, run, paths.get(site, ()), now=now, can_fetch=can_fetch)
+        for site, facts in sites.items()
+    ]
+    return tuple(sorted(outlooks, key=lambda o: (-(o.local_bytes or 0), -o.available_count, o.site)))
+
+
+def _site_outlook(
+    site: Site, known: SiteFacts, run: RapthorRun, paths: Collection[Did], *, now: float, can_fetch: bool
+) -> SiteOutlook:
+    dids = sorted(set(run.dids))
+    states = {did: known.facts[did].state for did in dids if did in known.facts}
+    available = [did for did in dids if states.get(did) is State.AVAILABLE]
+    times = [known.facts[did].as_of.timestamp() for did in available]
+    has_all_sizes = all(did in run.sizes for did in dids)
+    return SiteOutlook(
+        site,
+        available_count=len(available),
+        missing_states={did: str(states.get(did, "absent")) for did in dids if did not in available},
+        local_bytes=sum(run.sizes[did] for did in available) if has_all_sizes else None,
+        oldest_age_seconds=int(now - min(times)) if times else None,
+        has_paths=all(did in paths for did in dids),
+        can_fetch=can_fetch,
+    )
+
+
+def explain_no_qualified_site(run: RapthorRun, sites: Sequence[SiteOutlook]) -> str:
+    """Return one sentence on why no site can start the run now; empty if one can."""
+    if any(site.can_run for site in sites):
+        return ""
+    complete = [site.site for site in sites if not site.missing_states]
+    if complete:
+        return f"all data is at {shorten_list(complete)}, but no [[storage]] gives its path there"
+    total = len(set(run.dids))
+    parts = []
+    for site in sites:
+        if site.available_count or any(state != "absent" for state in site.missing_states.values()):
+            missing = shorten_list([f"{did} {state}" for did, state in site.missing_states.items()])
+            parts.append(f"{site.site} has {site.available_count} of {total} ({missing})")
+    where = shorten_list(parts, "; ") or "no site has any of it"
+    return f"no site has all of its data now: {where}"
