@@ -140,4 +140,4 @@ def test_a_reader_of_the_board_keeps_what_it_saw(board):
     board.remove({CAM})
     assert seen == {CAM: ad(L1)}
     assert board.ads() == {RAL: ad(site=RAL)}
-    assert board.heard() == {RAL: NOON + HOUR}
+    assert board.publish_times() == {RAL: NOON + HOUR}

@@ -36,7 +36,7 @@ class Daemon:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.forget()
-        self.asgi = build_app(self.look, self.registry, max_age=timedelta(monotonic=300))
+        self.asgi = build_app(self.look, self.registry, max_age=timedelta(seconds=300))
         self.server = HttpServer(self.asgi, "127.0.0.1", 0)
 
     def forget(self) -> None:
@@ -341,7 +341,7 @@ def test_an_app_built_anew_on_the_same_registry_counts_on():
     first = Daemon()
     with first.server:
         first.ask("/healthz")
-    again = build_app(first.look, first.registry, max_age=timedelta(monotonic=1))
+    again = build_app(first.look, first.registry, max_age=timedelta(seconds=1))
     first.server = HttpServer(again, "127.0.0.1", 0)
     with first.server:
         first.ask("/healthz")
