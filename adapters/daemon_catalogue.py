@@ -235,7 +235,7 @@ def _parse_knowledge(
             sizes[did] = int(row["bytes"])
         if others := row["clashes_with"]:
             clashes.add(tuple(sorted([did, *(parse_did(str(other)) for other in others)])))
-        if alike := row.get("near"):
+        if alike := row.get("similar_names"):
             near[did] = tuple(parse_did(str(other)) for other in alike)
         for site in row.get("left_out_at", ()):
             left_out.setdefault(Site(str(site)), set()).add(did)
@@ -252,7 +252,7 @@ def _parse_knowledge(
 
 
 def _parse_fact(row: Mapping[str, Any]) -> Fact:
-    told = row.get("told") or {}
+    told = row.get("provenance") or {}
     fraction = row["fraction"]
     return Fact(
         DatasetState(row["state"]),

@@ -132,4 +132,4 @@ def _trust_only(certificate: str) -> ssl.SSLContext:
 
 def _parse_row(row: Mapping[str, Any]) -> tuple[str, int, int, float]:
     """Read one row of ``GET /v1/sites``; raises ValueError, KeyError or TypeError where it is not one."""
-    return str(row["site"]), int(row["generation"]), int(row["as_of"]), float(row["heard"])
+    return str(row["site"]), int(row["generation"]), int(row["as_of"]), float(row["published_at"])

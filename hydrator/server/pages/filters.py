@@ -49,9 +49,7 @@ class Selection:
             return lambda did: did in snapshot.unseen_reasons
         sites = [facts.facts for site, facts in snapshot.sites.items() if self.site in {"", site}]
         if self.state == NOWHERE:
-            return lambda did: (
-                did not in snapshot.unseen_reasons and not any(did in facts for facts in sites)
-            )
+            return lambda did: did not in snapshot.unseen_reasons and not any(did in facts for facts in sites)
         state = next((each for each in DatasetState if each.value.lower() == self.state), None)
         return lambda did: any(did in facts and facts[did].state is state for facts in sites)
 

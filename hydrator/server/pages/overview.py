@@ -161,7 +161,12 @@ class _DatasetTable:
 
     @property
     def page_links(self) -> list[tuple[str, int]]:
-        links = (("First", 1), ("Previous", self.page - 1), ("Next", self.page + 1), ("Last", self.page_count))
+        links = (
+            ("First", 1),
+            ("Previous", self.page - 1),
+            ("Next", self.page + 1),
+            ("Last", self.page_count),
+        )
         return [(label, page) for label, page in links if 1 <= page <= self.page_count and page != self.page]
 
 

@@ -30,8 +30,9 @@ from hydrator.domain.model import (
     Survey,
     Unseen,
 )  # fmt: skip
-from hydrator.server.app import ServerState, build_app
+from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
+from hydrator.server.view import ServerState
 from tests.factories import CAM, L1, L2, NOON, RAL
 
 URL = "https://hydrator.example.org"
@@ -200,7 +201,7 @@ def test_the_token_goes_along_and_never_in_the_clear(tmp_path):
 
     DaemonCatalogue(URL, token_file=token, transport=httpx.MockTransport(handle)).read({L1})
     assert asked == ["Bearer s3cret"] * 2
-    for options in ({"token_file": token}, {"secret": True}):
+    for options in ({"token_file": token}, {"is_secret": True}):
         with pytest.raises(ConfigError, match="use https"):
             DaemonCatalogue("http://hydrator.example.org", **options)
     DaemonCatalogue("http://127.0.0.1:8471", token_file=token).close()

@@ -13,10 +13,11 @@ from hydrator.domain.model import Did, Snapshot
 from hydrator.privacy.exchange import DaemonNamedCatalogue, ExchangeFailed, fetch_pseudonyms
 from hydrator.privacy.pseudonym_store import PseudonymStore
 from hydrator.privacy.pseudonyms import Privacy, Pseudonymizer
-from hydrator.server.app import ServerState, build_app
+from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, append_grant, create_token
 from hydrator.server.http_server import HttpServer
 from hydrator.server.limits.rate import RateLimiter
+from hydrator.server.view import ServerState
 from tests.factories import L1, NOON, demand, replica
 
 CANARY, OTHER = Did("embargo:canary-1"), Did("embargo:a/b+c=1~2")

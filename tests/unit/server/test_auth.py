@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from hydrator.cli import main
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Site, Snapshot
-from hydrator.server.app import ServerState, build_app
+from hydrator.server.app import build_app
 from hydrator.server.auth import (
     AccessDenied,
     Role,
@@ -26,6 +26,7 @@ from hydrator.server.auth import (
     remove_grant,
 )
 from hydrator.server.http_server import HttpServer
+from hydrator.server.view import ServerState
 from tests.factories import CAM, L1, NOON, RAL, ad, demand
 
 DAY = "2026-11-21"
@@ -228,8 +229,8 @@ def test_a_site_whose_ad_is_not_there_learns_no_other_sites_name(served, made):
     tokens["camm"], grant = create_token(Role.SITE, Site("CAMM"), DAY)
     write(file, append_grant(file.read_text(), grant))
     unknown = served("/v1/sites/CAMM/ad", "camm")
-    assert (unknown.status_code, unknown.json()["nearby"]) == (404, [])
-    assert served("/v1/sites/CAMM/ad", "read").json()["nearby"] == ["CAM"]
+    assert (unknown.status_code, unknown.json()["similar_sites"]) == (404, [])
+    assert served("/v1/sites/CAMM/ad", "read").json()["similar_sites"] == ["CAM"]
 
 
 @pytest.mark.parametrize("path", [*READ_ONLY, "/v1/sites/CAM/ad"])

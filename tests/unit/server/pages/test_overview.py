@@ -114,7 +114,9 @@ def test_a_site_has_its_age_its_states_and_the_generation_that_is_served():
 
 def test_a_change_that_is_held_has_its_numbers_its_datasets_and_the_command():
     held = HeldLoss(NOON - HOUR, NOON, {L1: 2, L2: 2}, 3, HoldCause.SITE)
-    text = render_overview(view(held_reasons={Site("CAM X"): held.text(20)}, held_losses={Site("CAM X"): held}))
+    text = render_overview(
+        view(held_reasons={Site("CAM X"): held.text(20)}, held_losses={Site("CAM X"): held})
+    )
     assert "2 of 3 datasets would leave at once; 2 of 20 further polls confirm it" in text
     assert "<code>hydrator approve &#39;CAM X&#39;</code> applies it" in text
     assert f"<li>{L1}</li><li>{L2}</li>" in text
@@ -165,7 +167,12 @@ def test_what_changed_is_told_newest_first_and_not_all_of_it():
 
 def test_it_stands_when_nothing_is_known():
     text = render_overview(
-        view(snapshot=None, demand=None, not_ready_reason="no catalogue has been read yet", hang_reason="a poll")
+        view(
+            snapshot=None,
+            demand=None,
+            not_ready_reason="no catalogue has been read yet",
+            hang_reason="a poll",
+        )
     )
     assert "<strong>Not ready</strong>: no catalogue has been read yet" in text
     assert "<strong>The daemon hangs</strong>: a poll" in text

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, parse_did
 
-from .responses import HttpError
+from ..responses import HttpError
 
 MAX_DATASETS: Final = 1000
 """Datasets in one answer to a question that names none."""
