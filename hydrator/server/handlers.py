@@ -43,10 +43,10 @@ StateGetter = Callable[[], ServerState]
 """Returns the present state; called once a request, from several threads."""
 
 PseudonymLookup = Callable[[Iterable[Did]], Mapping[Did, Did]]
-"""Returns the names that jobs use, by DID: :meth:`hydrator.privacy.pseudonym_store.PseudonymStore.exchange`."""
+"""Returns the names that jobs use: :meth:`hydrator.privacy.pseudonym_store.PseudonymStore.exchange`."""
 
 JobExplainer = Callable[[int, int | None, str | None], list[RenderedAnswer]]
-"""Explains an idle job by cluster, proc or None, schedd or None: :func:`hydrator.diagnostics.why.query.ask_job`."""
+"""Explains a job of cluster, proc or None, schedd or None: :func:`hydrator.diagnostics.why.query.ask_job`."""
 
 WebhookHandler = Callable[[bytes], RejectReason | None]
 """Accepts one event, from several threads: :meth:`hydrator.daemon.event_listener.EventListener.on_event`."""
@@ -190,7 +190,7 @@ class StateHandlers:
         return json_response(request, build_openapi())
 
     async def healthz(self, request: Request) -> Response:
-        """Return 200 while the process answers and its cycles do not hang; catalogues and pool do not count."""
+        """Return 200 unless the cycles hang; the state of catalogues and pool does not count."""
         reason = self._get_state().hang_reason
         if reason is not None:
             raise HttpError(503, "hung", reason, {"status": "hung"})

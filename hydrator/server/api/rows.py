@@ -19,7 +19,7 @@ MAX_NAME_COMPARED: Final = 200
 
 
 def build_site_row(state: ServerState, ad: SiteAd) -> SiteRow:
-    """Build the row of a site with an ad; an ad without a publication time is served live, so *now* counts."""
+    """Build the row of a site with an ad; an ad without a publication time is served live, that is now."""
     facts = state.snapshot.sites.get(ad.site) if state.snapshot else None
     return {
         "site": ad.site,

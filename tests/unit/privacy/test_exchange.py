@@ -198,7 +198,7 @@ def test_a_token_that_cannot_be_read(daemon):
 
 def test_a_token_for_something_else(daemon):
     said = refused(ExchangeFailed, daemon.settings(token_file=daemon.folder / "read"))
-    assert "this token is for 'read'; here one for submit is needed" in said
+    assert "this token has role read; role submit is required" in said
 
 
 def test_a_daemon_that_is_not_there(daemon):

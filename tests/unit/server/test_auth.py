@@ -80,7 +80,7 @@ def test_each_role_opens_what_it_is_for_and_nothing_else(made):
 
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Digest x", "Basic !!", "Basic eA=="])
 def test_without_a_token_the_answer_is_401(made, header):
-    with pytest.raises(AccessDenied, match="a token is needed") as refused:
+    with pytest.raises(AccessDenied, match="a token is required") as refused:
         TokenAuthenticator.open(made[1]).authorize(header, Role.READ)
     assert refused.value.http_status == 401
 
