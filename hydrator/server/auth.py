@@ -192,9 +192,9 @@ class TokenAuthenticator:
                 self._load_grants()
         except OSError as error:
             if self._grants is not None:
-                reason = _describe_os_error(self._file, error)
                 _log.error(
-                    "cannot read the tokens file", why=f"{reason}; all authenticated requests are refused"
+                    "cannot read the tokens file",
+                    why=f"{_describe_os_error(self._file, error)}; all authenticated requests are refused",
                 )
             self._grants = None
         if self._grants is None:
@@ -209,8 +209,10 @@ class TokenAuthenticator:
         text, self._loaded_signature = read_protected_file(self._file)
         self._grants, problems = parse_grants(text)
         if problems:
-            reason = f"{self._file}: {'; '.join(problems)}; these lines grant nothing"
-            _log.error("tokens file has invalid lines", why=reason)
+            _log.error(
+                "tokens file has invalid lines",
+                why=f"{self._file}: {'; '.join(problems)}; these lines grant nothing",
+            )
 
 
 def read_protected_file(file: Path) -> tuple[str, tuple[int, ...]]:

@@ -210,7 +210,7 @@ class NameHandler:
     """The names that jobs use for datasets.
 
     Args:
-        look_up: returns the names; None where the server requires no tokens, so that nobody gets them.
+        look_up: returns the names; None where the server does not require tokens; the route is then refused.
         limiter: limits how many names one token may exchange; None for no limit.
     """
 

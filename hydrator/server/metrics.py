@@ -29,20 +29,20 @@ def _instruments_of(registry: CollectorRegistry) -> _Instruments:
         )
         cut = Counter(
             "hydrator_http_connections_cut",
-            "Connections ended by us: too many at a time (full), or a request that took too long (slow).",
-            ["why"],
+            "Connections that the server closed, by reason: too many (full), or a request too slow (slow).",
+            ["reason"],
             registry=registry,
         )
-        for why in ("full", "slow"):
-            cut.labels(why)
+        for reason in ("full", "slow"):
+            cut.labels(reason)
         _instruments_by_registry[registry] = (requests, seconds, cut)
     return _instruments_by_registry[registry]
 
 
 def build_cut_counter(registry: CollectorRegistry) -> Callable[[str], None]:
-    """Return a function that counts a connection closed by the server, by its reason."""
+    """Return a function that counts a closed connection, by reason."""
     cut = _instruments_of(registry)[2]
-    return lambda why: cut.labels(why).inc()
+    return lambda reason: cut.labels(reason).inc()
 
 
 class HttpMetrics:

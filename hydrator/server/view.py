@@ -18,7 +18,7 @@ class ServerState:
         ads: ads for hooks.
         snapshot: facts by site; None before the first reading.
         demand: datasets that jobs name; None before the first query.
-        not_ready_reason: why there is no complete state yet; None if there is one.
+        not_ready_reason: why a complete state does not exist yet; None once it does.
         now: time of this state.
         published_at: last publication of each ad. A site without one counts as
             published *now*: an ad that is served live cannot expire.

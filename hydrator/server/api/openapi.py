@@ -22,7 +22,7 @@ _ERRORS: Final = {
     400: "The request is malformed.",
     401: "A token is required, or the token is not known.",
     403: "The token does not grant this.",
-    404: "There is no ad of that site.",
+    404: "The site does not have an ad.",
     413: "The route takes no request body, or the body is too large.",
     414: "The URL is too long.",
     421: "The Host header names another server: a page of that name may have sent the request.",

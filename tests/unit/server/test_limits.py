@@ -302,10 +302,10 @@ def test_cut_connections_are_counted_in_the_metrics():
     registry = CollectorRegistry()
     http = HttpServerSettings(port=0, request_seconds=1)
     with build_http_server(http, lambda: VIEW, registry) as server:
-        assert 'hydrator_http_connections_cut_total{why="slow"} 0.0' in ask(server, "/metrics").text
+        assert 'hydrator_http_connections_cut_total{reason="slow"} 0.0' in ask(server, "/metrics").text
         with dial(server) as silent:
             assert ended(silent)
-        assert 'hydrator_http_connections_cut_total{why="slow"} 1.0' in ask(server, "/metrics").text
+        assert 'hydrator_http_connections_cut_total{reason="slow"} 1.0' in ask(server, "/metrics").text
 
 
 # TLS
