@@ -21,14 +21,14 @@ from hydrator.domain.events import MAX_EVENT_BYTES
 
 from .auth import Role, TokenAuthenticator
 from .handlers import (
-    AdHandler,
-    EventHandler,
+    AdRoute,
+    EventRoute,
     JobExplainer,
-    JobHandler,
-    NameHandler,
+    JobRoute,
+    NameRoute,
     PseudonymLookup,
     StateGetter,
-    StateHandlers,
+    StateRoutes,
     WebhookHandler,
 )
 from .limits.hosts import AllowedHosts
@@ -72,11 +72,11 @@ def build_app(
     if authenticator is None:
         look_up_pseudonyms, on_event, explain_job = None, None, None
     routes = _build_routes(
-        StateHandlers(get_state, registry, can_explain_jobs=explain_job is not None),
-        JobHandler(get_state, explain_job),
-        AdHandler(get_state, max_age, is_public=authenticator is None),
-        NameHandler(look_up_pseudonyms, name_limiter),
-        EventHandler(on_event),
+        StateRoutes(get_state, registry, can_explain_jobs=explain_job is not None),
+        JobRoute(get_state, explain_job),
+        AdRoute(get_state, max_age, is_public=authenticator is None),
+        NameRoute(look_up_pseudonyms, name_limiter),
+        EventRoute(on_event),
         partial(_guard, authenticator, rate_limiter),
     )
     outermost = Middleware(
@@ -106,11 +106,11 @@ def _guard(
 
 
 def _build_routes(
-    state: StateHandlers,
-    job: JobHandler,
-    ad: AdHandler,
-    name: NameHandler,
-    event: EventHandler,
+    state: StateRoutes,
+    job: JobRoute,
+    ad: AdRoute,
+    name: NameRoute,
+    event: EventRoute,
     guard: Callable[[Role], list[Middleware]],
 ) -> list[Route]:
     """Build the routes; the last three are open to all, as orchestrators have no token."""

@@ -61,7 +61,7 @@ class _EncodedAd:
     gzipped_body: bytes
 
 
-class AdHandler:
+class AdRoute:
     """The ad of one site, as the hook reads it; encoded once for all requests.
 
     Args:
@@ -135,7 +135,7 @@ def _etag_matches(if_none_match: str | None, etag: str) -> bool:
     return etag in tags or tags == ["*"]
 
 
-class StateHandlers:
+class StateRoutes:
     """The state of the server, for programs and for people.
 
     Args:
@@ -206,7 +206,7 @@ class StateHandlers:
         return json_response(request, answer)
 
 
-class NameHandler:
+class NameRoute:
     """The names that jobs use for datasets.
 
     Args:
@@ -230,7 +230,7 @@ class NameHandler:
             raise HttpError(400, "no DID", "the query names no dataset: add did=scope:name")
         self._check_limit(request, len(dids))
         names = self._look_up(dids)
-        rows: list[models.NameRow] = [{"did": did, "name": names[did]} for did in sorted(dids)]
+        rows: list[models.NameAnswer] = [{"did": did, "name": names[did]} for did in sorted(dids)]
         answer: models.Names = {"version": 1, "datasets": rows}
         return json_response(request, answer)
 
@@ -247,7 +247,7 @@ class NameHandler:
             raise HttpError(429, "too many names", detail, headers={"Retry-After": seconds})
 
 
-class EventHandler:
+class EventRoute:
     """The events webhook; *on_event* is None where it is disabled."""
 
     def __init__(self, on_event: WebhookHandler | None) -> None:
@@ -268,7 +268,7 @@ class EventHandler:
         return json_response(request, answer, 202)
 
 
-class JobHandler:
+class JobRoute:
     """The page that explains an idle job; one at a time, since each asks the whole pool.
 
     Args:

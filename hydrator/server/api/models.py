@@ -36,7 +36,7 @@ class Error(TypedDict):
 
 
 @with_config(_CLOSED)
-class SiteRow(TypedDict):
+class SiteAnswer(TypedDict):
     """One site with an ad."""
 
     site: str
@@ -55,11 +55,11 @@ class Sites(TypedDict):
 
     version: Literal[1]
     now: UnixTime
-    sites: list[SiteRow]
+    sites: list[SiteAnswer]
 
 
 @with_config(_CLOSED)
-class ProvenanceRow(TypedDict, total=False):
+class ProvenanceAnswer(TypedDict, total=False):
     """Source of a state, as far as the catalogue gives one."""
 
     reason: str
@@ -71,7 +71,7 @@ class ProvenanceRow(TypedDict, total=False):
 
 
 @with_config(_CLOSED)
-class FactRow(TypedDict):
+class FactAnswer(TypedDict):
     """State of a dataset at one site."""
 
     site: str
@@ -79,11 +79,11 @@ class FactRow(TypedDict):
     fraction: Annotated[float, Field(ge=0, le=1)] | None
     as_of: UnixTime
     age_seconds: Count
-    provenance: ProvenanceRow
+    provenance: ProvenanceAnswer
 
 
 @with_config(_CLOSED)
-class DatasetRow(TypedDict):
+class DatasetAnswer(TypedDict):
     """One dataset and the sites that have it."""
 
     did: DidText
@@ -100,7 +100,7 @@ class DatasetRow(TypedDict):
     similar_names: Annotated[
         list[DidText], Field(description="for a named dataset that is at no site: names that look like it")
     ]
-    sites: list[FactRow]
+    sites: list[FactAnswer]
 
 
 @with_config(_CLOSED)
@@ -109,12 +109,12 @@ class Datasets(TypedDict):
 
     version: Literal[1]
     now: UnixTime
-    datasets: list[DatasetRow]
+    datasets: list[DatasetAnswer]
     next: Annotated[DidText | None, Field(description="there are more: ask again with after = this")]
 
 
 @with_config(_CLOSED)
-class NameRow(TypedDict):
+class NameAnswer(TypedDict):
     """A dataset and the name that jobs use for it."""
 
     did: DidText
@@ -126,7 +126,7 @@ class Names(TypedDict):
     """Names of datasets in jobs."""
 
     version: Literal[1]
-    datasets: list[NameRow]
+    datasets: list[NameAnswer]
 
 
 @with_config(_CLOSED)

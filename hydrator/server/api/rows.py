@@ -12,13 +12,13 @@ from hydrator.server.pages.overview import jobs_by_did
 from hydrator.server.view import ServerState
 from hydrator.submit.nearest_names import add_similar_names
 
-from .models import DatasetRow, FactRow, ProvenanceRow, SiteRow
+from .models import DatasetAnswer, FactAnswer, ProvenanceAnswer, SiteAnswer
 
 MAX_NAME_COMPARED: Final = 200
 """Characters of a site's name; a longer name is compared with none."""
 
 
-def build_site_row(state: ServerState, ad: SiteAd) -> SiteRow:
+def build_site_row(state: ServerState, ad: SiteAd) -> SiteAnswer:
     """Build the row of a site with an ad; an ad without a publication time is served live, that is now."""
     facts = state.snapshot.sites.get(ad.site) if state.snapshot else None
     return {
@@ -35,7 +35,7 @@ def build_site_row(state: ServerState, ad: SiteAd) -> SiteRow:
 
 def build_dataset_rows(
     state: ServerState, snapshot: Snapshot, dids: Iterable[Did], *, should_suggest_names: bool
-) -> list[DatasetRow]:
+) -> list[DatasetAnswer]:
     """Build the rows of *dids*; optionally with similar names for those that are at no site."""
     dids = list(dids)
     knowledge = state.knowledge
@@ -64,14 +64,14 @@ def build_dataset_rows(
     ]
 
 
-def _build_fact_row(site: Site, fact: Fact, now: datetime) -> FactRow:
+def _build_fact_row(site: Site, fact: Fact, now: datetime) -> FactAnswer:
     return {
         "site": site,
         "state": fact.state,
         "fraction": fact.fraction,
         "as_of": to_unix(fact.as_of),
         "age_seconds": _age_seconds(now, fact.as_of),
-        "provenance": cast("ProvenanceRow", public_provenance(fact.provenance)),
+        "provenance": cast("ProvenanceAnswer", public_provenance(fact.provenance)),
     }
 
 
