@@ -1,7 +1,8 @@
-"""What a running daemon knows, asked over HTTP by a host that has neither its state nor its catalogues.
+"""Catalogue of the facts of a running daemon, read over HTTP.
 
-It reads like a catalogue, second-hand: a dataset that nobody asked the daemon
-for is Unseen, not absent, and it lists nothing, since it knows only part.
+It is for a host that has neither the daemon's state nor its catalogues. The facts
+are second-hand and not complete: a dataset that is not in demand is Unseen, not
+absent, and the catalogue cannot be searched.
 """
 
 import ssl
@@ -50,7 +51,7 @@ from .bounded_json import Bounds, decode
 
 NOT_IN_DEMAND = "no job has asked the daemon for it yet"
 _MAX_QUERY_BYTES = 6000
-"""Of one question; the daemon takes 8192 bytes of URL."""
+"""Largest query of one request; the daemon accepts a URL of 8192 bytes."""
 _TIMEOUT_SECONDS = 15.0
 _DEADLINE_SECONDS = 60.0
 _BOUNDS = Bounds(bytes_setting="the client's own", values_setting="the client's own")
@@ -64,17 +65,17 @@ _REPLICA_STATES = {
 
 
 class DaemonCatalogue:
-    """The daemon at *url*, as a catalogue that can be read and not searched.
+    """A daemon as a catalogue that can be read and not searched.
 
     Args:
-        url: ``https://…``, or ``http://`` for this very machine or without a token.
-        token_file: a file with a bearer token, for a daemon that asks for one.
-        ca_cert: who signed the daemon's certificate; None: whom the system trusts.
-        secret: whether the questions themselves are secret: private datasets.
+        url: ``https://…``, or ``http://`` for this machine or without a token.
+        token_file: a file with a bearer token, if the daemon requires one.
+        ca_cert: the CA of the daemon's certificate; None for those that the system trusts.
+        is_secret: the queries have names of private datasets.
         transport: for tests.
 
     Raises:
-        ConfigError: a secret would be sent in the clear, or a file cannot be read.
+        ConfigError: a secret would be sent unencrypted, or a file cannot be read.
     """
 
     def __init__(
@@ -88,55 +89,60 @@ class DaemonCatalogue:
     ) -> None:
         self.name = f"daemon {url}"
         self._url = url.rstrip("/")
-        near = is_loopback(urlsplit(url).hostname or "")
-        if (is_secret or token_file) and urlsplit(url).scheme != "https" and not near:
-            what = "our token" if token_file else "names of private datasets"
-            raise ConfigError([f"submit.daemon_url: {url} would show {what} on the way; use https"])
+        is_local = is_loopback(urlsplit(url).hostname or "")
+        if (is_secret or token_file) and urlsplit(url).scheme != "https" and not is_local:
+            secret = "the token" if token_file else "names of private datasets"
+            raise ConfigError([f"submit.daemon_url: {url} would send {secret} unencrypted; use https"])
         self._http = BoundedHttpClient(
             self.name,
             _BOUNDS,
             headers={"Authorization": f"Bearer {_read_token(token_file)}"} if token_file else {},
             verify=_build_ssl_context(ca_cert) if ca_cert else True,
             timeout=_TIMEOUT_SECONDS,
-            trust_env=not near,
+            trust_env=not is_local,
             transport=transport,
         )
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """What the daemon holds true of each of *dids*, each with the age of its oldest fact.
+        """Read the daemon's facts on *dids*; the age of a reading is that of its oldest fact.
 
         Raises:
-            CatalogueError: the daemon could not be asked, or does not answer as one.
+            CatalogueError: the daemon did not answer, or its answer is not that of a daemon.
         """
         with self._translate_errors():
             answer = self._get_json("/v1/sites")
-            sites, times = {Site(str(row["site"])) for row in answer["sites"]}, [answer["now"]]
-            rows, more = self._fetch_rows(dids)
-            at = from_unix(min([*times, *more]))
-            readings = {parse_did(str(row["did"])): _parse_reading(row, at) for row in rows}
+            sites = {Site(str(row["site"])) for row in answer["sites"]}
+            rows, times = self._fetch_rows(dids)
+            answered_at = from_unix(min([answer["now"], *times]))
+            readings = {parse_did(str(row["did"])): _parse_reading(row, answered_at) for row in rows}
         sites |= {
-            replica.site for one in readings.values() if isinstance(one, Seen) for replica in one.replicas
+            replica.site
+            for reading in readings.values()
+            if isinstance(reading, Seen)
+            for replica in reading.replicas
         }
-        left = Unseen("the daemon left it out of its answer")
-        return Survey(self.name, at, frozenset(sites), {did: readings.get(did, left) for did in dids})
+        missing = Unseen("the daemon left it out of its answer")
+        return Survey(
+            self.name, answered_at, frozenset(sites), {did: readings.get(did, missing) for did in dids}
+        )
 
     def read_knowledge(self, dids: AbstractSet[Did], now: datetime) -> DaemonKnowledge:
-        """Return what the daemon holds true of each of *dids*, as its own state would say it at *now*.
+        """Read the daemon's facts on *dids*, as its own state would give them at *now*.
 
         Raises:
-            CatalogueError: the daemon could not be asked, or does not answer as one.
+            CatalogueError: the daemon did not answer, or its answer is not that of a daemon.
         """
         with self._translate_errors():
-            held = {
+            held_reasons = {
                 Site(str(row["site"])): str(row["held"])
                 for row in self._get_json("/v1/sites")["sites"]
                 if row.get("held")
             }
             rows, _ = self._fetch_rows(dids)
-            return _parse_knowledge(rows, held, now)
+            return _parse_knowledge(rows, held_reasons, now)
 
     def _fetch_rows(self, dids: AbstractSet[Did]) -> tuple[list[Mapping[str, Any]], list[float]]:
-        """Return the rows of *dids*, and the daemon's time at each answer."""
+        """Fetch the rows of *dids*, and the daemon's time at each answer."""
         rows: list[Mapping[str, Any]] = []
         times = []
         for query in _build_queries(sorted(dids)):
@@ -147,7 +153,7 @@ class DaemonCatalogue:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Take an answer that cannot be read for that of something else than our daemon."""
+        """Raise CatalogueGarbled for an answer that cannot be read: it is not that of a daemon."""
         try:
             yield
         except (
@@ -158,26 +164,28 @@ class DaemonCatalogue:
             OverflowError,
             OSError,
             RecursionError,
-        ) as wrong:
-            reason = f"it does not answer as our daemon does: {reason_of(wrong)}"
-            raise CatalogueGarbled(self.name, reason) from wrong
+        ) as error:
+            reason = f"the answer is not that of a daemon: {reason_of(error)}"
+            raise CatalogueGarbled(self.name, reason) from error
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:  # noqa: ARG002 - the promise has it
-        """It cannot be searched.
+        """Refuse to search.
 
         Raises:
-            CatalogueError: always; the daemon knows only what jobs have asked for.
+            CatalogueError: always; the daemon has only datasets in demand.
         """
-        raise CatalogueUnreachable(self.name, "it knows only what jobs have asked for, so it lists nothing")
+        raise CatalogueUnreachable(
+            self.name, "it cannot be searched: it has only the datasets that jobs name"
+        )
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._http.close()
 
     def _get_json(self, path: str) -> Any:  # noqa: ANN401 - JSON
-        until = time.monotonic() + _DEADLINE_SECONDS
+        deadline = time.monotonic() + _DEADLINE_SECONDS
         try:
-            return self._http.exchange("GET", self._url + path, until, self._decode_response)
+            return self._http.exchange("GET", self._url + path, deadline, self._decode_response)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise CatalogueUnreachable(self.name, reason_of(error)) from None
 
@@ -185,29 +193,29 @@ class DaemonCatalogue:
         if response.status == 200:
             return decode(response.content, _BOUNDS)
         try:
-            why = sanitize(str(decode(response.content, _BOUNDS)["detail"]), 300)
+            detail = sanitize(str(decode(response.content, _BOUNDS)["detail"]), 300)
         except (LookupError, TypeError, ValueError):
-            why = "no reason given"
-        text = f"{why} (status {response.status})"
+            detail = "no reason given"
+        text = f"{detail} (status {response.status})"
         if response.status in (401, 403):
             raise CatalogueDenied(self.name, f"{text}; see submit.token_file")
         raise CatalogueUnreachable(self.name, text)
 
 
 def _parse_reading(row: Mapping[str, Any], answered_at: datetime) -> Reading:
-    """One row of GET /v1/datasets of *at*; a site whose fact is too old to tell counts as not looked at."""
+    """Parse one row of GET /v1/datasets; a site with state UNKNOWN (its fact is too old) is unreachable."""
     facts: Sequence[Mapping[str, Any]] = row["sites"]
     if not facts and row["unseen"]:
         return Unseen(str(row["unseen"]))
     if not facts and not row["demanded"]:
         return Unseen(NOT_IN_DEMAND)
     did = parse_did(str(row["did"]))
-    told = [fact for fact in facts if fact["state"] in set(_REPLICA_STATES)]
+    known = [fact for fact in facts if fact["state"] in set(_REPLICA_STATES)]
     return Seen(
-        as_of=min([from_unix(int(fact["as_of"])) for fact in told], default=answered_at),
-        replicas=tuple(_parse_replica(did, fact) for fact in told),
+        as_of=min([from_unix(int(fact["as_of"])) for fact in known], default=answered_at),
+        replicas=tuple(_parse_replica(did, fact) for fact in known),
         bytes_total=None if row["bytes"] is None else int(row["bytes"]),
-        unreachable_sites=frozenset(Site(str(fact["site"])) for fact in facts if fact not in told),
+        unreachable_sites=frozenset(Site(str(fact["site"])) for fact in facts if fact not in known),
         case_variants=frozenset(parse_did(str(other)) for other in row["clashes_with"]),
     )
 
@@ -215,17 +223,17 @@ def _parse_reading(row: Mapping[str, Any], answered_at: datetime) -> Reading:
 def _parse_knowledge(
     rows: Iterable[Mapping[str, Any]], held_reasons: Mapping[Site, str], now: datetime
 ) -> DaemonKnowledge:
-    """Read rows of GET /v1/datasets; an older daemon leaves some fields out."""
+    """Parse rows of GET /v1/datasets; an older daemon omits some fields."""
     sites: dict[Site, dict[Did, Fact]] = {}
     unseen: dict[Did, str] = {}
     sizes: dict[Did, int] = {}
-    near: dict[Did, tuple[Did, ...]] = {}
-    left_out: dict[Site, set[Did]] = {}
-    clashes, demanded = set(), set()
+    similar: dict[Did, tuple[Did, ...]] = {}
+    omitted: dict[Site, set[Did]] = {}
+    collisions, demanded = set(), set()
     for row in rows:
         did = parse_did(str(row["did"]))
         for fact in row["sites"]:
-            sites.setdefault(Site(str(fact["site"])), {})[did] = _parse_fact(fact)
+            sites.setdefault(Site(str(fact["site"])), {})[did] = _parse_fact(did, fact)
         if row["demanded"]:
             demanded.add(did)
         if row["unseen"]:
@@ -233,51 +241,49 @@ def _parse_knowledge(
         if row["bytes"] is not None:
             sizes[did] = int(row["bytes"])
         if others := row["clashes_with"]:
-            clashes.add(tuple(sorted([did, *(parse_did(str(other)) for other in others)])))
-        if alike := row.get("near"):
-            near[did] = tuple(parse_did(str(other)) for other in alike)
+            collisions.add(tuple(sorted([did, *(parse_did(str(other)) for other in others)])))
+        if names := row.get("similar_names"):
+            similar[did] = tuple(parse_did(str(name)) for name in names)
         for site in row.get("left_out_at", ()):
-            left_out.setdefault(Site(str(site)), set()).add(did)
+            omitted.setdefault(Site(str(site)), set()).add(did)
     known = {site: SiteFacts(now, facts) for site, facts in sites.items()}
-    snapshot = Snapshot(known, unseen, tuple(sorted(clashes)), sizes)
+    snapshot = Snapshot(known, unseen, tuple(sorted(collisions)), sizes)
     return DaemonKnowledge(
         now,
         snapshot,
         frozenset(demanded),
-        dids_without_room=left_out,
+        dids_without_room=omitted,
         held_reasons=held_reasons,
-        similar_names=near,
+        similar_names=similar,
     )
 
 
-def _parse_fact(row: Mapping[str, Any]) -> Fact:
-    told = row.get("told") or {}
-    fraction = row["fraction"]
+def _parse_fact(did: Did, row: Mapping[str, Any]) -> Fact:
+    provenance = row.get("provenance") or {}
     return Fact(
         DatasetState(row["state"]),
         from_unix(int(row["as_of"])),
-        None if fraction is None else _parse_fraction(fraction),
-        provenance_from_row([told]) if told else NO_PROVENANCE,
+        _parse_fraction(did, row["fraction"]),
+        provenance_from_row([provenance]) if provenance else NO_PROVENANCE,
     )
 
 
-def _parse_fraction(value: object) -> float:
-    found = valid_number(value)
-    if found is None or not 0 <= found <= 1:
-        raise ValueError("a fraction is not a number from 0 to 1")
-    return float(found)
+def _parse_replica(did: Did, row: Mapping[str, Any]) -> Replica:
+    state = _REPLICA_STATES[DatasetState(row["state"])]
+    return Replica(did, Site(str(row["site"])), state, _parse_fraction(did, row["fraction"]))
 
 
-def _parse_replica(did: Did, fact: Mapping[str, Any]) -> Replica:
-    fraction = valid_number(fact["fraction"])
-    state = _REPLICA_STATES[DatasetState(fact["state"])]
-    if fact["fraction"] is not None and (fraction is None or not 0 <= fraction <= 1):
+def _parse_fraction(did: Did, value: object) -> float | None:
+    if value is None:
+        return None
+    number = valid_number(value)
+    if number is None or not 0 <= number <= 1:
         raise ValueError(f"the fraction of {did} is not a number from 0 to 1")
-    return Replica(did, Site(str(fact["site"])), state, None if fraction is None else float(fraction))
+    return float(number)
 
 
 def _build_queries(dids: Iterable[Did]) -> Iterator[str]:
-    """Questions for *dids*, none longer than the daemon takes."""
+    """Build queries for *dids*, each short enough for the daemon."""
     query = ""
     for did in dids:
         part = f"did={quote(did, safe=':/')}"
@@ -293,7 +299,7 @@ def _read_token(file: Path) -> str:
     try:
         return read_secret(file.read_text("ascii"))
     except UnicodeDecodeError as error:
-        raise ConfigError([f"submit.token_file {file}: it holds no token"]) from error
+        raise ConfigError([f"submit.token_file {file}: it does not have a token"]) from error
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise ConfigError([f"submit.token_file {file}: {why}"]) from error

@@ -1,4 +1,4 @@
-"""A Publisher: ads on a board that the daemon's own HTTP server shows, read back over loopback."""
+"""Publisher over HTTP: the daemon's own server serves the ads, and they are read back over loopback."""
 
 import ssl
 import threading
@@ -22,9 +22,9 @@ READ_BACK_SECONDS: Final = 5.0
 
 
 class ServedAds:
-    """Holds the ads being served, with when each was put up; safe between threads.
+    """The ads that the server serves, with the time of their publication; safe between threads.
 
-    Readers get one immutable state; a change replaces it, so nobody sees half of one.
+    Readers get one immutable state. A change replaces it, so a reader never sees half a change.
     """
 
     def __init__(self) -> None:
@@ -32,32 +32,32 @@ class ServedAds:
         self._entries: Mapping[Site, tuple[SiteAd, datetime]] = MappingProxyType({})
 
     def ads(self) -> Mapping[Site, SiteAd]:
-        """What is served now."""
+        """Return the served ads."""
         return {site: ad for site, (ad, _) in self._entries.items()}
 
     def publish_times(self) -> Mapping[Site, datetime]:
-        """When each of them was last put up."""
+        """Return the last publication of each served ad."""
         return {site: at for site, (_, at) in self._entries.items()}
 
     def put(self, ads: Collection[SiteAd], now: datetime) -> None:
-        """Show *ads*, each in place of what stood there for its site."""
+        """Serve *ads*, each instead of the previous one of its site."""
         with self._lock:
             self._entries = MappingProxyType({**self._entries, **{ad.site: (ad, now) for ad in ads}})
 
     def remove(self, sites: AbstractSet[Site]) -> None:
-        """Show nothing for *sites* any more."""
+        """Stop serving the ads of *sites*."""
         with self._lock:
-            kept = {site: shown for site, shown in self._entries.items() if site not in sites}
-            self._entries = MappingProxyType(kept)
+            entries = {site: entry for site, entry in self._entries.items() if site not in sites}
+            self._entries = MappingProxyType(entries)
 
 
 class WebPublisher:
-    """Publishes by the daemon's own server; nothing counts until that server says so.
+    """Publisher by the daemon's own server; an ad is published once that server returns it.
 
     Args:
-        board: what the server shows.
-        door: how the server is reached; None while it does not run.
-        clock: stamps when an ad was put up.
+        served_ads: the ads that the server serves.
+        endpoint: returns how to reach the server; None while it does not run.
+        clock: gives the time of publication.
     """
 
     name = "http"
@@ -71,15 +71,15 @@ class WebPublisher:
         self.rejected: Mapping[str, str] = {}
 
     def published(self) -> Mapping[Site, PublishedAd]:
-        """What the server shows now; see :class:`hydrator.domain.ports.Publisher`."""
-        door = self._require_endpoint()
-        url = door.url
-        headers = {"Authorization": f"Bearer {door.token}"} if door.token else None
+        """Read back the served ads; see :class:`hydrator.domain.ports.Publisher`."""
+        endpoint = self._require_endpoint()
+        url = endpoint.url
+        headers = {"Authorization": f"Bearer {endpoint.token}"} if endpoint.token else None
         try:
-            with _build_client(door) as client:
-                answer = client.get(f"{url.rstrip('/')}/v1/sites", headers=headers)
-            answer.raise_for_status()
-            rows = [_parse_row(row) for row in answer.json()["sites"]]
+            with _build_client(endpoint) as client:
+                response = client.get(f"{url.rstrip('/')}/v1/sites", headers=headers)
+            response.raise_for_status()
+            rows = [_parse_row(row) for row in response.json()["sites"]]
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as exc:
             raise PublishError(self.name, f"cannot read back from {url}: {reason_of(exc)}") from exc
         except (
@@ -91,39 +91,41 @@ class WebPublisher:
             RecursionError,
             OSError,
         ) as exc:
-            raise PublishError(self.name, f"{url} is not our server, or garbled: {reason_of(exc)}") from exc
-        found, now = ReadBackAds(), self._clock()
-        for site, generation, as_of, heard in rows:
-            found.add(site, partial(parse_published_ad, site, generation, as_of, heard, now))
-        self.rejected = found.rejected
-        return found.adopted_ads
+            raise PublishError(
+                self.name, f"{url} is not the daemon's server, or its answer is garbled: {reason_of(exc)}"
+            ) from exc
+        ads, now = ReadBackAds(), self._clock()
+        for site, generation, as_of, published_at in rows:
+            ads.add(site, partial(parse_published_ad, site, generation, as_of, published_at, now))
+        self.rejected = ads.rejected
+        return ads.adopted_ads
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
-        """Put *ads* on the board, unless no server shows it."""
+        """Serve *ads*; raise PublishError if the server does not run."""
         self._require_endpoint()
         self._served_ads.put(ads, self._clock())
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
-        """Take the ads of *sites* off the board, unless no server shows it."""
+        """Stop serving the ads of *sites*; raise PublishError if the server does not run."""
         self._require_endpoint()
         self._served_ads.remove(sites)
 
     def _require_endpoint(self) -> ServerEndpoint:
-        door = self._endpoint()
-        if door is None:
-            raise PublishError(self.name, "our HTTP server does not run, so nothing can be read back")
-        return door
+        endpoint = self._endpoint()
+        if endpoint is None:
+            raise PublishError(self.name, "the daemon's HTTP server does not run, so ads cannot be read back")
+        return endpoint
 
 
 def _build_client(endpoint: ServerEndpoint) -> httpx.Client:
-    """No proxy of the environment stands between us and ourselves; no idle connection is kept."""
+    """Build a client for one request to this process, without a proxy of the environment."""
     verify = _trust_only(endpoint.certificate) if endpoint.certificate else True
     transport = httpx.HTTPTransport(verify=verify, uds=endpoint.socket)
     return httpx.Client(transport=transport, trust_env=False, timeout=READ_BACK_SECONDS)
 
 
 def _trust_only(certificate: str) -> ssl.SSLContext:
-    """Trust in *certificate* and no other, under whatever name: it is our own, asked for by address."""
+    """Build a context that trusts *certificate* only, under any name: the server is asked by its address."""
     context = ssl.create_default_context(cadata=certificate)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.check_hostname = False
@@ -131,5 +133,5 @@ def _trust_only(certificate: str) -> ssl.SSLContext:
 
 
 def _parse_row(row: Mapping[str, Any]) -> tuple[str, int, int, float]:
-    """Read one row of ``GET /v1/sites``; raises ValueError, KeyError or TypeError where it is not one."""
-    return str(row["site"]), int(row["generation"]), int(row["as_of"]), float(row["heard"])
+    """Parse one row of ``GET /v1/sites``; raise ValueError, KeyError or TypeError if it is not one."""
+    return str(row["site"]), int(row["generation"]), int(row["as_of"]), float(row["published_at"])

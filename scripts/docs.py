@@ -27,7 +27,7 @@ from hydrator.config import DmapiSource, FileSource, RucioSource, Settings
 from hydrator.daemon.background.desired_sites import DesiredSitesMetrics
 from hydrator.daemon.event_listener import EventMetrics
 from hydrator.daemon.metrics import Metrics
-from hydrator.server import openapi
+from hydrator.server.api import openapi
 from hydrator.server.metrics import HttpMetrics, build_cut_counter
 from hydrator.submit import pool_config as poolconfig
 

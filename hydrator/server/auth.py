@@ -1,9 +1,9 @@
-"""Who may read what over HTTP: bearer tokens, of which one file keeps the hashes.
+"""Bearer tokens of the HTTP API: one file has their hashes and roles.
 
-A line of the file is ``HASH MADE ROLE``, a ``#`` begins a comment. HASH is the
-SHA-256 of the token in hex. A token is 256 random bits, so nobody finds one by
-trying, and a slow hash with salt, which protects what people choose, would
-only slow the server down.
+A line of the file is ``HASH MADE ROLE``; a ``#`` begins a comment. HASH is the
+SHA-256 of the token in hex. A token is 256 random bits, so it cannot be found
+by trial. A slow hash with salt protects passwords that people choose; here it
+would only slow the server down.
 """
 
 import base64
@@ -27,23 +27,23 @@ from hydrator.domain.model import Site
 
 _log = structlog.get_logger("hydrator")
 
-TOKEN_PREFIX: Final = "hydrator_"
-"""Tells what a token is for to those who find one, and to scanners for secrets."""
+TOKEN_PREFIX: Final = "hydrator_"  # noqa: S105 - not a secret
+"""Prefix by which people and secret scanners recognise a token."""
 MAX_FILE_BYTES: Final = 1 << 20
 _GRANT_LINE: Final = re.compile(r"([0-9a-f]{64}) +(\S+) +(\S.*)")
 
 
 class Role(StrEnum):
-    """What a token is for."""
+    """The purpose of a token."""
 
-    SITE = "site"  # the ad of one site, and nothing else
-    READ = "read"  # everything that is published
-    SUBMIT = "submit"  # that, and the names of private datasets, exchanged for those that jobs carry
-    EVENT = "event"  # to tell that a dataset changed, and nothing else
+    SITE = "site"  # read the ad of one site, and nothing else
+    READ = "read"  # read everything that is published
+    SUBMIT = "submit"  # like read; also exchange names of private datasets for those that jobs carry
+    EVENT = "event"  # report that a dataset changed, and nothing else
 
 
 class AccessDenied(HydratorError):
-    """A request that may not be answered: *status* is 401, 403, or 503 when the tokens cannot be read."""
+    """A refused request; the status is 401, 403, or 503 if the tokens file cannot be read."""
 
     def __init__(self, http_status: int, reason: str) -> None:
         super().__init__(reason)
@@ -52,7 +52,7 @@ class AccessDenied(HydratorError):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one token allows: *digest* is the token's SHA-256 in hex, *made* the day it was made."""
+    """The rights of one token: ``digest`` is its SHA-256 in hex, ``created_on`` a date."""
 
     digest: str
     created_on: str
@@ -61,12 +61,12 @@ class Grant:
 
     @property
     def key(self) -> str:
-        """What people call it; the token cannot be found from it."""
+        """A short name for people; the token cannot be derived from it."""
         return self.digest[:12]
 
     @property
     def role_text(self) -> str:
-        """The role as the file has it: ``read``, ``submit``, ``event`` or ``site:NAME``."""
+        """The role as in the file: ``read``, ``submit``, ``event`` or ``site:NAME``."""
         return self.role.value if self.site is None else f"{self.role.value}:{self.site}"
 
     @property
@@ -74,7 +74,7 @@ class Grant:
         return f"{self.digest} {self.created_on} {self.role_text}\n"
 
     def is_valid_for(self, required_role: Role, site: Site | None) -> bool:
-        """Whether it opens what needs *need*; an ad needs SITE, and *site* is whose ad."""
+        """Return whether the grant covers *required_role*; SITE is required for the ad of *site*."""
         if required_role is Role.SITE and self.role is Role.SITE:
             return self.site == site
         if Role.EVENT in (required_role, self.role):
@@ -83,18 +83,18 @@ class Grant:
 
 
 def digest(token: str) -> str:
-    """The SHA-256 of *token* in hex."""
+    """Return the SHA-256 of *token* in hex."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def create_token(role: Role, site: Site | None, created_on: str) -> tuple[str, Grant]:
-    """A token that nobody has seen yet, and what it allows."""
+    """Create a random token and its grant."""
     token = TOKEN_PREFIX + secrets.token_urlsafe(32)
     return token, Grant(digest(token), created_on, role, site)
 
 
 def parse_grants(text: str) -> tuple[tuple[Grant, ...], tuple[str, ...]]:
-    """The grants in the text of a tokens file, and what is wrong with its other lines."""
+    """Parse the text of a tokens file into grants and the problems of the other lines."""
     grants: list[Grant] = []
     problems = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -109,30 +109,30 @@ def parse_grants(text: str) -> tuple[tuple[Grant, ...], tuple[str, ...]]:
 
 
 def _parse_grant(line: str) -> Grant | None:
-    found = _GRANT_LINE.fullmatch(line)
-    if found is None:
+    match = _GRANT_LINE.fullmatch(line)
+    if match is None:
         return None
-    hashed, made, what = found.groups()
-    kind, colon, site = what.partition(":")
-    if kind == Role.SITE and site and site.isprintable():
-        return Grant(hashed, made, Role.SITE, Site(site))
-    if kind in (Role.READ, Role.SUBMIT, Role.EVENT) and not colon:
-        return Grant(hashed, made, Role(kind))
+    token_digest, created_on, role_text = match.groups()
+    role, colon, site = role_text.partition(":")
+    if role == Role.SITE and site and site.isprintable():
+        return Grant(token_digest, created_on, Role.SITE, Site(site))
+    if role in (Role.READ, Role.SUBMIT, Role.EVENT) and not colon:
+        return Grant(token_digest, created_on, Role(role))
     return None
 
 
 class TokenAuthenticator:
-    """Decides by token, from a file that is read again when it changes.
+    """Authorization by token, from a file that is read again when it changes.
 
-    A line that cannot be read opens nothing, and is logged once. A file that
-    cannot be read opens nothing at all: requests are then refused as 503, so
-    that hooks print their copies and nobody is told that a token is wrong.
+    A line that cannot be read grants nothing, and is logged once. If the file
+    cannot be read, every request is refused as 503 and not as 401: a hook then
+    prints its cached ad, and no client takes its token for wrong.
 
     Args:
-        file: where the hashes are.
+        file: the tokens file.
 
     Attributes:
-        own: the token of this process, to read back what it serves; on no disk.
+        own_token: the token of this process, which reads back what it serves; never on disk.
     """
 
     def __init__(self, file: Path) -> None:
@@ -143,48 +143,48 @@ class TokenAuthenticator:
 
     @classmethod
     def open(cls, file: Path) -> Self:
-        """Decide by *file*.
+        """Build an authenticator and load *file*.
 
         Raises:
-            ConfigError: it cannot be read, or others may write in it.
+            ConfigError: the file cannot be read, or others may write in it.
         """
-        access = cls(file)
+        authenticator = cls(file)
         try:
-            access._load_grants()
+            authenticator._load_grants()
         except OSError as error:
-            make = "; `hydrator token new` makes it" if isinstance(error, FileNotFoundError) else ""
+            hint = "; `hydrator token new` creates it" if isinstance(error, FileNotFoundError) else ""
             raise ConfigError(
-                [f"publish.http.tokens_file: {_describe_os_error(file, error)}{make}"]
+                [f"publish.http.tokens_file: {_describe_os_error(file, error)}{hint}"]
             ) from error
-        return access
+        return authenticator
 
     def authorize(self, authorization: str | None, required_role: Role, site: Site | None = None) -> Grant:
-        """The grant by which this request may be answered.
+        """Return the grant that permits a request.
 
         Args:
             authorization: its Authorization header: ``Bearer TOKEN``, or Basic
                 with the token as password, which browsers can send.
-            need: what is asked for; SITE is the ad of *site*.
+            required_role: the role that the route requires; SITE for the ad of *site*.
 
         Raises:
-            Refused: who asks must not have this.
+            AccessDenied: no grant permits it.
         """
         token = _extract_token(authorization)
         if token is None:
-            raise AccessDenied(401, "a token is needed here: send the header Authorization: Bearer TOKEN")
+            raise AccessDenied(401, "a token is required: send the header Authorization: Bearer TOKEN")
         grant = self._find_grant(token)
         if grant is None:
-            raise AccessDenied(401, "this token is not known here: it was mistyped, or revoked")
+            raise AccessDenied(401, "this token is not known: it was mistyped or revoked")
         if not grant.is_valid_for(required_role, site):
-            wanted = "this site, or read" if required_role is Role.SITE else required_role.value
-            raise AccessDenied(403, f"this token is for {grant.role_text!r}; here one for {wanted} is needed")
+            role = "site for this site, or read," if required_role is Role.SITE else required_role.value
+            raise AccessDenied(403, f"this token has role {grant.role_text}; role {role} is required")
         return grant
 
     def _find_grant(self, token: str) -> Grant | None:
-        """The grant of *token*; all are looked at, each in constant time, so that time tells nothing."""
-        given = digest(token)
-        known = (self._own_grant, *self._current_grants())
-        matching = [grant for grant in known if hmac.compare_digest(grant.digest, given)]
+        """Return the grant of *token*; compare all, in constant time, so that timing reveals nothing."""
+        token_digest = digest(token)
+        grants = (self._own_grant, *self._current_grants())
+        matching = [grant for grant in grants if hmac.compare_digest(grant.digest, token_digest)]
         return matching[0] if matching else None
 
     def _current_grants(self) -> tuple[Grant, ...]:
@@ -199,11 +199,11 @@ class TokenAuthenticator:
                 )
             self._grants = None
         if self._grants is None:
-            raise AccessDenied(503, "the tokens cannot be read at present; the daemon's log says why")
+            raise AccessDenied(503, "the tokens file cannot be read; the daemon's log has the reason")
         return self._grants
 
     def _load_grants(self) -> None:
-        """Take over what the file says now; raises OSError where it must not be believed."""
+        """Load the file; raise OSError if it cannot be read or must not be trusted."""
         text, self._loaded_signature = read_protected_file(self._file)
         self._grants, problems = parse_grants(text)
         if problems:
@@ -214,19 +214,19 @@ class TokenAuthenticator:
 
 
 def read_protected_file(file: Path) -> tuple[str, tuple[int, ...]]:
-    """The text of *file* and what changes when it does.
+    """Read *file*, and return its text and a signature that changes with it.
 
     Raises:
         OSError: it cannot be read, or others than its owner may write in it.
     """
     with file.open("rb") as opened:
-        facts = os.fstat(opened.fileno())
-        if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        status = os.fstat(opened.fileno())
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise PermissionError(0, "others may write in it: chmod 600 it")
         text = opened.read(MAX_FILE_BYTES + 1)
     if len(text) > MAX_FILE_BYTES:
-        raise OSError(0, f"it has over {MAX_FILE_BYTES} bytes")
-    return text.decode("utf-8", "replace"), file_signature(facts)
+        raise OSError(0, f"it has more than {MAX_FILE_BYTES} bytes")
+    return text.decode("utf-8", "replace"), file_signature(status)
 
 
 def _describe_os_error(file: Path, error: OSError) -> str:
@@ -234,7 +234,7 @@ def _describe_os_error(file: Path, error: OSError) -> str:
 
 
 def _extract_token(authorization: str | None) -> str | None:
-    """The token in an Authorization header, or None where there is none [1].
+    """Return the token in an Authorization header, or None [1].
 
     [1] RFC 6750 2.1 (Bearer), RFC 7617 (Basic); the names of schemes ignore letter case.
     """
@@ -243,26 +243,28 @@ def _extract_token(authorization: str | None) -> str | None:
         return rest.strip() or None
     if scheme.lower() == "basic":
         try:
-            pair = base64.b64decode(rest.strip(), validate=True).decode("utf-8", "surrogateescape")
+            user_and_password = base64.b64decode(rest.strip(), validate=True).decode(
+                "utf-8", "surrogateescape"
+            )
         except (binascii.Error, ValueError):
             return None
-        return pair.partition(":")[2] or None
+        return user_and_password.partition(":")[2] or None
     return None
 
 
 def append_grant(text: str, grant: Grant) -> str:
-    """The text of a tokens file, *text*, and *grant* at its end."""
-    begin = text or "# HASH MADE ROLE of who may read over HTTP; see hydrator token --help\n"
-    return begin + ("" if begin.endswith("\n") else "\n") + grant.line
+    """Return the text of a tokens file with *grant* at its end."""
+    text = text or "# HASH MADE ROLE of each HTTP token; see hydrator token --help\n"
+    return text + ("" if text.endswith("\n") else "\n") + grant.line
 
 
 def remove_grant(text: str, key_prefix: str) -> tuple[str, tuple[Grant, ...]]:
-    """The text of a tokens file without what *key*, or a beginning of it, names; and what that was."""
-    kept, gone = [], []
+    """Remove the grants whose key starts with *key_prefix*; return the other text, and those grants."""
+    lines, removed = [], []
     for line in text.splitlines(keepends=True):
         grant = None if line.startswith("#") else _parse_grant(line.strip())
         if grant is not None and key_prefix and grant.digest.startswith(key_prefix):
-            gone.append(grant)
+            removed.append(grant)
         else:
-            kept.append(line)
-    return "".join(kept), tuple(gone)
+            lines.append(line)
+    return "".join(lines), tuple(removed)

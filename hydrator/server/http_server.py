@@ -1,4 +1,4 @@
-"""The HTTP server: an ASGI app answered from a thread of its own."""
+"""HTTP server: an ASGI app in its own thread."""
 
 import errno
 import os
@@ -29,14 +29,14 @@ from .tls import TlsCertificate
 
 @dataclass(frozen=True, slots=True)
 class UnixSocket:
-    """A socket in the file system, and the mode that says who may connect."""
+    """A socket in the file system; its mode limits who may connect."""
 
     path: Path
     mode: int = 0o660
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn that tells when it answers."""
+    """uvicorn that sets an event once it answers."""
 
     def __init__(self, config: uvicorn.Config, answering: threading.Event) -> None:
         super().__init__(config)
@@ -48,16 +48,16 @@ class _Uvicorn(uvicorn.Server):
 
 
 class HttpServer:
-    """Serves an ASGI app from a thread of its own; takes no signal handler and prints nothing.
+    """A server of one ASGI app in its own thread; it takes no signal handler and prints nothing.
 
     Args:
-        asgi: what :func:`hydrator.server.app.build_app` builds.
-        host: an address or a name of this machine; ``0.0.0.0`` or ``::`` for all of them.
-        port: 0 to 65535; 0 takes a free one, and ``url`` says which.
+        asgi: the app of :func:`hydrator.server.app.build_app`.
+        host: an address or a name of this machine; ``0.0.0.0`` or ``::`` for all addresses.
+        port: 0 to 65535; 0 takes a free port, which ``url`` has.
         unix: a socket in the file system instead of *host* and *port*.
         certificate: serve HTTPS with it.
-        token: what we show when we ask ourselves.
-        doorway: how many may be connected, and for how long.
+        token: the token with which the daemon reads its own answers.
+        limiter: limits the number of connections, and the time of a request.
     """
 
     def __init__(
@@ -86,12 +86,15 @@ class HttpServer:
 
     @property
     def url(self) -> str | None:
-        """Where this machine reaches it, or None: ``http://host:port``, ``https://…`` or ``unix:/path``."""
+        """The address for clients on this machine: ``http://host:port``, ``https://…`` or ``unix:/path``.
+
+        None while the server does not run.
+        """
         return self._url if self._thread is not None and self._thread.is_alive() else None
 
     @property
     def endpoint(self) -> ServerEndpoint | None:
-        """How this machine reaches it, or None while it does not run."""
+        """Address, token and certificate for clients on this machine; None while it does not run."""
         url = self.url
         if url is None:
             return None
@@ -105,20 +108,20 @@ class HttpServer:
     def start(
         self, timeout: timedelta = timedelta(seconds=10), *, predecessor: "HttpServer | None" = None
     ) -> None:
-        """Return once requests are answered; starting what runs is no error.
+        """Start, and return once requests are answered; do nothing if it already runs.
 
-        Where it *replaces* another server at the same address, both answer there until that one is stopped.
+        Together with a *predecessor* at the same address, both answer until that one is stopped.
 
         Raises:
-            ConfigError: the address is wrong, in use or forbidden, or nothing
-                answered within *timeout*.
+            ConfigError: the address is wrong, in use or forbidden, or the server
+                did not answer within *timeout*.
         """
         if self.url is not None:
             return
         bound = self._inherit_socket(predecessor) if predecessor else self._bind()
-        where = _address_text(bound)
+        address = _address_text(bound)
         self._listening_socket = listening = LimitedListener(bound, self._limiter)
-        self._url = where if self._unix else ("https://" if self._certificate else "http://") + where
+        self._url = address if self._unix else ("https://" if self._certificate else "http://") + address
         config = uvicorn.Config(
             self._asgi,
             http=cast("type[LimitedProtocol]", partial(LimitedProtocol, limiter=self._limiter)),
@@ -143,26 +146,25 @@ class HttpServer:
         if not answering.wait(timeout.total_seconds()):
             self.stop()
             listening.close()
-            raise ConfigError([f"http: the server at {where} did not start; see the log"])
+            raise ConfigError([f"http: the server at {address} did not start; see the log"])
 
     def _bind(self) -> socket.socket:
         return _listen_unix(self._unix) if self._unix else _listen(self._host, self._port)
 
     def _inherit_socket(self, predecessor: "HttpServer") -> socket.socket:
-        """A listening socket of our own; at an address that *other* has, it is the same as that one's."""
+        """Return a listening socket: at the predecessor's address, a duplicate of its socket."""
         listening = predecessor._listening_socket
         if predecessor.url is None or listening is None:
             return self._bind()
-        ours, theirs = self._unix, predecessor._unix
-        if ours and theirs and ours.path == theirs.path:
-            ours.path.chmod(ours.mode)
+        if self._unix and predecessor._unix and self._unix.path == predecessor._unix.path:
+            self._unix.path.chmod(self._unix.mode)
             predecessor._is_path_shared = True
             return socket.socket(fileno=os.dup(listening.fileno()))
-        if ours or theirs:
+        if self._unix or predecessor._unix:
             return self._bind()
         if (self._host, self._port) == (predecessor._host, predecessor._port):
             return socket.socket(fileno=os.dup(listening.fileno()))
-        # all addresses, and one of them: both may have the port for as long as both say that this is meant
+        # all addresses, and one of them: both may bind the port while both sockets have SO_REUSEPORT
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
             return _listen(self._host, self._port, reuse_port=self._port == listening.getsockname()[1])
@@ -170,7 +172,7 @@ class HttpServer:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
 
     def stop(self, timeout: timedelta = timedelta(seconds=5)) -> None:
-        """End it: answers under way get two seconds. Stopping what does not run is no error."""
+        """Stop the server; open requests get two seconds. Do nothing if it does not run."""
         if self._uvicorn is None or self._thread is None:
             return
         self._uvicorn.should_exit = True
@@ -193,13 +195,13 @@ class HttpServer:
 
 
 def _listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
-    """A listening socket, bound here rather than by uvicorn, so that a bad address is our sentence.
+    """Return a listening socket; it is bound here and not by uvicorn, so that errors are one sentence.
 
-    It is *shared* with a socket of our own that says so, too; with any other never.
+    With *reuse_port* it shares the port with a socket of this process that allows it, and with no other.
     """
     where = _url_text(host, port)
     if not 0 <= port <= 65535:  # getaddrinfo would take it modulo 65536
-        raise ConfigError([f"http: {where}: a port is a number from 0 to 65535"])
+        raise ConfigError([f"http: {where}: use a port from 0 to 65535"])
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -211,7 +213,7 @@ def _listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     listening = socket.socket(family, kind, protocol)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # inherited by every connection: those of worker nodes that vanished end after some minutes
+        # inherited by every connection: one to a worker node that vanished ends after some minutes
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(reuse_port))
@@ -231,7 +233,7 @@ def _os_error_text(exc: Exception) -> str:
 
 
 def _address_text(listening_socket: socket.socket) -> str:
-    """Where this machine reaches *listening*: ``host:port``, a wildcard by loopback, or ``unix:/path``."""
+    """Return ``host:port``, with loopback for a wildcard address, or ``unix:/path``."""
     if listening_socket.family == socket.AF_UNIX:
         return f"unix:{listening_socket.getsockname()}"
     host, port = listening_socket.getsockname()[:2]
@@ -243,13 +245,13 @@ def _url_text(host: str, port: int) -> str:
 
 
 def _listen_unix(unix: UnixSocket) -> socket.socket:
-    """A listening socket at *unix*; what an ended server left there is taken away, nothing else is."""
+    """Return a listening socket at *unix*; replace the socket of an ended server, and nothing else."""
     path = unix.path
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if _is_stale_socket(path):
             path.unlink()
-        # Linux binds under the mode that the socket has by then: there is no moment in which all may connect
+        # Linux binds with the mode of the socket: at no moment may everybody connect
         os.fchmod(listening.fileno(), unix.mode)
         listening.bind(str(path))
         path.chmod(unix.mode)
@@ -261,11 +263,11 @@ def _listen_unix(unix: UnixSocket) -> socket.socket:
 
 
 def _is_stale_socket(path: Path) -> bool:
-    """Whether *path* is a socket that nobody answers at."""
+    """Return whether *path* is a socket without a server."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             return False
     except FileNotFoundError:
         return False
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        return asking.connect_ex(str(path)) == errno.ECONNREFUSED
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        return client.connect_ex(str(path)) == errno.ECONNREFUSED

@@ -1,4 +1,4 @@
-"""What is counted of HTTP: requests by route and status, the time they took, connections that were cut."""
+"""HTTP metrics: requests by route and status, their duration, and closed connections."""
 
 from collections.abc import Callable
 from typing import Final
@@ -12,7 +12,7 @@ LATENCY_BUCKETS_SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5)
 
 _Instruments = tuple[Counter, Histogram, Counter]
 _instruments_by_registry: WeakKeyDictionary[CollectorRegistry, _Instruments] = WeakKeyDictionary()
-"""By registry, what counts there: an app built anew, after a reload, counts on."""
+"""Metrics by registry: the counts go on when a reload builds another app."""
 
 
 def _instruments_of(registry: CollectorRegistry) -> _Instruments:
@@ -46,7 +46,7 @@ def build_cut_counter(registry: CollectorRegistry) -> Callable[[str], None]:
 
 
 class HttpMetrics:
-    """How many answers of which kind, and how long they took; one series a route, never a raw path."""
+    """Counts and durations of requests: one series a route, never one a path."""
 
     def __init__(self, registry: CollectorRegistry, routes: list[Route]) -> None:
         self._routes: dict[object, str] = {
@@ -63,5 +63,5 @@ class HttpMetrics:
         self._durations.labels(route).observe(seconds)
 
     def route_label(self, scope: Scope) -> str:
-        """Which of our routes a request took; one for all paths that are none."""
+        """Return the route of a request; "other" for unknown paths."""
         return self._routes.get(scope.get("endpoint"), "other")

@@ -1,4 +1,4 @@
-"""Around every request: limits, tokens, security headers, count and time."""
+"""Middleware of the server: limits, tokens, security headers, metrics and log of every request."""
 
 import logging
 import math
@@ -44,15 +44,15 @@ _SECURITY_HEADERS: Final = {
 
 
 class RequestMiddleware:
-    """Before all routes.
+    """Limits, security headers and metrics of every request, before all routes.
 
     Args:
-        inner: what is behind it.
-        traffic: counts.
-        buckets: how often one address may ask; None for as often as it likes.
-        behind_proxy: the client is the last one that ``X-Forwarded-For`` names.
-        takes: by path, how large a body may be; elsewhere there may be none.
-        hosts: the names that the server answers to; None for any name.
+        inner: the app behind it.
+        http_metrics: counts requests.
+        rate_limiter: limits the requests of one address; None for no limit.
+        behind_proxy: the client is the last address in ``X-Forwarded-For``.
+        body_limits: by path, the largest body in bytes; other paths take no body.
+        hosts: names that the server answers to; None for any name.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._inner(scope, receive, send)
             return
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         status: int | None = None
         request_id = _request_id(scope, behind_proxy=self._behind_proxy)
-        # every request has a context of its own, which what uvicorn logs of it has too
+        # every request has its own context, which uvicorn's log lines share
         structlog.contextvars.bind_contextvars(request=request_id)
 
-        async def sending(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -94,31 +94,31 @@ class RequestMiddleware:
         )
         try:
             if refusal is None:
-                await self._inner(scope, receive, sending)
+                await self._inner(scope, receive, send_with_headers)
             else:
                 answer = await error_response(Request(scope), refusal)
-                await answer(scope, receive, sending)
+                await answer(scope, receive, send_with_headers)
         except Exception as bug:
             if status is None:
                 answer = await internal_error_response(Request(scope), bug)
-                await answer(scope, receive, sending)
+                await answer(scope, receive, send_with_headers)
             raise  # uvicorn logs it
         finally:
-            self._count(scope, status or 500, time.perf_counter() - began)
+            self._count(scope, status or 500, time.perf_counter() - started_at)
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         self._http_metrics.record_request(scope, status, seconds)
         if logging.getLogger("hydrator").isEnabledFor(logging.DEBUG):  # cheap, for thousands a second
-            route = self._http_metrics.route_label(scope)  # not the path: it may name what is private
-            told = {"method": scope["method"], "route": route, "status": status}
-            _log.debug("request", **told, seconds=round(seconds, 4))
+            route = self._http_metrics.route_label(scope)  # not the path: it may have a private name
+            fields = {"method": scope["method"], "route": route, "status": status}
+            _log.debug("request", **fields, seconds=round(seconds, 4))
 
     def _check_rate(self, scope: Scope) -> HttpError | None:
-        asker = _client_key(scope, behind_proxy=self._behind_proxy)
-        return check_rate(self._rate_limiter, ("address", asker), f"from {asker}")
+        client = _client_key(scope, behind_proxy=self._behind_proxy)
+        return check_rate(self._rate_limiter, ("address", client), f"from {client}")
 
     def _check_host(self, scope: Scope) -> HttpError | None:
-        """Refuse a request for a name that is not ours: a page of that name may be reading our answers."""
+        """Refuse a request for another host name: a page of that name may read the answers."""
         host = Headers(scope=scope).get("Host")
         if self._hosts is None or host is None or self._hosts.is_allowed(host):
             return None
@@ -130,34 +130,34 @@ class RequestMiddleware:
 
 
 def _request_id(scope: Scope, *, behind_proxy: bool) -> str:
-    """What this request is called in logs: the proxy's word for it, or one of our own."""
-    given = Headers(scope=scope).get(REQUEST_ID_HEADER, "") if behind_proxy else ""
-    return given if _VALID_REQUEST_ID.match(given) else secrets.token_hex(8)
+    """Return the id of a request for logs: the proxy's, if it is valid, else a random one."""
+    proxy_id = Headers(scope=scope).get(REQUEST_ID_HEADER, "") if behind_proxy else ""
+    return proxy_id if _VALID_REQUEST_ID.match(proxy_id) else secrets.token_hex(8)
 
 
 def check_rate(
     rate_limiter: RateLimiter | None, limit_key: tuple[str, str], client_text: str
 ) -> HttpError | None:
-    """Why *asker* must wait, or None; *who* names it in the sentence."""
-    wait = 0.0 if rate_limiter is None else rate_limiter.take(limit_key)
-    if not wait:
+    """Return a 429 error if the client must wait, else None; *client_text* names it in the sentence."""
+    wait_seconds = 0.0 if rate_limiter is None else rate_limiter.take(limit_key)
+    if not wait_seconds:
         return None
-    seconds = str(max(1, math.ceil(wait)))
+    seconds = str(max(1, math.ceil(wait_seconds)))
     detail = f"too many requests {client_text}: ask again in {seconds} s"
     return HttpError(429, "too many requests", detail, headers={"Retry-After": seconds})
 
 
 def _client_key(scope: Scope, *, behind_proxy: bool) -> str:
-    """Return who asks, as far as limits go; see :func:`hydrator.server.limits.rate.client_key`."""
-    text = scope["client"][0] if scope.get("client") else "the proxy"
+    """Return the client under which limits count; see :func:`hydrator.server.limits.rate.client_key`."""
+    address = scope["client"][0] if scope.get("client") else "the proxy"
     if behind_proxy:
-        named = ",".join(Headers(scope=scope).getlist("X-Forwarded-For")).rpartition(",")[2].strip()
-        text = named or text
-    return client_key(text)
+        forwarded = ",".join(Headers(scope=scope).getlist("X-Forwarded-For")).rpartition(",")[2].strip()
+        address = forwarded or address
+    return client_key(address)
 
 
 class AuthMiddleware:
-    """Before one route: whoever has no token that allows it is refused."""
+    """Authorization of one route: a request without a sufficient token is refused."""
 
     def __init__(
         self,
@@ -178,8 +178,9 @@ class AuthMiddleware:
                 grant = self._authenticator.authorize(
                     Headers(scope=scope).get("Authorization"), self._required_role, site
                 )
-            except AccessDenied as why:
-                raise HttpError(why.http_status, _ERROR_BY_STATUS[why.http_status], str(why)) from why
+            except AccessDenied as denied:
+                error = _ERROR_BY_STATUS[denied.http_status]
+                raise HttpError(denied.http_status, error, str(denied)) from denied
             if refusal := check_rate(self._rate_limiter, ("token", grant.digest), "with this token"):
                 raise refusal
             scope["grant"] = grant
@@ -190,35 +191,35 @@ _ERROR_BY_STATUS: Final = {401: "not authenticated", 403: "not authorized", 503:
 
 
 def can_see_all_sites(scope: Scope) -> bool:
-    """Whether the names of other sites are for whoever asks."""
+    """Return whether the client may read the names of other sites."""
     grant: Grant | None = scope.get("grant")
     return grant is None or grant.role is not Role.SITE
 
 
 def _check_limits(scope: Scope, body_limits: Mapping[str, int]) -> HttpError | None:
-    """Refuse a URL or a head that is too long, and a body that no route here reads."""
+    """Refuse a URL or a head that is too long, and a body that the route does not read."""
     length = len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"]) + 1
     if length > MAX_URL_BYTES:
-        detail = f"the URL has {length} bytes, {MAX_URL_BYTES} are allowed: ask for fewer datasets at a time"
+        detail = f"the URL has {length} bytes (limit {MAX_URL_BYTES}): ask for fewer datasets at a time"
         return HttpError(414, "URL too long", detail)
     head = length + sum(len(name) + len(value) + 4 for name, value in scope["headers"])
     if head > MAX_HEAD_BYTES:
-        detail = f"the request's head has {head} bytes, {MAX_HEAD_BYTES} are allowed: send fewer headers"
+        detail = f"the head of the request has {head} bytes (limit {MAX_HEAD_BYTES}): send fewer headers"
         return HttpError(431, "head too long", detail)
     headers = Headers(scope=scope)
     size = headers.get("Content-Length", "0")
-    most = body_limits.get(scope["path"], 0)
-    if most == 0 and (size != "0" or "Transfer-Encoding" in headers):
-        return HttpError(413, "body not allowed", "this server only answers: send no body")
-    # of one in pieces nobody knows the size before it was read
-    if not _is_at_most(size, most) or "Transfer-Encoding" in headers:
-        detail = f"send at most {most} bytes here, whole, with their Content-Length"
+    max_size = body_limits.get(scope["path"], 0)
+    if max_size == 0 and (size != "0" or "Transfer-Encoding" in headers):
+        return HttpError(413, "body not allowed", "this path takes no body: send the request without one")
+    # the size of a chunked body is unknown until it was read
+    if not _is_at_most(size, max_size) or "Transfer-Encoding" in headers:
+        detail = f"send at most {max_size} bytes, in one piece, with a Content-Length"
         return HttpError(413, "body too large", detail)
     return None
 
 
 def _is_at_most(digits: str, maximum: int) -> bool:
-    """Compare the decimal number in *digits*, of any length and with any leading zeros, with *most*."""
+    """Return whether the decimal number in *digits*, with any leading zeros, is at most *maximum*."""
     significant = digits.lstrip("0")
     return (
         digits.isascii() and digits.isdigit() and len(significant) < 10 and int(significant or "0") <= maximum

@@ -1,4 +1,4 @@
-"""What an answer looks like: JSON with one sentence when it is a refusal, gzipped where that pays."""
+"""HTTP responses: JSON, with one sentence for an error, gzipped if that saves bytes."""
 
 import gzip
 import json
@@ -20,7 +20,7 @@ _ERROR_HEADERS: Final[Mapping[int, dict[str, str]]] = {
 
 
 class HttpError(HTTPException):
-    """An answer other than 200: what is wrong in a word, and in a sentence; *more* joins the JSON."""
+    """An error response: its kind in a few words, and a sentence; *extra_fields* join the JSON."""
 
     def __init__(
         self,
@@ -37,13 +37,13 @@ class HttpError(HTTPException):
 
 def json_response(request: Request, content: Mapping[str, object], status: int = 200) -> Response:
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    if not text.isprintable():  # \u... says the same, and shows what it is to whoever reads it as it came
+    if not text.isprintable():  # \u… is equal JSON, and shows control characters to people
         text = json.dumps(content, separators=(",", ":"))
     return bytes_response(request, f"{text}\n".encode(), "application/json", status)
 
 
 def bytes_response(request: Request, body: bytes, media_type: str, status: int = 200) -> Response:
-    """An answer made for this request alone, gzipped where that is wanted and pays."""
+    """Build a response that caches must not store; gzip it from 1024 bytes on if the client accepts that."""
     headers = {"Content-Type": media_type, "Cache-Control": "no-store", "Vary": "Accept-Encoding"}
     if len(body) >= 1024 and accepts_gzip(request.headers):
         headers["Content-Encoding"] = "gzip"
@@ -52,7 +52,7 @@ def bytes_response(request: Request, body: bytes, media_type: str, status: int =
 
 
 async def error_response(request: Request, exc: Exception) -> Response:
-    """Every refusal, ours and the router's, as JSON."""
+    """Build the JSON of every error, of a handler or of the router."""
     if isinstance(exc, HttpError):
         answer = json_response(
             request, {"error": exc.error, "detail": exc.detail, **exc.extra_fields}, exc.status_code
@@ -61,26 +61,30 @@ async def error_response(request: Request, exc: Exception) -> Response:
         return answer
     status = exc.status_code if isinstance(exc, HTTPException) else 500
     if status == 405:
-        told = isinstance(exc, HTTPException) and (exc.headers or {}).get("Allow") == "POST"
-        detail = "this only takes events: use POST" if told else "this server only answers: use GET or HEAD"
+        allows_post = isinstance(exc, HTTPException) and (exc.headers or {}).get("Allow") == "POST"
+        detail = (
+            "this path takes events only: use POST"
+            if allows_post
+            else "this server is read-only: use GET or HEAD"
+        )
         answer = json_response(request, {"error": "method not allowed", "detail": detail}, status)
-        answer.headers["Allow"] = "POST" if told else "GET, HEAD"
+        answer.headers["Allow"] = "POST" if allows_post else "GET, HEAD"
         return answer
-    detail = "nothing is here; try /, /v1/sites, /v1/sites/{site}/ad or /v1/datasets?did=scope:name"
+    detail = "no such path; try /, /v1/sites, /v1/sites/{site}/ad or /v1/datasets?did=scope:name"
     return json_response(request, {"error": "not found", "detail": detail}, status)
 
 
 async def internal_error_response(request: Request, _: Exception) -> Response:
-    """A bug: Starlette passes the exception on to the server's log, the client gets one sentence."""
-    detail = "the daemon failed to answer this; its log says why"
+    """Build the response to a bug; Starlette passes the exception on to the server's log."""
+    detail = "the daemon failed to answer; its log has the traceback"
     return json_response(request, {"error": "internal error", "detail": detail}, 500)
 
 
 def accepts_gzip(headers: Headers) -> bool:
-    """Whether Accept-Encoding names gzip (or ``*``) without forbidding it by ``q=0``."""
-    wanted: dict[str, bool] = {}
+    """Return whether Accept-Encoding names gzip (or ``*``) without forbidding it by ``q=0``."""
+    is_accepted: dict[str, bool] = {}
     for part in headers.get("Accept-Encoding", "").lower().split(","):
         coding, _, parameters = part.partition(";")
         forbidden = re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", parameters)
-        wanted[coding.strip()] = forbidden is None
-    return wanted.get("gzip", wanted.get("*", False))
+        is_accepted[coding.strip()] = forbidden is None
+    return is_accepted.get("gzip", is_accepted.get("*", False))

@@ -1,4 +1,4 @@
-"""The server's certificate, read again when its files change, so that a renewal needs no restart."""
+"""TLS certificate of the server: its files are read again when they change, without a restart."""
 
 import ssl
 from pathlib import Path
@@ -15,16 +15,16 @@ _log = structlog.get_logger("hydrator")
 class TlsCertificate:
     """A certificate and its key for TLS 1.2 and later.
 
-    The files are looked at when a client connects. A pair that cannot be used,
-    such as a new certificate whose key is not there yet, is logged once, and
-    the old pair stays until the files change again.
+    The files are checked when a client connects. A pair that cannot be used,
+    such as a new certificate whose key is not there yet, is logged once. The old
+    pair stays in use until the files change again.
 
     Args:
         certificate: PEM, the server's own certificate first, then its chain.
         key: PEM, without a passphrase.
 
     Attributes:
-        context: for the server; each handshake gets the pair of that moment.
+        context: for the server; each handshake uses the current pair.
         pem: the certificate in use, without its chain.
 
     Raises:
@@ -40,7 +40,7 @@ class TlsCertificate:
             raise ConfigError([f"publish.http.tls_certificate: {self._describe_error(error)}"]) from error
         self.context = _build_context()
         self.context.load_cert_chain(certificate, key, _reject_passphrase)
-        # called at the start of every handshake, whether the client names a host or not
+        # called at the start of every handshake, with or without a host name from the client
         self.context.sni_callback = self._on_handshake
 
     def _on_handshake(
@@ -55,7 +55,8 @@ class TlsCertificate:
         try:
             self._current_context, self.pem = self._load_pair()
         except (OSError, ValueError) as error:
-            _log.error("cannot load the new certificate", why=f"{self._describe_error(error)}; the old one stays in use")
+            reason = f"{self._describe_error(error)}; the old one stays in use"
+            _log.error("cannot load the new certificate", why=reason)
         else:
             _log.info("certificate reloaded", file=str(self._files[0]))
 
@@ -71,7 +72,7 @@ class TlsCertificate:
     def _describe_error(self, error: Exception) -> str:
         pair = f"{self._files[0]} with tls_key {self._files[1]}"
         if isinstance(error, ssl.SSLError):
-            return f"{pair} is no certificate with its key: {error.reason or error}"
+            return f"{pair} is not a certificate with its key: {error.reason or error}"
         return f"{pair} cannot be read: {getattr(error, 'strerror', None) or error}"
 
 
@@ -83,5 +84,5 @@ def _build_context() -> ssl.SSLContext:
 
 
 def _reject_passphrase() -> str:
-    """Asked for when the key has a passphrase, which a daemon cannot type."""
-    raise ValueError("the key has a passphrase: give one without")
+    """Refuse a key with a passphrase, which a daemon cannot type."""
+    raise ValueError("the key has a passphrase: use a key without one")

@@ -1,4 +1,4 @@
-"""What the HTTP answers are made of: the present state, as values."""
+"""State that the HTTP server answers from, as values."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -12,18 +12,24 @@ from hydrator.reconcile.snapshot.breaker import HeldLoss
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What is answered from, at one moment.
+    """The state at one moment.
 
-    ``ads`` are served to hooks and ``heard`` is when each was last put there
-    (a site without one counts as heard *now*: what is served live cannot
-    expire). ``ready`` is None, or why there is no complete state yet; ``held``
-    says, by site, why its ad stays as it is. Of these, ``waiting`` has what the
-    breaker holds, ``withheld`` those without an ad of this daemon's yet, and
-    the rest are rolled back. ``stuck`` is None, or why the daemon counts as
-    hung; ``troubles`` are sentences on what failed in the last cycle, such as a
-    catalogue that does not answer. Facts older than ``bound`` do not count.
-    ``changes`` are the last that were decided, oldest first. ``left_out``
-    has, by site, the datasets that its ad has no room for.
+    Attributes:
+        ads: ads for hooks.
+        snapshot: facts by site; None before the first reading.
+        demand: datasets that jobs name; None before the first query.
+        not_ready_reason: why a complete state does not exist yet; None once it does.
+        now: time of this state.
+        published_at: last publication of each ad. A site without one counts as
+            published *now*: an ad that is served live cannot expire.
+        held_reasons: by site, why its ad stays as it is. The breaker holds those in
+            ``held_losses``; those in ``withheld_reasons`` have no ad of this daemon
+            yet; all others are rolled back.
+        hang_reason: why the daemon counts as hanging; None if it does not.
+        max_age: older facts do not count.
+        changes: the last decisions, oldest first.
+        omitted_dids: by site, the datasets that its ad has no room for.
+        troubles: sentences on failures of the last cycle, such as a catalogue that does not answer.
     """
 
     ads: Mapping[Site, SiteAd]
@@ -43,7 +49,7 @@ class ServerState:
 
     @property
     def knowledge(self) -> DaemonKnowledge | None:
-        """What a job is explained by; None before anything was read."""
+        """The facts that explain a job; None before the first reading."""
         if self.snapshot is None:
             return None
         demanded = self.demand.dids if self.demand else frozenset()

@@ -7,8 +7,9 @@ from datetime import timedelta
 from prometheus_client import CollectorRegistry
 
 from hydrator.config import HttpServerSettings
-from hydrator.server.app import JobExplainer, PseudonymLookup, WebhookHandler, build_app
+from hydrator.server.app import build_app
 from hydrator.server.auth import TokenAuthenticator
+from hydrator.server.handlers import JobExplainer, PseudonymLookup, WebhookHandler
 from hydrator.server.http_server import HttpServer, UnixSocket
 from hydrator.server.limits.connections import ConnectionLimiter
 from hydrator.server.limits.hosts import build_allowed_hosts

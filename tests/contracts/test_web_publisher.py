@@ -15,8 +15,9 @@ from adapters.http_publisher import ServedAds, WebPublisher
 from hydrator.domain.errors import PublishError
 from hydrator.domain.model import PublishedAd, Site, Snapshot
 from hydrator.domain.ports import ServerEndpoint
-from hydrator.server.app import ServerState, build_app
+from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
+from hydrator.server.view import ServerState
 from tests.contracts.publisher import PublisherContract
 from tests.factories import CAM, HOUR, L1, NOON, RAL, ad, demand
 
@@ -116,7 +117,7 @@ def test_a_proxy_in_the_environment_is_not_asked(board, server, monkeypatch):
         "{}",
         '{"sites": [1]}',
         '{"sites": [{"site": "CAM"}]}',
-        '{"sites": [{"site": "CAM", "generation": 1, "as_of": 1e400, "heard": 1}]}',
+        '{"sites": [{"site": "CAM", "generation": 1, "as_of": 1e400, "published_at": 1}]}',
     ],
 )
 def test_another_server_on_our_port_is_an_error_and_not_empty(board, body):
@@ -140,4 +141,4 @@ def test_a_reader_of_the_board_keeps_what_it_saw(board):
     board.remove({CAM})
     assert seen == {CAM: ad(L1)}
     assert board.ads() == {RAL: ad(site=RAL)}
-    assert board.heard() == {RAL: NOON + HOUR}
+    assert board.publish_times() == {RAL: NOON + HOUR}

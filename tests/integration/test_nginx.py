@@ -10,8 +10,9 @@ import trustme
 from prometheus_client import CollectorRegistry
 
 from hydrator.domain.model import SiteAd, Snapshot, to_unix
-from hydrator.server.app import AS_OF_HEADER, build_app
+from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
+from hydrator.server.handlers import AS_OF_HEADER
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from testbed.nginx import Nginx

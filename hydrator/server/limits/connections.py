@@ -1,10 +1,10 @@
-"""Limits on connections: how many there are at one time, and how long each may take.
+"""Limits on connections: their number at one time, and the duration of a request.
 
-uvicorn waits for ever for the end of a request's head and for a client that
-does not read its answer, and asyncio waits a minute for a TLS hello. So a few
-thousand silent clients could take every file descriptor there is. A connection
-is therefore counted when the kernel hands it over, before TLS, and closed when
-a request takes too long.
+uvicorn waits without limit for the end of a request's head, and for a client
+that does not read its answer. asyncio waits a minute for a TLS hello. So a few
+thousand silent clients could take every file descriptor. A connection is
+therefore counted when the kernel hands it over, before TLS, and closed when a
+request takes too long.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from uvicorn.server import ServerState
 from .rate import client_key
 
 MAX_HEAD_BYTES: Final = 32_768
-"""Bytes of a request's head: its first line and its headers."""
+"""Largest head of a request, in bytes: its first line and its headers."""
 
 CutReason = Literal["full", "slow"]
 
 
 def _ignore_cut(_: CutReason) -> None:
-    """Count nothing."""
+    """Do not count."""
 
 
 @dataclass(slots=True)
 class ConnectionLimiter:
-    """The connections there are, touched by the event loop only.
+    """The open connections; used in the event loop only.
 
     Args:
-        most: connections at one time.
-        most_each: of these, from one address, as :func:`hydrator.server.limits.rate.client_key` counts addresses.
-        seconds: for one request: from the connection, or the last answer, to the
-            end of the answer. TLS's handshake is part of the first one.
-        cut: called for each connection that was cut, with the reason.
+        max_connections: connections at one time.
+        max_per_address: of these, from one address; see :func:`hydrator.server.limits.rate.client_key`.
+        request_seconds: limit of one request: from the connection, or the last answer,
+            to the end of the answer. The first one includes the TLS handshake.
+        on_cut: called for each connection that the server closes, with the reason.
     """
 
     max_connections: int = 500
@@ -52,17 +52,17 @@ class ConnectionLimiter:
     _sockets: dict[int, LimitedSocket] = field(default_factory=dict)
 
     def admit(self, accepted_socket: socket.socket, address: str) -> LimitedSocket | None:
-        """Count *accepted* from now until it is closed; close it at once where there are too many."""
-        who = client_key(address)
+        """Count a connection until it is closed; close it at once, and return None, if there are too many."""
+        client = client_key(address)
         if (
             self._open_by_address.total() >= self.max_connections
-            or self._open_by_address[who] >= self.max_per_address
+            or self._open_by_address[client] >= self.max_per_address
         ):
             self.on_cut("full")
             accepted_socket.close()
             return None
-        self._open_by_address[who] += 1
-        admitted = LimitedSocket(accepted_socket, who, self)
+        self._open_by_address[client] += 1
+        admitted = LimitedSocket(accepted_socket, client, self)
         self._sockets[admitted.fileno()] = admitted
         return admitted
 
@@ -87,11 +87,11 @@ class LimitedSocket(socket.socket):
         self._limiter = limiter
         self._deadline: asyncio.TimerHandle | None = None
         self.transport: asyncio.Transport | None = None
-        """What reads and writes it, once TLS (if any) has shaken hands."""
+        """Transport of the connection; set after the TLS handshake, if any."""
         self.restart_deadline()
 
     def restart_deadline(self) -> None:
-        """Start the time of the next request."""
+        """Start the time limit of the next request."""
         if self._deadline:
             self._deadline.cancel()
         loop = asyncio.get_running_loop()
@@ -107,12 +107,12 @@ class LimitedSocket(socket.socket):
         self._limiter.on_cut("slow")
         if self.transport:
             self.transport.abort()
-        else:  # asyncio is still waiting for the hello: it sees the end of the connection
+        else:  # asyncio still waits for the TLS hello: it sees the end of the connection
             self.shutdown(socket.SHUT_RDWR)
 
 
 class LimitedListener(socket.socket):
-    """A listening socket that hands over only the connections that *doorway* admits."""
+    """A listening socket that accepts only the connections that the limiter admits."""
 
     def __init__(self, listening_socket: socket.socket, limiter: ConnectionLimiter) -> None:
         super().__init__(fileno=listening_socket.detach())
@@ -122,7 +122,7 @@ class LimitedListener(socket.socket):
         """Accept the next connection.
 
         Raises:
-            ConnectionAbortedError: there were too many, so it was closed; asyncio goes on with the next one.
+            ConnectionAbortedError: there were too many, so it was closed; asyncio accepts the next one.
         """
         accepted, address = super().accept()
         admitted = self._limiter.admit(accepted, address[0] if isinstance(address, tuple) else "")
@@ -132,7 +132,7 @@ class LimitedListener(socket.socket):
 
 
 class LimitedProtocol(H11Protocol):
-    """uvicorn's HTTP over one admitted connection."""
+    """uvicorn's HTTP protocol on one admitted connection."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class LimitedProtocol(H11Protocol):
         self._limited_socket.transport = transport
 
     def on_response_complete(self) -> None:
-        # an answer that the client has not taken yet is not over
+        # the answer ends only when the client has read it
         if self._limited_socket and self.transport.get_write_buffer_size() == 0:
             self._limited_socket.restart_deadline()
         super().on_response_complete()

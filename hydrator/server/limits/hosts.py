@@ -1,9 +1,9 @@
-"""The names that the HTTP server answers to.
+"""Host names that the HTTP server answers to.
 
-A page that somebody opens in a browser can give its own name our address (DNS
-rebinding), and its scripts then read what we answer to anybody. The browser
-says the page's name in the Host header, so a name that is not ours is refused.
-An IP address is never refused: nobody can point that elsewhere.
+A web page in a browser can point its own name to the server's address (DNS
+rebinding); its scripts then read every public answer. The browser sends the
+page's name in the Host header, so the server refuses other names than its own.
+It never refuses an IP address, which cannot be pointed elsewhere.
 """
 
 import socket
@@ -15,7 +15,7 @@ class AllowedHosts:
     """A set of host names, compared without regard to letter case.
 
     Args:
-        names: names without a port; ``*.example.org`` stands for every name below ``example.org``.
+        names: names without a port; ``*.example.org`` allows every name below ``example.org``.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -24,7 +24,7 @@ class AllowedHosts:
         self._domain_suffixes = tuple(name[1:] for name in lower if name.startswith("*."))
 
     def is_allowed(self, header: str) -> bool:
-        """Return whether a Host header, with or without a port, names us."""
+        """Return whether a Host header, with or without a port, has an allowed name."""
         name = _without_port(header.strip().lower()).rstrip(".")
         if _is_address(name):
             return True
@@ -32,7 +32,7 @@ class AllowedHosts:
 
 
 def build_allowed_hosts(host: str, extra_names: Iterable[str]) -> AllowedHosts:
-    """Build the names of a server on *host*: that, this machine's, and those that are *allowed*."""
+    """Build the names of a server on *host*: that name, those of this machine, and *extra_names*."""
     return AllowedHosts({"localhost", host, socket.gethostname(), *extra_names})
 
 

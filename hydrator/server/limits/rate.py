@@ -1,4 +1,4 @@
-"""Rate limiter: a token bucket for each asker, in bounded memory."""
+"""Rate limiter: a token bucket for each client, in bounded memory."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -6,18 +6,18 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 MAX_CLIENTS: Final = 10_000
-"""How many askers are remembered; beyond, whoever asked longest ago begins anew."""
+"""Remembered clients; above this number, the client of the oldest request gets a full bucket again."""
 
 
 class RateLimiter:
-    """A bucket of *burst* requests for each asker, filled at *per_second*.
+    """A bucket of *burst* requests for each client, refilled at *per_second*.
 
-    What is kept of an asker is one number: when its bucket will be full again.
-    A full bucket is the same as none, so an asker who rests is forgotten.
+    One number is stored for a client: the time at which its bucket will be full
+    again. A full bucket equals no bucket, so a client that pauses is forgotten.
 
     Args:
-        per_second: requests a second, above 0, that everybody may go on with.
-        burst: requests, 1 or more, that may come at once.
+        per_second: sustained requests a second of one client, above 0.
+        burst: requests that may come at once, 1 or more.
         clock: seconds that never go back, such as ``time.monotonic``.
     """
 
@@ -31,24 +31,24 @@ class RateLimiter:
         return len(self._full_at)
 
     def take(self, client: Hashable, count: int = 1) -> float:
-        """Take one request, or *taking* of them, out of the bucket of *asker*.
+        """Take *count* requests out of the bucket of *client*.
 
         Returns:
-            0, or how many seconds there will be too few; then none is taken.
+            0, or the seconds until the bucket has enough; then nothing is taken.
         """
         now = self._clock()
-        full = max(self._full_at.pop(client, now), now)
-        early = full - now + (count - 1) * self._refill_seconds - self._burst_seconds
-        self._full_at[client] = full if early > 0 else full + count * self._refill_seconds
+        full_at = max(self._full_at.pop(client, now), now)
+        wait_seconds = full_at - now + (count - 1) * self._refill_seconds - self._burst_seconds
+        self._full_at[client] = full_at if wait_seconds > 0 else full_at + count * self._refill_seconds
         while self._full_at and (
             len(self._full_at) > MAX_CLIENTS or next(iter(self._full_at.values())) <= now
         ):
             self._full_at.popitem(last=False)
-        return max(early, 0.0)
+        return max(wait_seconds, 0.0)
 
 
 def client_key(address: str) -> str:
-    """Return the name under which limits count *address*: one IPv6 host has a whole /64 network to itself."""
+    """Return the key under which limits count *address*: for IPv6 its /64 network, which one host may own."""
     try:
         parsed = ip_address(address)
     except ValueError:

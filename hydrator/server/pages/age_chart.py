@@ -1,58 +1,72 @@
-"""How old what is known of a site is, as a picture: how many facts are how old, up to the age that counts."""
+"""Age chart of a site: how many facts are how old, up to the age from which they no longer count."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from html import escape
 from typing import Final
 
-from hydrator.domain.model import Did, Fact, Site
+from hydrator.domain.model import Fact
 from hydrator.domain.text import format_count, format_duration
 
 COLUMN_COUNT: Final = 12
-"""Parts of the age bound, each a column; one more is for what is older."""
-_WIDTH: Final = 10
+"""Columns up to the largest age that counts; one more holds all older facts."""
+_BAR_WIDTH: Final = 10
 _HEIGHT: Final = 24
 
 
+@dataclass(frozen=True, slots=True)
+class AgeBar:
+    """One column that is not empty, in pixels."""
+
+    left: int
+    height: int
+    is_late: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AgeChart:
+    """A bar chart in pixels, and ``text``, which says the same."""
+
+    bars: tuple[AgeBar, ...]
+    text: str
+    bar_width: int = _BAR_WIDTH
+    height: int = _HEIGHT
+
+    @property
+    def width(self) -> int:
+        return (COLUMN_COUNT + 1) * self.bar_width
+
+
 def count_by_age(facts: Iterable[Fact], *, now: datetime, max_age: timedelta) -> list[int]:
-    """How many facts are of each age: the parts of *bound* in order, and last what is older."""
+    """Count facts in ``COLUMN_COUNT`` equal parts of *max_age*, youngest first, and last all older ones."""
     columns = [0] * (COLUMN_COUNT + 1)
-    for as_of, facts_then in Counter(fact.as_of for fact in facts).items():
+    for as_of, fact_count in Counter(fact.as_of for fact in facts).items():
         share = max(now - as_of, timedelta()) / max_age
-        columns[min(int(share * COLUMN_COUNT), COLUMN_COUNT)] += facts_then
+        columns[min(int(share * COLUMN_COUNT), COLUMN_COUNT)] += fact_count
     return columns
 
 
-def render_chart(site: Site, facts: Mapping[Did, Fact], *, now: datetime, max_age: timedelta) -> str:
-    """An SVG with what it shows in words, for those who do not see it."""
-    columns = count_by_age(facts.values(), now=now, max_age=max_age)
-    told = _describe_ages(columns, min((fact.as_of for fact in facts.values()), default=None), now, max_age)
-    most = max(columns) or 1
-    bars = "".join(
-        f'<rect class="{"late" if column == COLUMN_COUNT else "bar"}" x="{column * _WIDTH + 1}" '
-        f'y="{_HEIGHT - height}" width="{_WIDTH - 2}" height="{height}"/>'
-        for column, many in enumerate(columns)
-        if (height := _bar_height(many, most))
+def build_age_chart(facts: Collection[Fact], *, now: datetime, max_age: timedelta) -> AgeChart:
+    """Build the chart of one site's facts; a column that is not empty is at least 2 pixels high."""
+    columns = count_by_age(facts, now=now, max_age=max_age)
+    highest = max(columns) or 1
+    bars = tuple(
+        AgeBar(
+            left=column * _BAR_WIDTH,
+            height=max(2, round(count / highest * _HEIGHT)),
+            is_late=column == COLUMN_COUNT,
+        )
+        for column, count in enumerate(columns)
+        if count
     )
-    width = (COLUMN_COUNT + 1) * _WIDTH
-    edge = COLUMN_COUNT * _WIDTH
-    return (
-        f'<svg role="img" aria-label="{escape(site)}: {told}" width="{width}" height="{_HEIGHT + 1}" '
-        f'viewBox="0 0 {width} {_HEIGHT + 1}">{bars}'
-        f'<path class="frame" d="M0 {_HEIGHT + 0.5}H{width}M{edge} 0V{_HEIGHT}"/></svg><small>{told}</small>'
-    )
+    oldest_at = min((fact.as_of for fact in facts), default=None)
+    return AgeChart(bars, _describe_ages(oldest_at, columns[COLUMN_COUNT], now, max_age))
 
 
-def _bar_height(fact_count: int, max_count: int) -> int:
-    """In pixels; what is there at all is seen."""
-    return max(2, round(fact_count / max_count * _HEIGHT)) if fact_count else 0
-
-
-def _describe_ages(columns: list[int], oldest_at: datetime | None, now: datetime, max_age: timedelta) -> str:
+def _describe_ages(oldest_at: datetime | None, late_count: int, now: datetime, max_age: timedelta) -> str:
     if oldest_at is None:
         return "nothing is known"
-    late = columns[COLUMN_COUNT]
-    old = f"; {format_count(late, 'fact')} too old to count" if late else ""
-    age, most = format_duration((now - oldest_at).total_seconds()), format_duration(max_age.total_seconds())
-    return f"oldest fact {age}, of {most} that count{old}"
+    late = f"; {format_count(late_count, 'fact')} too old to count" if late_count else ""
+    age, limit = format_duration((now - oldest_at).total_seconds()), format_duration(max_age.total_seconds())
+    return f"oldest fact {age}, of {limit} that count{late}"

@@ -1,4 +1,4 @@
-"""Which datasets a reader of the page wants to see: the query of its address, without any script."""
+"""Filters of the overview page: which datasets the query of its address selects, without a script."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -17,7 +17,10 @@ _MAX_FIELDS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Datasets with ``find`` in their DID that are in ``state``, at ``site`` if named; pages from 1."""
+    """Datasets whose DID contains a text, in a state, at a site; an empty text does not filter.
+
+    ``page`` counts from 1.
+    """
 
     name_contains: str = ""
     site: str = ""
@@ -26,43 +29,42 @@ class Selection:
 
     @property
     def has_filters(self) -> bool:
-        """Is anything left out on purpose?"""
         return bool(self.name_contains or self.site or self.state)
 
     def query_for_page(self, page: int) -> str:
-        """The query of another page of the same."""
+        """Return the query of another page of the same selection."""
         fields = {"find": self.name_contains, "site": self.site, "state": self.state, "page": str(page)}
         return urlencode({key: value for key, value in fields.items() if value})
 
     def filter_dids(self, dids: Iterable[Did], snapshot: Snapshot) -> list[Did]:
-        """Those of *dids*."""
-        find, takes = self.name_contains.lower(), self._build_state_test(snapshot)
-        return [did for did in dids if find in did.lower() and takes(did)]
+        """Return the selected ones of *dids*, of all pages."""
+        text, is_in_state = self.name_contains.lower(), self._build_state_test(snapshot)
+        return [did for did in dids if text in did.lower() and is_in_state(did)]
 
     def _build_state_test(self, snapshot: Snapshot) -> Callable[[Did], bool]:
-        """Whether a dataset is in the state, looked up once for all of them."""
+        """Build the test for the selected state once, for use with many datasets."""
         if not self.state:
             return lambda _: True
         if self.state == NOT_ASKED:
             return lambda did: did in snapshot.unseen_reasons
-        there = [facts.facts for site, facts in snapshot.sites.items() if self.site in {"", site}]
+        sites = [facts.facts for site, facts in snapshot.sites.items() if self.site in {"", site}]
         if self.state == NOWHERE:
-            return lambda did: did not in snapshot.unseen_reasons and not any(did in facts for facts in there)
+            return lambda did: did not in snapshot.unseen_reasons and not any(did in facts for facts in sites)
         state = next((each for each in DatasetState if each.value.lower() == self.state), None)
-        return lambda did: any(did in facts and facts[did].state is state for facts in there)
+        return lambda did: any(did in facts and facts[did].state is state for facts in sites)
 
 
 def parse_selection(query: bytes) -> Selection:
-    """What *query* asks for; what it does not understand, of it, asks for nothing."""
+    """Parse the query of the address; a field that cannot be read does not filter."""
     try:
         fields = parse_qs(query.decode("latin-1"), errors="replace", max_num_fields=_MAX_FIELDS)
     except ValueError:
         return Selection()
-    given = {key: values[-1].strip()[:_MAX_CHARS] for key, values in fields.items()}
-    page = given.get("page", "")
+    values = {key: texts[-1].strip()[:_MAX_CHARS] for key, texts in fields.items()}
+    page = values.get("page", "")
     return Selection(
-        name_contains=given.get("find", ""),
-        site=given.get("site", ""),
-        state=state if (state := given.get("state", "")) in STATES else "",
+        name_contains=values.get("find", ""),
+        site=values.get("site", ""),
+        state=state if (state := values.get("state", "")) in STATES else "",
         page=max(1, int(page)) if page.isascii() and page.isdecimal() and len(page) < 8 else 1,
     )

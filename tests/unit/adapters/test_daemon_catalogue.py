@@ -30,8 +30,9 @@ from hydrator.domain.model import (
     Survey,
     Unseen,
 )  # fmt: skip
-from hydrator.server.app import ServerState, build_app
+from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
+from hydrator.server.view import ServerState
 from tests.factories import CAM, L1, L2, NOON, RAL
 
 URL = "https://hydrator.example.org"
@@ -130,7 +131,7 @@ def test_many_datasets_are_asked_for_in_questions_that_the_daemon_takes():
 
 
 def test_it_lists_nothing_since_it_knows_only_part():
-    with pytest.raises(CatalogueError, match="only what jobs have asked for"):
+    with pytest.raises(CatalogueError, match="only the datasets that jobs name"):
         DaemonCatalogue(URL).find(["*"])
 
 
@@ -140,10 +141,10 @@ def test_it_lists_nothing_since_it_knows_only_part():
         (httpx.Response(401, json={"detail": "a token is needed"}), CatalogueDenied, "a token is needed"),
         (httpx.Response(503, json={"detail": "not ready"}), CatalogueError, "not ready (status 503)"),
         (httpx.Response(502, text="<html>"), CatalogueError, "status 502"),
-        (httpx.Response(200, text="<html>"), CatalogueGarbled, "does not answer as our daemon does"),
-        (httpx.Response(200, json={"sites": 1}), CatalogueGarbled, "does not answer as our daemon does"),
-        (httpx.Response(200, text='{"sites": [], "now": 1e300}'), CatalogueGarbled, "as our daemon does"),
-        (httpx.Response(200, text='{"sites": [], "now": NaN}'), CatalogueGarbled, "as our daemon does"),
+        (httpx.Response(200, text="<html>"), CatalogueGarbled, "the answer is not that of a daemon"),
+        (httpx.Response(200, json={"sites": 1}), CatalogueGarbled, "the answer is not that of a daemon"),
+        (httpx.Response(200, text='{"sites": [], "now": 1e300}'), CatalogueGarbled, "not that of a daemon"),
+        (httpx.Response(200, text='{"sites": [], "now": NaN}'), CatalogueGarbled, "not that of a daemon"),
         (
             httpx.Response(200, text="[" + "{}," * 600_000 + "{}]"),
             CatalogueGarbled,
@@ -200,7 +201,7 @@ def test_the_token_goes_along_and_never_in_the_clear(tmp_path):
 
     DaemonCatalogue(URL, token_file=token, transport=httpx.MockTransport(handle)).read({L1})
     assert asked == ["Bearer s3cret"] * 2
-    for options in ({"token_file": token}, {"secret": True}):
+    for options in ({"token_file": token}, {"is_secret": True}):
         with pytest.raises(ConfigError, match="use https"):
             DaemonCatalogue("http://hydrator.example.org", **options)
     DaemonCatalogue("http://127.0.0.1:8471", token_file=token).close()

@@ -167,7 +167,7 @@ def test_what_the_pool_answers_is_made_plain_with_its_ends_of_lines():
 def test_the_page_on_a_job_shows_every_character():
     from starlette.requests import Request
 
-    from hydrator.server.app import _html_response
+    from hydrator.server.handlers import _html_response
     from hydrator.server.responses import json_response
 
     request = Request({"type": "http", "headers": []})

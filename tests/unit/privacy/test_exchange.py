@@ -13,10 +13,11 @@ from hydrator.domain.model import Did, Snapshot
 from hydrator.privacy.exchange import DaemonNamedCatalogue, ExchangeFailed, fetch_pseudonyms
 from hydrator.privacy.pseudonym_store import PseudonymStore
 from hydrator.privacy.pseudonyms import Privacy, Pseudonymizer
-from hydrator.server.app import ServerState, build_app
+from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, append_grant, create_token
 from hydrator.server.http_server import HttpServer
 from hydrator.server.limits.rate import RateLimiter
+from hydrator.server.view import ServerState
 from tests.factories import L1, NOON, demand, replica
 
 CANARY, OTHER = Did("embargo:canary-1"), Did("embargo:a/b+c=1~2")
@@ -197,7 +198,7 @@ def test_a_token_that_cannot_be_read(daemon):
 
 def test_a_token_for_something_else(daemon):
     said = refused(ExchangeFailed, daemon.settings(token_file=daemon.folder / "read"))
-    assert "this token is for 'read'; here one for submit is needed" in said
+    assert "this token has role read; role submit is required" in said
 
 
 def test_a_daemon_that_is_not_there(daemon):

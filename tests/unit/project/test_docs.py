@@ -15,7 +15,7 @@ from hydrator.config import Settings, load
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.plugins import ENTRY_POINT_GROUP
 from hydrator.reconcile.desired_sites import decide as desired
-from hydrator.server import openapi
+from hydrator.server.api import openapi
 from hydrator.submit import pool_config as poolconfig
 from scripts import docs
 from testbed import debs

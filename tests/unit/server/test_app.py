@@ -20,10 +20,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import DatasetState, Fact, Site, SiteAd, SiteFacts, Snapshot, to_unix
-from hydrator.server.app import ServerState, build_app
-from hydrator.server.dataset_query import MAX_DATASETS
+from hydrator.server.api.dataset_query import MAX_DATASETS
+from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.middleware import MAX_URL_BYTES
+from hydrator.server.view import ServerState
 from testbed.installation import wait_for
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
 
@@ -36,7 +37,7 @@ class Daemon:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.forget()
-        self.asgi = build_app(self.look, self.registry, max_age=timedelta(monotonic=300))
+        self.asgi = build_app(self.look, self.registry, max_age=timedelta(seconds=300))
         self.server = HttpServer(self.asgi, "127.0.0.1", 0)
 
     def forget(self) -> None:
@@ -163,7 +164,7 @@ def test_an_unknown_site_is_404_and_names_those_that_look_like_it(daemon):
     answer = daemon.ask(path_of("uki-ral "))
     assert answer.status_code == 404
     assert answer.json()["error"] == "unknown site"
-    assert answer.json()["nearby"] == ["UKI-RAL", "UKI-GLASGOW"]
+    assert answer.json()["similar_sites"] == ["UKI-RAL", "UKI-GLASGOW"]
     assert "UKI-RAL" in answer.json()["detail"]
 
 
@@ -190,8 +191,8 @@ def test_sites_shows_generation_age_and_when_it_was_heard(daemon):
     rows = {row["site"]: row for row in daemon.ask("/v1/sites").json()["sites"]}
     assert rows[CAM]["generation"] == 5
     assert (rows[CAM]["as_of"], rows[CAM]["age_seconds"]) == (to_unix(NOON - MINUTE), 60)
-    assert rows[CAM]["heard"] == to_unix(NOON - HOUR)
-    assert rows[AWKWARD]["heard"] == to_unix(NOON)
+    assert rows[CAM]["published_at"] == to_unix(NOON - HOUR)
+    assert rows[AWKWARD]["published_at"] == to_unix(NOON)
     assert daemon.ask(rows[AWKWARD]["ad"]).text == ad(site=AWKWARD).text
 
 
@@ -211,11 +212,11 @@ def test_datasets_says_where_one_is_with_state_and_age(daemon):
     assert row["sites"] == [
         {
             "site": CAM, "state": "AVAILABLE", "fraction": None, "as_of": to_unix(NOON), "age_seconds": 0,
-            "told": {},
+            "provenance": {},
         },
         {
             "site": RAL, "state": "STAGING", "fraction": 0.25, "as_of": to_unix(NOON - HOUR),
-            "age_seconds": 3600, "told": {},
+            "age_seconds": 3600, "provenance": {},
         },
     ]  # fmt: skip
 
@@ -341,7 +342,7 @@ def test_an_app_built_anew_on_the_same_registry_counts_on():
     first = Daemon()
     with first.server:
         first.ask("/healthz")
-    again = build_app(first.look, first.registry, max_age=timedelta(monotonic=1))
+    again = build_app(first.look, first.registry, max_age=timedelta(seconds=1))
     first.server = HttpServer(again, "127.0.0.1", 0)
     with first.server:
         first.ask("/healthz")

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from hydrator.cli import main
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Site, Snapshot
-from hydrator.server.app import ServerState, build_app
+from hydrator.server.app import build_app
 from hydrator.server.auth import (
     AccessDenied,
     Role,
@@ -26,6 +26,7 @@ from hydrator.server.auth import (
     remove_grant,
 )
 from hydrator.server.http_server import HttpServer
+from hydrator.server.view import ServerState
 from tests.factories import CAM, L1, NOON, RAL, ad, demand
 
 DAY = "2026-11-21"
@@ -79,7 +80,7 @@ def test_each_role_opens_what_it_is_for_and_nothing_else(made):
 
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Digest x", "Basic !!", "Basic eA=="])
 def test_without_a_token_the_answer_is_401(made, header):
-    with pytest.raises(AccessDenied, match="a token is needed") as refused:
+    with pytest.raises(AccessDenied, match="a token is required") as refused:
         TokenAuthenticator.open(made[1]).authorize(header, Role.READ)
     assert refused.value.http_status == 401
 
@@ -228,8 +229,8 @@ def test_a_site_whose_ad_is_not_there_learns_no_other_sites_name(served, made):
     tokens["camm"], grant = create_token(Role.SITE, Site("CAMM"), DAY)
     write(file, append_grant(file.read_text(), grant))
     unknown = served("/v1/sites/CAMM/ad", "camm")
-    assert (unknown.status_code, unknown.json()["nearby"]) == (404, [])
-    assert served("/v1/sites/CAMM/ad", "read").json()["nearby"] == ["CAM"]
+    assert (unknown.status_code, unknown.json()["similar_sites"]) == (404, [])
+    assert served("/v1/sites/CAMM/ad", "read").json()["similar_sites"] == ["CAM"]
 
 
 @pytest.mark.parametrize("path", [*READ_ONLY, "/v1/sites/CAM/ad"])

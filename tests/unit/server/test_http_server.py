@@ -18,10 +18,11 @@ from adapters.http_publisher import ServedAds, WebPublisher
 from hydrator.domain.errors import ConfigError, PublishError
 from hydrator.domain.model import Snapshot
 from hydrator.domain.ports import ServerEndpoint
-from hydrator.server.app import ServerState, build_app
+from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
 from hydrator.server.http_server import HttpServer, UnixSocket
 from hydrator.server.tls import TlsCertificate
+from hydrator.server.view import ServerState
 from hydrator.wiring import system_clock
 from tests.factories import CAM, L1, NOON, RAL, ad, demand
 

@@ -17,12 +17,13 @@ from prometheus_client import CollectorRegistry
 from hydrator.config import HttpServerSettings
 from hydrator.domain.events import MAX_EVENT_BYTES
 from hydrator.domain.model import Snapshot
-from hydrator.server.app import ServerState, build_app
+from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
 from hydrator.server.http_server import HttpServer
 from hydrator.server.limits.connections import MAX_HEAD_BYTES, ConnectionLimiter
 from hydrator.server.limits.rate import MAX_CLIENTS, RateLimiter
 from hydrator.server.tls import TlsCertificate
+from hydrator.server.view import ServerState
 from hydrator.wiring.http_server import build_http_server
 from testbed.installation import wait_for
 from tests.factories import CAM, L1, NOON, RAL, ad, demand

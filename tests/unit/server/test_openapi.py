@@ -10,17 +10,19 @@ import requests
 import schemathesis
 from hypothesis import HealthCheck, settings
 from prometheus_client import CollectorRegistry
+from pydantic import TypeAdapter
 from starlette.routing import Route
 
 from hydrator.daemon.event_queue import EventQueue
 from hydrator.diagnostics.why.render import RenderedAnswer
 from hydrator.domain.events import MAX_EVENT_BYTES, RejectReason
 from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot
-from hydrator.server import openapi
-from hydrator.server.app import ServerState, build_app
+from hydrator.server.api import models, openapi
+from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
 from hydrator.server.http_server import HttpServer
 from hydrator.server.limits.rate import RateLimiter
+from hydrator.server.view import ServerState
 from tests.factories import CAM, L1, L2, NOON, RAL, ad, demand, want
 
 SITES = (CAM, RAL, Site("Žilina (CZ/2) 50% ad"))
@@ -61,6 +63,30 @@ def test_the_text_is_openapi_3_1_and_served(served):
     assert served.get("/v1/openapi.json").json() == TEXT
     assert TEXT["openapi"] == "3.1.0"
     schemathesis.openapi.from_dict(json.loads(json.dumps(TEXT))).validate()
+
+
+@pytest.mark.parametrize(
+    ("path", "model"),
+    [
+        ("/v1/sites", models.Sites),
+        (f"/v1/datasets?did={L1}&did=lofar:nowhere", models.Datasets),
+        ("/healthz", models.Health),
+        ("/readyz", models.Ready),
+        ("/v1/sites/CAMM/ad", models.Error),
+        ("/v1/datasets?x=1", models.Error),
+        ("/nonsense", models.Error),
+    ],
+)
+def test_an_answer_validates_against_its_model(served, path, model):
+    TypeAdapter(model).validate_json(served.get(path).content)
+
+
+def test_a_hang_validates_against_the_error_model(tmp_path):
+    kept = Kept(tmp_path)
+    kept.view = replace(VIEW, hang_reason="no progress")
+    with kept.server:
+        content = httpx.get(f"{kept.server.url}/healthz", trust_env=False, timeout=120).content
+    assert TypeAdapter(models.Error).validate_json(content)["status"] == "hung"
 
 
 # what is asked, with what, of a real server

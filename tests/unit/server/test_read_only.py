@@ -12,9 +12,10 @@ from adapters.http_publisher import ServedAds
 from hydrator.daemon.event_queue import EarlyPollRequest, EventQueue
 from hydrator.domain.events import RejectReason
 from hydrator.domain.model import Snapshot
-from hydrator.server.app import ServerState, build_app
+from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
 from hydrator.server.http_server import HttpServer
+from hydrator.server.view import ServerState
 from tests.factories import CAM, L1, L2, NOON, RAL, ad, demand
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "QUERY", "get"]

@@ -101,7 +101,7 @@ def test_a_state_is_told_in_words_and_a_sign_and_not_only_by_colour():
 
 def test_it_counts_datasets_and_jobs_that_have_their_place():
     text = render_overview(view())
-    assert "<b>1 of 2</b>wanted datasets are whole at some site" in text
+    assert "<b>1 of 2</b>wanted datasets are complete at some site" in text
     assert "<b>4 of 7</b>jobs have all their data at one site" in text  # three also want L2
 
 
@@ -114,15 +114,17 @@ def test_a_site_has_its_age_its_states_and_the_generation_that_is_served():
 
 def test_a_change_that_is_held_has_its_numbers_its_datasets_and_the_command():
     held = HeldLoss(NOON - HOUR, NOON, {L1: 2, L2: 2}, 3, HoldCause.SITE)
-    text = render_overview(view(held_reasons={Site("CAM X"): held.text(20)}, waiting={Site("CAM X"): held}))
+    text = render_overview(
+        view(held_reasons={Site("CAM X"): held.text(20)}, held_losses={Site("CAM X"): held})
+    )
     assert "2 of 3 datasets would leave at once; 2 of 20 further polls confirm it" in text
-    assert "<code>hydrator approve &#x27;CAM X&#x27;</code> lets them go" in text
+    assert "<code>hydrator approve &#39;CAM X&#39;</code> applies it" in text
     assert f"<li>{L1}</li><li>{L2}</li>" in text
 
 
 def test_of_many_datasets_that_are_held_the_first_are_named_and_the_rest_counted():
     held = HeldLoss(NOON, NOON, {Did(f"a:{n:02}"): 1 for n in range(MAX_HELD_DIDS + 3)}, 30, HoldCause.SITE)
-    text = render_overview(view(held_reasons={CAM: "they would leave"}, waiting={CAM: held}))
+    text = render_overview(view(held_reasons={CAM: "they would leave"}, held_losses={CAM: held}))
     assert text.count("<li>a:") == MAX_HELD_DIDS
     assert "<li>and 3 more</li>" in text
 
@@ -137,7 +139,7 @@ def test_a_site_that_is_rolled_back_says_what_ends_that():
 
 def test_a_site_whose_ad_waits_for_an_answer_names_no_command():
     why = "the demand of schedd ap1 is not known yet"
-    text = render_overview(view(held_reasons={CAM: why}, withheld={CAM: why}))
+    text = render_overview(view(held_reasons={CAM: why}, withheld_reasons={CAM: why}))
     assert f"<strong>The ad of CAM waits</strong>: {why}." in text
     assert "hydrator rollback" not in text
     assert "hydrator approve" not in text
@@ -165,7 +167,12 @@ def test_what_changed_is_told_newest_first_and_not_all_of_it():
 
 def test_it_stands_when_nothing_is_known():
     text = render_overview(
-        view(snapshot=None, demand=None, not_ready_reason="no catalogue has been read yet", stuck="a poll")
+        view(
+            snapshot=None,
+            demand=None,
+            not_ready_reason="no catalogue has been read yet",
+            hang_reason="a poll",
+        )
     )
     assert "<strong>Not ready</strong>: no catalogue has been read yet" in text
     assert "<strong>The daemon hangs</strong>: a poll" in text

@@ -1,4 +1,4 @@
-"""The query of an HTTP question for datasets: which are named, or which page of all is wanted."""
+"""Query of ``/v1/datasets``: named datasets, or one page of all demanded ones."""
 
 import heapq
 from collections.abc import Iterable, Iterator
@@ -9,40 +9,40 @@ from urllib.parse import unquote
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, parse_did
 
-from .responses import HttpError
+from ..responses import HttpError
 
 MAX_DATASETS: Final = 1000
-"""Datasets in one answer to a question that names none."""
+"""Datasets in one answer to a query that names none."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetQuery:
-    """Named datasets, or all demanded ones where none is named: at most *limit* of those after a DID."""
+    """Named datasets, or all demanded ones if none is named: at most ``limit`` of those after a DID."""
 
     dids: frozenset[Did] = frozenset()
     after_did: Did | None = None
     limit: int = MAX_DATASETS
 
     def page(self, demanded_dids: Iterable[Did]) -> tuple[list[Did], Did | None]:
-        """Return a page in order of DIDs, and the DID after which the next one begins, if there is one."""
-        left = (did for did in self.dids or demanded_dids if self.after_did is None or did > self.after_did)
-        found = heapq.nsmallest(self.limit + 1, left)
-        return found[: self.limit], found[self.limit - 1] if len(found) > self.limit else None
+        """Return a page in order of DIDs, and its last DID if there is a next page."""
+        dids = (did for did in self.dids or demanded_dids if self.after_did is None or did > self.after_did)
+        page = heapq.nsmallest(self.limit + 1, dids)
+        return page[: self.limit], page[self.limit - 1] if len(page) > self.limit else None
 
 
 def parse_dataset_query(query: bytes) -> DatasetQuery:
-    """Read ``did=…&did=…&limit=…&after=…``; without a limit all named datasets are in one answer."""
-    asked: dict[str, list[str]] = {"did": [], "limit": [], "after": []}
+    """Parse ``did=…&did=…&limit=…&after=…``; without a limit, all named datasets are in one answer."""
+    texts: dict[str, list[str]] = {"did": [], "limit": [], "after": []}
     for name, text in _split_fields(query):
-        if name not in asked:
+        if name not in texts:
             detail = f"unknown parameter {name[:100]!r}; use did=scope:name, limit and after"
             raise HttpError(400, "bad query", detail)
-        asked[name].append(text)
-    dids = frozenset(map(_parse_did_value, asked["did"]))
-    limits = [_parse_limit(text) for text in asked["limit"]]
-    afters = [_parse_did_value(text) for text in asked["after"]]
-    most = max(len(dids), MAX_DATASETS)
-    return DatasetQuery(dids, afters[-1] if afters else None, limits[-1] if limits else most)
+        texts[name].append(text)
+    dids = frozenset(map(_parse_did_value, texts["did"]))
+    limits = [_parse_limit(text) for text in texts["limit"]]
+    afters = [_parse_did_value(text) for text in texts["after"]]
+    default_limit = max(len(dids), MAX_DATASETS)
+    return DatasetQuery(dids, afters[-1] if afters else None, limits[-1] if limits else default_limit)
 
 
 def _parse_limit(text: str) -> int:
@@ -53,17 +53,17 @@ def _parse_limit(text: str) -> int:
 
 
 def parse_dids(query: bytes) -> frozenset[Did]:
-    """Read the DIDs of ``did=…&did=…``."""
-    asked = set()
+    """Parse the DIDs of ``did=…&did=…``."""
+    dids = set()
     for name, text in _split_fields(query):
         if name != "did":
             raise HttpError(400, "bad query", f"unknown parameter {name[:100]!r}; use did=scope:name")
-        asked.add(_parse_did_value(text))
-    return frozenset(asked)
+        dids.add(_parse_did_value(text))
+    return frozenset(dids)
 
 
 def _split_fields(query: bytes) -> Iterator[tuple[str, str]]:
-    """Split a query into names and values. ``+`` stands for itself: DIDs may contain it and never a space."""
+    """Split a query into names and values. ``+`` is not a space: DIDs may contain it, and never a space."""
     for part in query.decode("latin-1").split("&"):
         if part:
             name, _, text = part.partition("=")

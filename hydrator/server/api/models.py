@@ -1,0 +1,206 @@
+"""Types of what the HTTP API takes and answers; ``/v1/openapi.json`` is derived from them.
+
+They are typed dictionaries, so an answer of thousands of rows costs no validation. Tests validate them.
+"""
+
+from typing import Annotated, Any, Final, Literal, NotRequired
+
+from pydantic import ConfigDict, Field, with_config
+from typing_extensions import TypedDict  # pydantic takes the one of typing from Python 3.12 on
+
+from hydrator.domain.model import MAX_DID_CHARS, DatasetState
+
+from .dataset_query import MAX_DATASETS
+
+_CLOSED: Final = ConfigDict(extra="forbid")
+
+Count = Annotated[int, Field(ge=0)]
+UnixTime = Annotated[int, Field(ge=0, description="Unix time, seconds")]
+DidText = Annotated[
+    str,
+    Field(pattern="^[A-Za-z0-9._/@=+~-]+:[A-Za-z0-9._:/@=+~-]+$", max_length=MAX_DID_CHARS),
+]
+
+# --- answers ----------------------------------------------------------------------------------------------
+
+
+@with_config(_CLOSED)
+class Error(TypedDict):
+    """An error: its kind in a few words, and one sentence."""
+
+    error: str
+    detail: str
+    ready: NotRequired[Literal[False]]
+    status: NotRequired[Literal["hung"]]
+    similar_sites: NotRequired[Annotated[list[str], Field(description="known sites with a similar name")]]
+
+
+@with_config(_CLOSED)
+class SiteAnswer(TypedDict):
+    """One site with an ad."""
+
+    site: str
+    generation: Count
+    as_of: UnixTime
+    age_seconds: Count
+    published_at: Annotated[float, Field(description="time of the last publication; Unix time, seconds")]
+    known_datasets: Count | None
+    held: Annotated[str | None, Field(description="the change that is held back")]
+    ad: Annotated[str, Field(description="path of the ad")]
+
+
+@with_config(_CLOSED)
+class Sites(TypedDict):
+    """All sites with an ad."""
+
+    version: Literal[1]
+    now: UnixTime
+    sites: list[SiteAnswer]
+
+
+@with_config(_CLOSED)
+class ProvenanceAnswer(TypedDict, total=False):
+    """Source of a state, as far as the catalogue gives one."""
+
+    reason: str
+    rule: str
+    account: str
+    expires_at: UnixTime
+    ready_at: UnixTime
+    ready_error: Annotated[float, Field(ge=0, description="seconds")]
+
+
+@with_config(_CLOSED)
+class FactAnswer(TypedDict):
+    """State of a dataset at one site."""
+
+    site: str
+    state: DatasetState
+    fraction: Annotated[float, Field(ge=0, le=1)] | None
+    as_of: UnixTime
+    age_seconds: Count
+    provenance: ProvenanceAnswer
+
+
+@with_config(_CLOSED)
+class DatasetAnswer(TypedDict):
+    """One dataset and the sites that have it."""
+
+    did: DidText
+    demanded: bool
+    jobs: Count
+    bytes: Count | None
+    unseen: Annotated[
+        str | None, Field(description="reason why the catalogue was not asked; it does not mean absent")
+    ]
+    clashes_with: list[DidText]
+    left_out_at: Annotated[
+        list[str], Field(description="sites whose ads leave it out because of the size budget")
+    ]
+    similar_names: Annotated[
+        list[DidText], Field(description="for a named dataset that is at no site: names that look like it")
+    ]
+    sites: list[FactAnswer]
+
+
+@with_config(_CLOSED)
+class Datasets(TypedDict):
+    """One page of datasets."""
+
+    version: Literal[1]
+    now: UnixTime
+    datasets: list[DatasetAnswer]
+    next: Annotated[DidText | None, Field(description="there are more: ask again with after = this")]
+
+
+@with_config(_CLOSED)
+class NameAnswer(TypedDict):
+    """A dataset and the name that jobs use for it."""
+
+    did: DidText
+    name: str
+
+
+@with_config(_CLOSED)
+class Names(TypedDict):
+    """Names of datasets in jobs."""
+
+    version: Literal[1]
+    datasets: list[NameAnswer]
+
+
+@with_config(_CLOSED)
+class Accepted(TypedDict):
+    """An event was accepted."""
+
+    version: Literal[1]
+
+
+@with_config(_CLOSED)
+class Health(TypedDict):
+    """The process answers, and its cycles do not hang."""
+
+    status: Literal["ok"]
+
+
+@with_config(_CLOSED)
+class Ready(TypedDict):
+    """A complete state exists."""
+
+    ready: Literal[True]
+
+
+# --- requests ---------------------------------------------------------------------------------------------
+
+
+class AdParameters(TypedDict):
+    site: Annotated[str, Field(min_length=1, max_length=500)]
+
+
+AdHeaders = TypedDict(
+    "AdHeaders",
+    {
+        "If-None-Match": NotRequired[
+            Annotated[
+                str,
+                Field(pattern='^(W/)?"[0-9]{1,15}"$', description="the ETag of an earlier answer"),
+            ]
+        ]
+    },
+)
+
+
+class DatasetsParameters(TypedDict, total=False):
+    did: Annotated[
+        list[DidText],
+        Field(description="a dataset, scope:name; repeat it for more; without it all demanded datasets"),
+    ]
+    limit: Annotated[
+        int,
+        Field(ge=1, le=MAX_DATASETS, description="datasets in one answer; default: all that are named"),
+    ]
+    after: Annotated[DidText, Field(description="the `next` of an earlier answer")]
+
+
+class NamesParameters(TypedDict):
+    did: Annotated[
+        list[DidText], Field(min_length=1, description="a dataset, scope:name; repeat it for more")
+    ]
+
+
+class WhyParameters(TypedDict, total=False):
+    job: Annotated[
+        str,
+        Field(
+            pattern=r"^[0-9]{1,10}(\.[0-9]{1,10})?$",
+            description="a job, 123.4, or a cluster, 123; without it the page has the form alone",
+        ),
+    ]
+    schedd: Annotated[str, Field(description="the schedd of the job; without it all schedds are asked")]
+
+
+class Event(TypedDict):
+    """An event as Rucio's daemon hermes sends it; other keys are ignored."""
+
+    event_type: str
+    payload: dict[str, Any]

@@ -1,0 +1,278 @@
+"""OpenAPI 3.1 document of the HTTP API, ``/v1/openapi.json``, derived from :mod:`hydrator.server.api.models`.
+
+Tests ask a real server for everything that the document allows, and check each answer against it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+
+from hydrator import __version__
+
+from . import models
+
+JsonObject = dict[str, Any]
+
+_TEXT: Final[JsonObject] = {"type": "string"}
+_ERRORS: Final = {
+    400: "The request is malformed.",
+    401: "A token is required, or the token is not known.",
+    403: "The token does not grant this.",
+    404: "The site does not have an ad.",
+    413: "The route takes no request body, or the body is too large.",
+    414: "The URL is too long.",
+    421: "The Host header names another server: a page of that name may have sent the request.",
+    431: "The headers are too long.",
+    429: "Too many requests from this address or with this token; Retry-After has the seconds to wait.",
+    500: "A bug; the daemon's log has the traceback.",
+    503: "No complete state exists yet, or the tokens cannot be read; Retry-After has the seconds to wait.",
+}
+_ERROR_HEADERS: Final = {401: "WWW-Authenticate", 429: "Retry-After", 503: "Retry-After"}
+_ERRORS_OF_ALL: Final = (413, 414, 421, 429, 431, 500)
+_ERRORS_WITH_TOKENS: Final = (*_ERRORS_OF_ALL, 401, 403, 503)
+
+
+@dataclass(frozen=True, slots=True)
+class _Response:
+    """A response that is not an error; ``content`` is a JSON schema by media type."""
+
+    description: str
+    content: Mapping[str, JsonObject] = field(default_factory=dict)
+    headers: Mapping[str, JsonObject] = field(default_factory=dict)
+
+    @property
+    def head(self) -> JsonObject:
+        """The response without its body."""
+        headers = {"headers": dict(self.headers)} if self.headers else {}
+        return {"description": self.description, **headers}
+
+    @property
+    def document(self) -> JsonObject:
+        content = {media_type: {"schema": schema} for media_type, schema in self.content.items()}
+        return {**self.head, "content": content} if content else self.head
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """GET and HEAD of one path; a public route needs no token where the others do."""
+
+    summary: str
+    responses: Mapping[int, _Response]
+    errors: tuple[int, ...] = ()
+    parameters: Mapping[str, type] = field(default_factory=dict)
+    """By location (query, path, header), a type of :mod:`hydrator.server.api.models`."""
+    is_public: bool = False
+
+    @property
+    def document(self) -> JsonObject:
+        errors = sorted({*self.errors, *(_ERRORS_OF_ALL if self.is_public else _ERRORS_WITH_TOKENS)})
+        common = {
+            "parameters": list(_parameters(self.parameters)),
+            "security": [] if self.is_public else [{"token": []}, {}],
+        }
+        responses = {str(status): response.document for status, response in self.responses.items()}
+        heads = {str(status): response.head for status, response in self.responses.items()}
+        bare_errors = {str(status): {"description": _ERRORS[status]} for status in errors}
+        return {
+            "get": {"summary": self.summary, **common, "responses": responses | _error_references(errors)},
+            "head": {
+                "summary": f"{self.summary} Without the body.",
+                **common,
+                "responses": heads | bare_errors,
+            },
+        }
+
+
+@cache
+def build_openapi() -> JsonObject:
+    """Build the whole document."""
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "classad-hydrator",
+            "version": __version__,
+            "description": "Which datasets each site of an HTCondor pool holds. Nothing can be changed here; "
+            "an event only says what to poll first.",
+        },
+        "paths": {path: route.document for path, route in _ROUTES.items()} | {"/v1/events": _event_path()},
+        "components": {
+            "schemas": _schemas(),
+            "responses": {f"E{status}": _error_response(status) for status in _ERRORS},
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "hydrator token new; docs/security.md",
+                }
+            },
+        },
+    }
+
+
+def _json_response(model: type, description: str = "The answer.") -> dict[int, _Response]:
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {200: _Response(description, {"application/json": schema})}
+
+
+def _text_response(*media_types: str, description: str = "The answer.") -> _Response:
+    return _Response(description, dict.fromkeys(media_types, _TEXT))
+
+
+_AD_HEADERS: Final[Mapping[str, JsonObject]] = {
+    "ETag": {"description": "the generation", "schema": {"type": "string", "pattern": '^"[0-9]+"$'}},
+    "X-DataLocality-AsOf": {
+        "description": "time of the last complete reading of the site",
+        "schema": {"type": "integer", "minimum": 0, "description": "Unix time, seconds"},
+    },
+    "Cache-Control": {"schema": _TEXT},
+}
+_ROUTES: Final[Mapping[str, _Route]] = {
+    "/": _Route("The page for people.", {200: _text_response("text/html")}),
+    "/why": _Route(
+        "Explain why a job is idle, for people. Only where the server requires tokens.",
+        {
+            200: _text_response("text/html"),
+            400: _text_response(
+                "text/html", description="The text is not a job, or several schedds have it."
+            ),
+            404: _text_response("text/html", description="No schedd has the job."),
+            502: _text_response("text/html", description="The pool did not answer."),
+        },
+        parameters={"query": models.WhyParameters},
+    ),
+    "/v1/sites": _Route("List all sites with an ad.", _json_response(models.Sites)),
+    "/v1/sites/{site}/ad": _Route(
+        "The ad of one site, one attribute a line: what the hook prints.",
+        {
+            200: _Response("The ad.", {"text/plain": _TEXT}, _AD_HEADERS),
+            304: _Response(
+                "The ad has the generation of If-None-Match; its age is in the headers.", {}, _AD_HEADERS
+            ),
+        },
+        (404, 503),
+        {"path": models.AdParameters, "header": models.AdHeaders},
+    ),
+    "/v1/datasets": _Route(
+        "List datasets and the sites that have them.",
+        _json_response(models.Datasets),
+        (400, 503),
+        {"query": models.DatasetsParameters},
+    ),
+    "/v1/private": _Route(
+        "Return the names that jobs use for datasets: pseudonyms for private ones. Needs role submit.",
+        _json_response(models.Names),
+        (400,),
+        {"query": models.NamesParameters},
+    ),
+    "/v1/openapi.json": _Route(
+        "This document.",
+        {200: _Response("The answer.", {"application/json": {"type": "object"}})},
+        is_public=True,
+    ),
+    "/metrics": _Route(
+        "Metrics for Prometheus.",
+        {
+            200: _text_response(
+                "text/plain",
+                "application/openmetrics-text",
+                description="In the format that the scraper asks for.",
+            )
+        },
+    ),
+    "/healthz": _Route(
+        "The process answers, and its cycles do not hang.",
+        _json_response(models.Health),
+        (503,),
+        is_public=True,
+    ),
+    "/readyz": _Route(
+        "A complete state was loaded or read.", _json_response(models.Ready), (503,), is_public=True
+    ),
+}
+
+
+def _event_path() -> JsonObject:
+    """Describe POST of one event."""
+    return {
+        "post": {
+            "summary": "Report that a dataset changed: it is polled soon. Needs a token with role event.",
+            "description": "As Rucio's daemon hermes sends it; events of unknown types are ignored.",
+            "security": [{"token": []}],
+            "requestBody": {
+                "required": True,
+                "content": {"application/json": {"schema": _schema(models.Event)}},
+            },
+            "responses": {
+                "202": {
+                    "description": "The event is accepted, whether or not the dataset is in demand.",
+                    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Accepted"}}},
+                },
+                **_error_references((400, *_ERRORS_WITH_TOKENS)),
+            },
+        }
+    }
+
+
+def _error_references(statuses: Iterable[int]) -> JsonObject:
+    return {str(status): {"$ref": f"#/components/responses/E{status}"} for status in sorted(statuses)}
+
+
+def _error_response(status: int) -> JsonObject:
+    """Describe one error; the schema is the same for all."""
+    response: JsonObject = {
+        "description": _ERRORS[status],
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+    }
+    if status in _ERROR_HEADERS:
+        response["headers"] = {_ERROR_HEADERS[status]: {"required": True, "schema": _TEXT}}
+    return response
+
+
+class _UntitledSchema(GenerateJsonSchema):
+    """JSON schemas whose fields have no title beside their name."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401, ARG002 - pydantic's
+        return False
+
+
+def _schema(model: type) -> JsonObject:
+    return TypeAdapter(model).json_schema(schema_generator=_UntitledSchema)
+
+
+def _parameters(models_by_location: Mapping[str, type]) -> Iterable[JsonObject]:
+    for location, model in models_by_location.items():
+        schema = _schema(model)
+        required = schema.get("required", ())
+        for name, value in schema["properties"].items():
+            description = {"description": value.pop("description")} if "description" in value else {}
+            yield {
+                "name": name,
+                "in": location,
+                "required": name in required,
+                **description,
+                "schema": value,
+            }
+
+
+def _schemas() -> JsonObject:
+    """Return the schema of every answer and of the rows in it, by name."""
+    answers = (
+        models.Error,
+        models.Sites,
+        models.Datasets,
+        models.Names,
+        models.Accepted,
+        models.Health,
+        models.Ready,
+    )
+    _, definitions = TypeAdapter.json_schemas(
+        [(model.__name__, "serialization", TypeAdapter(model)) for model in answers],
+        ref_template="#/components/schemas/{model}",
+        schema_generator=_UntitledSchema,
+    )
+    schemas: JsonObject = definitions["$defs"]
+    return schemas

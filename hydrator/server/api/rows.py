@@ -1,0 +1,91 @@
+"""Rows of the JSON answers, built from the state of the server. Pure."""
+
+import difflib
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from typing import Final, cast
+from urllib.parse import quote
+
+from hydrator.domain.model import Did, Fact, Site, SiteAd, Snapshot, to_unix
+from hydrator.domain.provenance import public_provenance
+from hydrator.server.pages.overview import jobs_by_did
+from hydrator.server.view import ServerState
+from hydrator.submit.nearest_names import add_similar_names
+
+from .models import DatasetAnswer, FactAnswer, ProvenanceAnswer, SiteAnswer
+
+MAX_NAME_COMPARED: Final = 200
+"""Characters of a site's name; a longer name is compared with none."""
+
+
+def build_site_row(state: ServerState, ad: SiteAd) -> SiteAnswer:
+    """Build the row of a site with an ad; an ad without a publication time is served live, that is now."""
+    facts = state.snapshot.sites.get(ad.site) if state.snapshot else None
+    return {
+        "site": ad.site,
+        "generation": ad.generation,
+        "as_of": to_unix(ad.as_of),
+        "age_seconds": _age_seconds(state.now, ad.as_of),
+        "published_at": state.published_at.get(ad.site, state.now).timestamp(),
+        "known_datasets": len(facts.facts) if facts else None,
+        "held": state.held_reasons.get(ad.site),
+        "ad": f"/v1/sites/{quote(ad.site, safe='')}/ad",
+    }
+
+
+def build_dataset_rows(
+    state: ServerState, snapshot: Snapshot, dids: Iterable[Did], *, should_suggest_names: bool
+) -> list[DatasetAnswer]:
+    """Build the rows of *dids*; optionally with similar names for those that are at no site."""
+    dids = list(dids)
+    knowledge = state.knowledge
+    similar = add_similar_names(knowledge, dids).similar_names if knowledge and should_suggest_names else {}
+    demanded = state.demand.dids if state.demand else frozenset()
+    jobs = jobs_by_did(state.demand)
+    collisions = {did: group for group in snapshot.case_collisions for did in group}
+    collisions |= snapshot.misspelt_dids
+    return [
+        {
+            "did": did,
+            "demanded": did in demanded,
+            "jobs": jobs.get(did, 0),
+            "bytes": snapshot.bytes_total.get(did),
+            "unseen": snapshot.unseen_reasons.get(did),
+            "clashes_with": [other for other in collisions.get(did, ()) if other != did],
+            "left_out_at": sorted(site for site, omitted in state.omitted_dids.items() if did in omitted),
+            "similar_names": list(similar.get(did, ())),
+            "sites": [
+                _build_fact_row(site, facts.facts[did], state.now)
+                for site, facts in sorted(snapshot.sites.items())
+                if did in facts.facts
+            ],
+        }
+        for did in dids
+    ]
+
+
+def _build_fact_row(site: Site, fact: Fact, now: datetime) -> FactAnswer:
+    return {
+        "site": site,
+        "state": fact.state,
+        "fraction": fact.fraction,
+        "as_of": to_unix(fact.as_of),
+        "age_seconds": _age_seconds(now, fact.as_of),
+        "provenance": cast("ProvenanceAnswer", public_provenance(fact.provenance)),
+    }
+
+
+def _age_seconds(now: datetime, time: datetime) -> int:
+    """Return the age in whole seconds; a time after *now*, by another clock, is 0 s old."""
+    return max(0, to_unix(now) - to_unix(time))
+
+
+def find_similar_sites(name: str, sites: Collection[Site], limit: int = 5) -> list[Site]:
+    """Return up to *limit* sites whose names look like *name*, without regard to letter case."""
+    if len(name) > MAX_NAME_COMPARED:
+        return []
+    sites_by_lower: dict[str, list[Site]] = {}
+    for site in sorted(sites):
+        sites_by_lower.setdefault(site.lower(), []).append(site)
+    matches = difflib.get_close_matches(name.lower(), list(sites_by_lower), n=limit, cutoff=0.5)
+    return [site for lower in matches for site in sites_by_lower[lower]][:limit]

@@ -1,0 +1,315 @@
+"""Handlers of the HTTP routes: ads for hooks, JSON for programs, pages for people.
+
+Async handlers run in the event loop, the others in its threads.
+"""
+
+import gzip
+import math
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hydrator.diagnostics.why.render import RenderedAnswer
+from hydrator.domain.errors import ConfigError, PoolError
+from hydrator.domain.events import RejectReason
+from hydrator.domain.model import Did, Site, SiteAd, to_unix
+from hydrator.domain.redaction import escape_unprintable
+
+from .api import models
+from .api.dataset_query import parse_dataset_query, parse_dids
+from .api.openapi import build_openapi
+from .api.rows import MAX_NAME_COMPARED, build_dataset_rows, build_site_row, find_similar_sites
+from .auth import Grant
+from .limits.rate import RateLimiter
+from .middleware import can_see_all_sites
+from .pages.filters import parse_selection
+from .pages.overview import render_overview
+from .pages.why import BAD_JOB, JobQuery, parse_job_query, render_why_page
+from .responses import HttpError, accepts_gzip, bytes_response, json_response
+from .view import ServerState
+
+AS_OF_HEADER: Final = "X-DataLocality-AsOf"
+STALE_IF_ERROR: Final = timedelta(days=1)
+
+StateGetter = Callable[[], ServerState]
+"""Returns the present state; called once a request, from several threads."""
+
+PseudonymLookup = Callable[[Iterable[Did]], Mapping[Did, Did]]
+"""Returns the names that jobs use: :meth:`hydrator.privacy.pseudonym_store.PseudonymStore.exchange`."""
+
+JobExplainer = Callable[[int, int | None, str | None], list[RenderedAnswer]]
+"""Explains a job of cluster, proc or None, schedd or None: :func:`hydrator.diagnostics.why.query.ask_job`."""
+
+WebhookHandler = Callable[[bytes], RejectReason | None]
+"""Accepts one event, from several threads: :meth:`hydrator.daemon.event_listener.EventListener.on_event`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _EncodedAd:
+    """One ad as bytes, plain and gzipped."""
+
+    ad: SiteAd
+    body: bytes
+    gzipped_body: bytes
+
+
+class AdRoute:
+    """The ad of one site, as the hook reads it; encoded once for all requests.
+
+    Args:
+        get_state: returns the present state.
+        max_age: how long a cache may serve an ad without asking again.
+        is_public: shared caches may store ads, as no token is required.
+    """
+
+    def __init__(self, get_state: StateGetter, max_age: timedelta, *, is_public: bool) -> None:
+        self._get_state = get_state
+        self._cache_control = (
+            f"{'public' if is_public else 'private'}, max-age={int(max_age.total_seconds())}, "
+            f"stale-if-error={int(STALE_IF_ERROR.total_seconds())}"
+        )
+        self._encoded_ads: dict[Site, _EncodedAd] = {}  # touched by the event loop only
+
+    async def get(self, request: Request) -> Response:
+        """Return the ad; its ETag is the generation, and a header has its age, on 304 too."""
+        state = self._get_state()
+        site = Site(request.path_params["site"])
+        ad = state.ads.get(site)
+        if ad is None:
+            raise _ad_not_found(state, site, can_see_all_sites=can_see_all_sites(request.scope))
+        etag = f'"{ad.generation}"'
+        headers = {
+            "ETag": etag,
+            AS_OF_HEADER: str(to_unix(ad.as_of)),
+            "Cache-Control": self._cache_control,
+            "Vary": "Accept-Encoding",
+        }
+        if _etag_matches(request.headers.get("If-None-Match"), etag):
+            return Response(status_code=304, headers=headers)
+        encoded = self._encode(ad, state)
+        body = encoded.body
+        if accepts_gzip(request.headers):
+            headers["Content-Encoding"] = "gzip"
+            body = encoded.gzipped_body
+        return Response(body, headers=headers, media_type="text/plain")
+
+    def _encode(self, ad: SiteAd, state: ServerState) -> _EncodedAd:
+        """Return the bytes of *ad*, from the cache if the ad is unchanged; forget sites without an ad."""
+        cached = self._encoded_ads.get(ad.site)
+        if cached is not None and cached.ad == ad:
+            return cached
+        for site in self._encoded_ads.keys() - state.ads.keys():
+            del self._encoded_ads[site]
+        body = ad.text.encode()
+        encoded = _EncodedAd(ad, body, gzip.compress(body, mtime=0))
+        self._encoded_ads[ad.site] = encoded
+        return encoded
+
+
+def _ad_not_found(state: ServerState, site: Site, *, can_see_all_sites: bool) -> HttpError:
+    """Return 404, or 503 before the first complete state, which may have the site: the hook asks again."""
+    if state.not_ready_reason is not None:
+        return HttpError(503, "not ready", state.not_ready_reason, {"ready": False})
+    similar = find_similar_sites(site, state.ads.keys()) if can_see_all_sites else []
+    hint = f"did you mean {', '.join(map(repr, similar))}?" if similar else "GET /v1/sites lists all sites"
+    detail = f"no ad for site {site[:MAX_NAME_COMPARED]!r}; {hint}"
+    return HttpError(404, "unknown site", detail, {"similar_sites": similar})
+
+
+def _etag_matches(if_none_match: str | None, etag: str) -> bool:
+    """Compare weakly [1]: a proxy that compresses may have changed the ETag to ``W/"…"``.
+
+    [1] RFC 9110, 13.1.2 If-None-Match.
+    """
+    if if_none_match is None:
+        return False
+    tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
+    return etag in tags or tags == ["*"]
+
+
+class StateRoutes:
+    """The state of the server, for programs and for people.
+
+    Args:
+        get_state: returns the present state.
+        registry: the metrics to expose.
+        can_explain_jobs: the overview page has the form for jobs.
+    """
+
+    def __init__(
+        self, get_state: StateGetter, registry: CollectorRegistry, *, can_explain_jobs: bool
+    ) -> None:
+        self._get_state = get_state
+        self._registry = registry
+        self._can_explain_jobs = can_explain_jobs
+
+    def overview(self, request: Request) -> Response:
+        """Return the page for people."""
+        selection = parse_selection(request.scope["query_string"])
+        page = render_overview(self._get_state(), selection, can_explain_jobs=self._can_explain_jobs)
+        return _html_response(request, page)
+
+    def sites(self, request: Request) -> Response:
+        """List every site that has an ad."""
+        state = self._get_state()
+        rows = [build_site_row(state, ad) for _, ad in sorted(state.ads.items())]
+        answer: models.Sites = {"version": 1, "now": to_unix(state.now), "sites": rows}
+        return json_response(request, answer)
+
+    def datasets(self, request: Request) -> Response:
+        """List the sites of the datasets in the query; without any, of all demanded ones, page by page."""
+        query = parse_dataset_query(request.scope["query_string"])
+        state = self._get_state()
+        if state.snapshot is None:
+            raise HttpError(503, "not ready", state.not_ready_reason or "no catalogue has been read yet")
+        dids, next_after = query.page(state.demand.dids if state.demand else frozenset())
+        rows = build_dataset_rows(state, state.snapshot, dids, should_suggest_names=bool(query.dids))
+        answer: models.Datasets = {
+            "version": 1,
+            "now": to_unix(state.now),
+            "datasets": rows,
+            "next": next_after,
+        }
+        return json_response(request, answer)
+
+    def metrics(self, request: Request) -> Response:
+        """Return the registry in the format that the scraper asks for."""
+        encode, media_type = choose_encoder(request.headers.get("Accept", ""))
+        return bytes_response(request, encode(self._registry), media_type)
+
+    async def openapi(self, request: Request) -> Response:
+        """Return the description of this API."""
+        return json_response(request, build_openapi())
+
+    async def healthz(self, request: Request) -> Response:
+        """Return 200 unless the cycles hang; the state of catalogues and pool does not count."""
+        reason = self._get_state().hang_reason
+        if reason is not None:
+            raise HttpError(503, "hung", reason, {"status": "hung"})
+        answer: models.Health = {"status": "ok"}
+        return json_response(request, answer)
+
+    async def readyz(self, request: Request) -> Response:
+        """Return 200 once a complete state was loaded or read."""
+        reason = self._get_state().not_ready_reason
+        if reason is not None:
+            raise HttpError(503, "not ready", reason, {"ready": False})
+        answer: models.Ready = {"ready": True}
+        return json_response(request, answer)
+
+
+class NameRoute:
+    """The names that jobs use for datasets.
+
+    Args:
+        look_up: returns the names; None where the server does not require tokens; the route is then refused.
+        limiter: limits how many names one token may exchange; None for no limit.
+    """
+
+    def __init__(self, look_up: PseudonymLookup | None, limiter: RateLimiter | None) -> None:
+        self._look_up = look_up
+        self._limiter = limiter
+        self._lock = threading.Lock()
+
+    def get(self, request: Request) -> Response:
+        """Return pseudonyms of private datasets and the unchanged names of others."""
+        if self._look_up is None:
+            raise HttpError(
+                403, "no tokens", "names are exchanged for tokens only: set publish.http.tokens_file"
+            )
+        dids = parse_dids(request.scope["query_string"])
+        if not dids:
+            raise HttpError(400, "no DID", "the query names no dataset: add did=scope:name")
+        self._check_limit(request, len(dids))
+        names = self._look_up(dids)
+        rows: list[models.NameAnswer] = [{"did": did, "name": names[did]} for did in sorted(dids)]
+        answer: models.Names = {"version": 1, "datasets": rows}
+        return json_response(request, answer)
+
+    def _check_limit(self, request: Request, count: int) -> None:
+        """Refuse a token that exchanges more names than submissions do: it may search for names in use."""
+        if self._limiter is None:
+            return
+        grant: Grant = request.scope["grant"]
+        with self._lock:
+            wait_seconds = self._limiter.take(grant.digest, count)
+        if wait_seconds:
+            seconds = str(math.ceil(wait_seconds))
+            detail = f"too many names were exchanged with this token: ask again in {seconds} s"
+            raise HttpError(429, "too many names", detail, headers={"Retry-After": seconds})
+
+
+class EventRoute:
+    """The events webhook; *on_event* is None where it is disabled."""
+
+    def __init__(self, on_event: WebhookHandler | None) -> None:
+        self._on_event = on_event
+
+    async def post(self, request: Request) -> Response:
+        """Accept an event; the answer does not depend on whether its dataset is in demand."""
+        if self._on_event is None:
+            detail = "the events webhook is disabled: set events.webhook and publish.http.tokens_file"
+            raise HttpError(403, "no events", detail)
+        reason = await run_in_threadpool(self._on_event, await request.body())
+        if reason is RejectReason.GARBLED:
+            raise HttpError(400, "no event", 'send one JSON object: {"event_type": "close", "payload": {…}}')
+        if reason is RejectReason.TOO_MANY:
+            detail = "events arrive faster than the daemon reads them: send it again in 1 s"
+            raise HttpError(429, "too many events", detail, headers={"Retry-After": "1"})
+        answer: models.Accepted = {"version": 1}
+        return json_response(request, answer, 202)
+
+
+class JobRoute:
+    """The page that explains an idle job; one at a time, since each asks the whole pool.
+
+    Args:
+        get_state: returns the present state, of which the page shows the time.
+        explain: explains a job; None where the server requires no tokens.
+    """
+
+    def __init__(self, get_state: StateGetter, explain: JobExplainer | None) -> None:
+        self._get_state = get_state
+        self._explain = explain
+        self._lock = threading.Lock()
+
+    def get(self, request: Request) -> Response:
+        """Return the page; its status says whether the job could be explained."""
+        if self._explain is None:
+            detail = (
+                "this page explains jobs for tokens only: set publish.http.tokens_file, or run hydrator why"
+            )
+            raise HttpError(403, "no tokens", detail)
+        query = parse_job_query(request.scope["query_string"])
+        answers, status = self._answer(query, self._explain) if query else ([], 200)
+        page = render_why_page(query, answers, now=self._get_state().now)
+        return _html_response(request, page, status)
+
+    def _answer(self, query: JobQuery, explain: JobExplainer) -> tuple[list[RenderedAnswer] | str, int]:
+        if query.cluster_and_proc is None:
+            return BAD_JOB, 400
+        if not self._lock.acquire(blocking=False):
+            detail = "the daemon is explaining another job: ask again in 5 s"
+            raise HttpError(429, "too many requests", detail, headers={"Retry-After": "5"})
+        try:
+            return explain(*query.cluster_and_proc, query.schedd or None), 200
+        except ConfigError as error:
+            return "; ".join(error.problems), 400
+        except PoolError as error:
+            return str(error), 404 if error.daemon.startswith("job ") else 502
+        finally:
+            self._lock.release()
+
+
+def _html_response(request: Request, text: str, status: int = 200) -> Response:
+    return bytes_response(
+        request, escape_unprintable(text, "\n").encode(), "text/html; charset=utf-8", status
+    )
