@@ -191,7 +191,11 @@ class FileCatalogue:
         """Return the current content of the file, parsed only when its bytes changed."""
         try:
             cache = self._cache
-            if cache is not None and cache.is_settled and cache.signature == file_signature(self._path.stat()):
+            if (
+                cache is not None
+                and cache.is_settled
+                and cache.signature == file_signature(self._path.stat())
+            ):
                 return cache.contents
             signature, data = self._read_unchanged()
         except PermissionError as exc:

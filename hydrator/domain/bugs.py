@@ -44,7 +44,9 @@ class BugReporter:
             self._logged[part] = sentence
         if new:
             _log.error(
-                f"{part} failed: this is a bug, please report it", report_url=link_to_bug_report(), exc_info=error
+                f"{part} failed: this is a bug, please report it",
+                report_url=link_to_bug_report(),
+                exc_info=error,
             )
         return sentence
 

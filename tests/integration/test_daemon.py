@@ -403,7 +403,9 @@ def test_a_probe_finds_a_wiped_disk_and_no_private_name_is_given_to_it_or_to_any
     assert "lofar:L1" in listed()
     assert listed().count("private:") == 1
     wait_for(lambda: "DataLocalityTrust = 0." in daemon.ad(), 60, "the site to lose trust")
-    wait_for(lambda: metric('hydrator_repeated_false_claims_total{site="CAM"}') == 1, 60, "the lie to be counted")
+    wait_for(
+        lambda: metric('hydrator_repeated_false_claims_total{site="CAM"}') == 1, 60, "the lie to be counted"
+    )
     assert metric('hydrator_site_trust_ratio{site="CAM"}') < 1
     assert metric('hydrator_site_corrected_datasets{site="CAM"}') == 1
     assert metric('hydrator_audited_facts_total{catalogue="file",method="probe",verdict="false"}') >= 1

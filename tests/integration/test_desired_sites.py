@@ -354,7 +354,9 @@ def test_the_daemon_keeps_the_list_as_the_data_moves_and_release_takes_it_out(qu
     installed.catalogue.hold({"lofar:L1": {"UK": "available", "NL": "available"}})
     queue.wait(lambda: said(queue, job) == ["NL,UK"], 60, "the list to follow")
     lines = httpx.get(f"{installed.url}/metrics", trust_env=False, timeout=60).text.splitlines()
-    assert any(line.startswith("hydrator_desired_sites_jobs{") and 'status="set"} 1' in line for line in lines)
+    assert any(
+        line.startswith("hydrator_desired_sites_jobs{") and 'status="set"} 1' in line for line in lines
+    )
     installed.stop_daemon()
     (given_back,) = json.loads(installed.run("release", "--desired-sites", "--json").stdout).values()
     assert (given_back, said(queue, job), marks(queue, job)) == (1, ["UK,NL,AU"], [None])

@@ -79,7 +79,9 @@ def test_the_report_and_the_metrics_say_which_jobs_found_their_data(installed):
     assert "2 (66 %)" in table
 
     def metrics():
-        counts = [installed.metric(f'hydrator_jobs_local_total{{locality="{one}"}}') for one in ("all", "none")]
+        counts = [
+            installed.metric(f'hydrator_jobs_local_total{{locality="{one}"}}') for one in ("all", "none")
+        ]
         waits = [
             installed.metric(f'hydrator_job_wait_seconds_count{{datasets="{one}"}}')
             for one in ("named", "none")
@@ -89,7 +91,9 @@ def test_the_report_and_the_metrics_say_which_jobs_found_their_data(installed):
     pool.wait(lambda: metrics() == [2, 1, 3, 2], 60, "the metrics to count all jobs once")
     assert installed.metric('hydrator_jobs_data_bytes_total{place="site"}') == 3000
     again = installed.metric('hydrator_cycles_total{outcome="complete"}') + 5
-    pool.wait(lambda: installed.metric('hydrator_cycles_total{outcome="complete"}') >= again, 60, "five cycles")
+    pool.wait(
+        lambda: installed.metric('hydrator_cycles_total{outcome="complete"}') >= again, 60, "five cycles"
+    )
     assert metrics() == [2, 1, 3, 2], "each job is counted once"
 
 

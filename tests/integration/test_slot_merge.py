@@ -483,4 +483,6 @@ def test_check_says_what_the_merge_opens_and_when_it_is_denied_one_line_of_the_l
         )  # fmt: skip
     finally:
         pool.reconfig(collector=MAY_MERGE)
-    pool.wait(lambda: said("collector accepts the slot merge again"), 60, "the log to say that it is well again")
+    pool.wait(
+        lambda: said("collector accepts the slot merge again"), 60, "the log to say that it is well again"
+    )

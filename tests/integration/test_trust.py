@@ -144,7 +144,9 @@ def test_what_jobs_missed_is_heard_of_from_the_queue_and_from_the_history(instal
     )
     for did in dids[1:3]:
         installed.pool.wait(
-            lambda did=did: logged(installed, "checked a dataset that a job reported missing", dataset=did, true=2, false=0),
+            lambda did=did: logged(
+                installed, "checked a dataset that a job reported missing", dataset=did, true=2, false=0
+            ),
             180,
             "what was missed to be looked at, and found",
         )
@@ -167,12 +169,16 @@ def test_a_private_dataset_that_a_job_missed_is_looked_at_corrected_and_nowhere_
     opaque = installed.submit([nowhere], mode="require", more=missing(name))
     named = installed.submit([nowhere], mode="require", more=missing(plain))
     installed.pool.wait(
-        lambda: logged(installed, "checked a dataset that a job reported missing", dataset=name, true=1, false=1),
+        lambda: logged(
+            installed, "checked a dataset that a job reported missing", dataset=name, true=1, false=1
+        ),
         180,
         "what was missed to be looked at, and not found in the UK",
     )
     installed.pool.wait(
-        lambda: installed.metric('hydrator_repeated_false_claims_total{site="UK"}') > before, 180, "the lie to be told"
+        lambda: installed.metric('hydrator_repeated_false_claims_total{site="UK"}') > before,
+        180,
+        "the lie to be told",
     )
     installed.pool.wait(lambda: installed.states_at("UK").get(name) == "PARTIAL", 180, "the correction")
     assert installed.states_at("AU")[name] == "AVAILABLE"

@@ -198,7 +198,9 @@ def test_the_reason_names_the_clause_that_keeps_it_away(verdicts: Verdicts, case
         answer = verdicts.said[case][site]
         (at,) = [at for at in answer["sites"] if at["site"] == site]
         seen = {reason["cause"] for reason in at["reasons"]}
-        seen |= {f"data:{missing['reason']}" for reason in at["reasons"] for missing in reason["missing_datasets"]}
+        seen |= {
+            f"data:{missing['reason']}" for reason in at["reasons"] for missing in reason["missing_datasets"]
+        }
         assert expected in seen, (site, at)
         if not expected.startswith("data"):
             assert all(
@@ -339,7 +341,9 @@ def test_a_concurrency_limit_that_the_job_waits_for_is_the_headline(installed: I
     pool.wait(lambda: pool.jobs(said), 120, "the negotiator to refuse it")
     pool.wait(lambda: ask(installed, str(job))[0]["matching_sites"], 120, "UK to say that its data is there")
     (answer,) = ask(installed, str(job), status=3)
-    assert answer["verdict"].startswith("it waits for a concurrency limit (license): the negotiator reported this ")
+    assert answer["verdict"].startswith(
+        "it waits for a concurrency limit (license): the negotiator reported this "
+    )
     assert answer["matching_sites"] == ["UK"]
     assert (answer["could_run"], answer["remedy"]) == (False, None)
     pool.run("condor_rm", str(job), user="alice")

@@ -238,7 +238,9 @@ def _string_literal(value: str | None) -> str:
 
 
 def _record_literal(**fields: str | None) -> str:
-    pairs = [(SAVED_FIELDS[name], string_literal(value)) for name, value in fields.items() if value is not None]
+    pairs = [
+        (SAVED_FIELDS[name], string_literal(value)) for name, value in fields.items() if value is not None
+    ]
     return record_literal(pairs) if pairs else "undefined"
 
 

@@ -49,7 +49,6 @@ from hydrator.domain.model import (
     to_unix,
 )
 from hydrator.domain.ports import EndedJobs
-from hydrator.reconcile.snapshot.provenance_rows import provenance_rows
 from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.audit.ledger import Audit, AuditTally, Claim, Correction, VerificationMethod
 from hydrator.reconcile.evaluate import ReconcilePolicy

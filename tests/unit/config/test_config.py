@@ -248,9 +248,7 @@ def test_a_wrong_value_is_shown_with_its_key(problems, text, key, shown):
     ids=["an empty file", "an empty list", "no list"],
 )
 def test_without_a_catalogue_there_is_nothing_to_do(problems, text):
-    assert problems(text) == [
-        'catalogue: none configured; add [[catalogue]] with type = "file" or "rucio"'
-    ]
+    assert problems(text) == ['catalogue: none configured; add [[catalogue]] with type = "file" or "rucio"']
 
 
 def test_a_catalogue_written_as_one_table_is_told_how_to_write_a_list(problems):

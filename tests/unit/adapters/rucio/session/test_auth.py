@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.http.oauth import ClientSettings, jwt_expiry
+from adapters.http.oauth import ClientSettings
 from adapters.rucio.catalogue import RucioSettings
 from adapters.rucio.session.auth import ExternalToken, OidcToken
 from hydrator.domain.errors import CatalogueDenied
