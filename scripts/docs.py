@@ -358,6 +358,6 @@ def prepare(folder: Path) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "--attributes":
-        (ROOT / "docs" / "attributes.md").write_text(attributes(), "utf-8")
+        (ROOT / "docs" / "reference" / "attributes.md").write_text(attributes(), "utf-8")
     else:
         prepare(Path(sys.argv[1]))

@@ -195,7 +195,7 @@ port = {self._port}
         return self.run("submit", "pool-config", "--role", role, *self._policy, *options).stdout
 
     def cron_config(self) -> str:
-        """The STARTD_CRON job of docs/install-on-a-glidein.md; our startds share one file."""
+        """The STARTD_CRON job of docs/how-to/operate/install-on-a-glidein.md; our startds share one file."""
         source = {
             "file": f"--file {self.ads}",
             "url": f"--url {self.url} --jitter 0",

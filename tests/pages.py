@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "deploy" / "helm" / "classad-hydrator" / "README.md"
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 HOMES = {
     "toml": "tests/unit/project/test_docs.py loads it as the daemon's configuration",

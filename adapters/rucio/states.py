@@ -1,7 +1,7 @@
 """States: derive one state per dataset and storage element, and per container and site.
 
 The criterion is what a job can do there. This module is pure: no socket, no clock.
-docs/rucio.md has the same decisions as a table.
+docs/reference/rucio.md has the same decisions as a table.
 """
 
 from collections.abc import Iterable, Mapping

@@ -89,7 +89,7 @@ class DmapiService:
             CatalogueError: no ``list_path`` is configured, a query failed, or a listing was cut short.
         """
         if not self._list_path:
-            reason = "the path that lists a namespace is unknown: set list_path (docs/catalogue-dmapi.md)"
+            reason = "the path that lists a namespace is unknown: set list_path (docs/reference/catalogue-dmapi.md)"
             raise CatalogueUnreachable(self._name, reason)
         dids: set[Did] = set()
         for namespace in self.list_namespaces(parse_namespaces):

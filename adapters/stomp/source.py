@@ -2,7 +2,7 @@
 
 It reads in a thread of its own and connects again with backoff whenever the connection ends. An invalid frame
 is ignored or ends the connection, never the thread. The client is the project's own: stomp.py reads frames of
-any size into memory (docs/decisions.md).
+any size into memory (docs/explanation/decisions.md).
 """
 
 import random

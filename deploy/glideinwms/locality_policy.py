@@ -1,7 +1,7 @@
 """A GlideinWMS match policy: request pilots at the sites that have all datasets of a job.
 
 For a group of frontend.xml: <match ... policy_file="/etc/gwms-frontend/locality_policy.py">. It reads the
-file that the daemon keeps (publish.sites); docs/pilots.md says how both are set up. It needs nothing but
+file that the daemon keeps (publish.sites); docs/how-to/operate/pilots.md says how both are set up. It needs nothing but
 Python's standard library.
 
 Jobs that name no datasets match every entry, and every job does when the file is missing, torn, of

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Starts the hook in a pilot, whatever started the pilot: docs/pilots.md.
+# Starts the hook in a pilot, whatever started the pilot: docs/how-to/operate/pilots.md.
 #
 # GlideinWMS calls it once when the pilot starts and then periodically, with glidein_config as its first
 # argument; pyglidein, containers and condor_config let the startd call it alone. Arguments go to the hook.

@@ -140,7 +140,7 @@ class _ServiceSettings(Section):
 
 
 class DmapiSource(_ServiceSettings):
-    """SKA's data management API; docs/catalogue-dmapi.md lists what is inferred."""
+    """SKA's data management API; docs/reference/catalogue-dmapi.md lists what is inferred."""
 
     type: Literal["dmapi"]
     name: Name = "dmapi"

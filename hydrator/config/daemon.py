@@ -93,7 +93,7 @@ class BudgetSettings(Section):
 
 
 class StandbySettings(Section):
-    """Leader election between two daemons on one pool: docs/stand-by.md."""
+    """Leader election between two daemons on one pool: docs/how-to/operate/stand-by.md."""
 
     enabled: bool = False
     name: Name | None = Field(None, description="name of this daemon, unique; default: the host's")
@@ -108,7 +108,7 @@ class StandbySettings(Section):
 
 
 class ReportSettings(Section):
-    """Statistics of ended jobs, from the schedds' histories: docs/report.md."""
+    """Statistics of ended jobs, from the schedds' histories: docs/reference/report.md."""
 
     count_seconds: Annotated[float, Field(ge=0, le=86_400)] = Field(
         300, description="interval between counts of ended jobs for the metrics; 0: never"
@@ -154,7 +154,7 @@ class StompBrokerSettings(Section):
 
 
 class EventsSettings(Section):
-    """Events about changed datasets, which trigger an early poll: docs/events.md."""
+    """Events about changed datasets, which trigger an early poll: docs/reference/events.md."""
 
     webhook: bool = Field(
         False, description="accept events at POST /v1/events; needs publish.http.tokens_file"

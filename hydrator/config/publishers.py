@@ -89,7 +89,7 @@ class HttpServerSettings(Section):
 
 
 class SitesFileSettings(Section):
-    """One file with the sites of each dataset, for programs that start pilots: docs/pilots.md."""
+    """One file with the sites of each dataset, for programs that start pilots: docs/how-to/operate/pilots.md."""
 
     enabled: bool = False
     path: Path = Path("/var/lib/classad-hydrator/sites_by_dataset.json")
@@ -99,7 +99,7 @@ class SitesFileSettings(Section):
 
 
 class SlotMergeSettings(Section):
-    """Attributes merged into slots without a hook, repeatedly: docs/slot-merge.md."""
+    """Attributes merged into slots without a hook, repeatedly: docs/explanation/slot-merge.md."""
 
     enabled: bool = False
     interval_seconds: Annotated[float, Field(ge=1, le=3600)] = Field(
@@ -112,7 +112,7 @@ class SlotMergeSettings(Section):
 
 
 class DesiredSitesSettings(Section):
-    """``DESIRED_Sites`` of queued jobs that request it: docs/desired-sites.md."""
+    """``DESIRED_Sites`` of queued jobs that request it: docs/explanation/desired-sites.md."""
 
     enabled: bool = False
     interval_seconds: Annotated[float, Field(ge=1, le=3600)] = Field(

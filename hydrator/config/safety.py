@@ -36,7 +36,7 @@ class ProbeSettings(Section):
 
 
 class AuditSettings(Section):
-    """Verification of facts by expensive queries, one at a time: docs/trust.md."""
+    """Verification of facts by expensive queries, one at a time: docs/explanation/trust.md."""
 
     enabled: bool = True
     calls_per_second: Annotated[float, Field(gt=0, le=100)] = Field(

@@ -39,7 +39,7 @@ class Credential:
     """A token or certificate that the daemon presents.
 
     *name* is its key in the configuration, *docs_section* its heading in
-    docs/credentials.md; *issued_at* is None if the credential does not have it.
+    docs/reference/credentials.md; *issued_at* is None if the credential does not have it.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Credential:
 
     @property
     def todo(self) -> str:
-        return f"renew it: docs/credentials.md#{self.docs_section}"
+        return f"renew it: docs/reference/credentials.md#{self.docs_section}"
 
 
 def parse_token(name: str, docs_section: str, text: str) -> Credential | None:

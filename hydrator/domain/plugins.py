@@ -2,7 +2,7 @@
 
 An entry point names a function ``(name, options, clock) -> Catalogue``. *options* are all keys of its
 ``[[catalogue]]`` except ``type`` and ``name``. The function raises ValueError if they are wrong
-(docs/add-a-catalogue.md).
+(docs/how-to/develop/add-a-catalogue.md).
 """
 
 from collections.abc import Callable, Mapping

@@ -99,7 +99,7 @@ DOCUMENTATION: Final = "file:///opt/classad-hydrator/share/doc/classad-hydrator"
 """The pages of the wheel, in the environment that the installation page uses."""
 
 
-_PAGE = re.compile(r"\bdocs/[\w-]+\.md\b")
+_PAGE = re.compile(r"\bdocs/[\w/-]+\.md\b")
 
 
 def documentation() -> str:
@@ -117,7 +117,7 @@ def link_to_page(name: str, base: str = DOCUMENTATION) -> str:
 
 def link_to_bug_report() -> str:
     """Return the link to the page on bug reports."""
-    return link_to_page("report-a-bug.md", documentation())
+    return link_to_page("how-to/operate/report-a-bug.md", documentation())
 
 
 def docs_folder_note(*texts: str) -> str | None:

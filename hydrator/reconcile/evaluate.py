@@ -1,6 +1,6 @@
 """Evaluation of one cycle: from state, answers, demand and time to new state and ads. Pure.
 
-A cycle costs by what changed, not by what is known: docs/incremental-evaluation.md explains how.
+A cycle costs by what changed, not by what is known: docs/explanation/incremental-evaluation.md explains how.
 """
 
 from collections import Counter

@@ -67,7 +67,7 @@ def wheels(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(own_pool: Pool, wheels: Path, tmp_path_factory) -> Iterator[Installed]:
-    """The daemon as docs/install-with-systemd.md installs it; CI must have it."""
+    """The daemon as docs/how-to/operate/install-with-systemd.md installs it; CI must have it."""
     port = free_port()
     furniture = tmp_path_factory.mktemp("furniture")
     _furnish(furniture, own_pool, wheels, port)

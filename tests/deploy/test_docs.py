@@ -20,7 +20,7 @@ def built() -> Path:
 
 
 def test_it_builds_without_a_warning_and_has_all_pages(built):
-    pages = {page.stem for page in (ROOT / "docs").glob("*.md")}
+    pages = {page.stem for page in (ROOT / "docs").rglob("*.md")}
     assert {page.stem for page in built.glob("*.html")} >= pages
     reference = {page.stem for page in (built / "reference").glob("*.html")}
     assert reference == {"configuration", "metrics", "commands", "json", "http"}

@@ -225,7 +225,7 @@ def test_the_alerts_in_the_chart_are_those_of_the_project():
 
 
 def test_the_runbooks_of_the_chart_may_be_on_the_web():
-    page = "https://docs.example.org/metrics.html"
+    page = "https://docs.example.org/reference/metrics.html"
     rule = objects({"prometheusRule": {"enabled": True, "runbook": page}})["PrometheusRule"]
     links = [
         each["annotations"]["runbook_url"] for group in rule["spec"]["groups"] for each in group["rules"]

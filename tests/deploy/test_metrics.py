@@ -27,7 +27,7 @@ from tests.unit.reconcile.test_reconciler import World
 
 ROOT = Path(__file__).parents[2]
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"
-PAGE = (ROOT / "docs" / "metrics.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "metrics.md").read_text()
 
 pytestmark = pytest.mark.timeout(900)  # the first run downloads Prometheus
 
@@ -128,10 +128,10 @@ def test_replaced_children_are_counted_once_each():
 
 
 def test_an_alert_is_defined_once_and_in_one_file():
-    """docs/trust.md had HydratorSiteNotTrusted with another threshold."""
+    """docs/explanation/trust.md had HydratorSiteNotTrusted with another threshold."""
     alerts = re.findall(r"- alert: (\w+)", ALERTS.read_text())
     assert len(alerts) == len(set(alerts))
-    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", *(ROOT / "deploy").rglob("*.md")]
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", *(ROOT / "deploy").rglob("*.md")]
     assert [page.name for page in pages if re.search(r"- alert: \w", page.read_text())] == []
 
 

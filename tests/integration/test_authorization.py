@@ -25,7 +25,7 @@ RIGHTS = {
     "NEGOTIATOR.ALLOW_READ": f"{OTHERS} {US}",
     "DENY_WRITE": US,
 }
-"""What docs/security.md tells the operator to say, in a pool that allows nobody else anything."""
+"""What docs/reference/security.md tells the operator to say, in a pool that allows nobody else anything."""
 LEVELS = (
     "READ",
     "WRITE",
@@ -55,7 +55,7 @@ def strict(htcondor_release: str) -> Iterator[Pool]:
 
 @pytest.fixture
 def installed(strict: Pool) -> Iterator[Installation]:
-    """A daemon's configuration, with the token that docs/security.md describes."""
+    """A daemon's configuration, with the token that docs/reference/security.md describes."""
     installation = Installation(strict, ListedCatalogue(strict.home, ("UK",)))
     installation._client_config = strict.client("hydrator", ["READ", "DAEMON"])
     installation.install()
@@ -213,7 +213,7 @@ def test_the_daemons_log_says_which_right_is_missing(strict, installed, tmp_path
 
 
 def test_a_slot_merge_needs_negotiator_and_no_daemon(strict, installed):
-    """Why docs/security.md asks for DAEMON for site ads alone."""
+    """Why docs/reference/security.md asks for DAEMON for site ads alone."""
     rights = f"{configuration('COLLECTOR.ALLOW_DAEMON')}\nCOLLECTOR.ALLOW_NEGOTIATOR = condor@{DOMAIN} {US}\n"
     strict.reconfig(all=rights)
     strict.wait(lambda: not allowed(strict, "collector", "DAEMON"), 20, "DAEMON to be taken from us")
@@ -246,7 +246,7 @@ def test_a_slot_merge_needs_negotiator_and_no_daemon(strict, installed):
 
 
 def test_an_editor_of_desired_sites_needs_write_and_no_read_at_the_schedd(strict):
-    """Why docs/desired-sites.md gives the editor WRITE there alone, and a token of WRITE alone."""
+    """Why docs/explanation/desired-sites.md gives the editor WRITE there alone, and a token of WRITE alone."""
     job = strict.submit("executable = /bin/sleep\narguments = 60\nhold = true\nqueue")
     readers = OTHERS.replace(f"bob@{DOMAIN}", "")
     lists = configuration().replace(OTHERS, readers)

@@ -254,7 +254,7 @@ def said_at(world: World, collector: str) -> tuple:
 
 
 def test_a_child_collector_forwards_a_new_generation_at_once_and_nothing_that_it_does_not_watch(world):
-    """Why docs/between-pools.md has DataLocalityGeneration in COLLECTOR_FORWARD_WATCH_LIST."""
+    """Why docs/how-to/operate/between-pools.md has DataLocalityGeneration in COLLECTOR_FORWARD_WATCH_LIST."""
     top = world.home.collector
     world.home.wait(lambda: said_at(world, top) == (1, 1), 60, "the child to have forwarded its slot")
     leaf_says(world, 1, 2)
@@ -270,7 +270,7 @@ def test_a_child_collector_forwards_a_new_generation_at_once_and_nothing_that_it
 
 
 def test_what_is_merged_into_a_child_collector_stays_there(world):
-    """Why docs/slot-merge.md says to name the collector that the negotiator asks."""
+    """Why docs/explanation/slot-merge.md says to name the collector that the negotiator asks."""
     settings = CondorSettings(world.leaf, token_directory=world.home.token("hydrator"))
     with CondorClient(settings) as client:
         merger = SlotMerger(

@@ -327,7 +327,7 @@ def bare(command: str) -> str:
 
 
 def test_the_deleted_files_give_the_pool_back_as_it_was(operator):
-    """As docs/remove.md says, and asked of the daemons themselves."""
+    """As docs/how-to/operate/remove.md says, and asked of the daemons themselves."""
     pool = operator.pool
     assert values(pool) != operator.before
     for role in ROLES:

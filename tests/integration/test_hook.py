@@ -477,7 +477,7 @@ def test_a_pilot_of_the_stand_in_without_the_hook_runs_on_and_says_nothing_of_da
 
 
 def test_with_a_prefix_the_attributes_have_other_names_so_no_job_takes_them_for_ours(pool, place):
-    """Why docs/pilots.md says that NOPREFIX is a must."""
+    """Why docs/how-to/operate/pilots.md says that NOPREFIX is a must."""
     now = int(time.time())
     put(place / "UK.ad", ad_text(now, now, many=5))
     pool.reconfig(startd=scheduled(glidein_at(place), "GLIDEIN_PS_"))

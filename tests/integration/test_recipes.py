@@ -1,4 +1,4 @@
-"""The recipes of docs/write-a-job.md, as they are printed, with the tools they are for."""
+"""The recipes of docs/how-to/submit/write-a-job.md, as they are printed, with the tools they are for."""
 
 import os
 import re

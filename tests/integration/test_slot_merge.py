@@ -387,7 +387,7 @@ def matches_by_cycle(pool: Pool, cluster: int) -> list[int]:
 
 
 def test_a_merged_partitionable_slot_starts_one_data_job_a_cycle(pool, installed):
-    """Hold the figure of docs/slot-merge.md: the schedd's copy of a claimed slot lacks what was merged."""
+    """Hold the figure of docs/explanation/slot-merge.md: the schedd's copy of a claimed slot lacks what was merged."""
     pool.reconfig(schedd=installed.pool_config("schedd"))
     at_uk = 'requirements = TARGET.GLIDEIN_Site == "UK"'
     plain = pool.submit(f"executable = /bin/true\nrequest_memory = 10\n{at_uk}\nqueue 8\n")

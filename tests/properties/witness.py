@@ -1,6 +1,6 @@
 """A witness of cycles: it hears every answer of every catalogue, and knows what may be said after it.
 
-It is written against the promises in docs/reliability.md and shares no code
+It is written against the promises in docs/explanation/reliability.md and shares no code
 with what it judges: it reads ads with an expression of its own.
 """
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from hydrator.domain.untrusted import claims_of
 
-READ_ADVICE = "it needs READ there, see ALLOW_READ in docs/security.md"
-MERGE_ADVICE = "it needs NEGOTIATOR at the collector, see COLLECTOR.ALLOW_NEGOTIATOR and docs/slot-merge.md"
-ADVERTISE_ADVICE = "it needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON in docs/security.md"
+READ_ADVICE = "it needs READ there, see ALLOW_READ in docs/reference/security.md"
+MERGE_ADVICE = "it needs NEGOTIATOR at the collector, see COLLECTOR.ALLOW_NEGOTIATOR and docs/explanation/slot-merge.md"
+ADVERTISE_ADVICE = "it needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON in docs/reference/security.md"
 RELEASE_ADVICE = (
     "only a queue super user that the schedd has a user record of (QUEUE_SUPER_USERS, condor_qusers -add) "
     "may edit the attributes in PROTECTED_JOB_ATTRS; no user may edit those in IMMUTABLE_JOB_ATTRS"
@@ -15,7 +15,7 @@ RELEASE_ADVICE = (
 DESIRED_SITES_ADVICE = (
     "only a queue super user that the schedd has a user record of may edit other people's jobs "
     "(QUEUE_SUPER_USERS, condor_qusers -add); no user may edit the attributes in IMMUTABLE_JOB_ATTRS: "
-    "docs/desired-sites.md"
+    "docs/explanation/desired-sites.md"
 )
 LEVEL_BY_ADVICE = {
     READ_ADVICE: "READ",

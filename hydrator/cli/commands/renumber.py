@@ -19,7 +19,7 @@ def renumber(
 ) -> None:
     """Give a site's ad a new generation, from the current time, in the daemon's next cycle.
 
-    Use it for a generation that was forged or came from a wrong clock: docs/upgrade.md.
+    Use it for a generation that was forged or came from a wrong clock: docs/how-to/operate/upgrade.md.
     """
     from hydrator.config import load
     from hydrator.domain.model import Site

@@ -196,7 +196,7 @@ class CredentialJson(TypedDict):
     expires_at: Annotated[UnixTime, means("end of its validity")]
     issued_at: Annotated[UnixTime | None, means("start of its validity")]
     renewed_by: Annotated[Literal["daemon", "operator"], means("party that renews it")]
-    docs_section: Annotated[str, means("section of docs/credentials.md")]
+    docs_section: Annotated[str, means("section of docs/reference/credentials.md")]
 
 
 class ReloadFailureJson(TypedDict):

@@ -107,7 +107,7 @@ def print_status(view: StateView) -> None:
         line = f"{one.name}: {one.expiry_text(view.now)}" + (f"; {one.todo}" if soon else "")
         console.print(line, style="yellow" if soon else None, highlight=False)
     for site, line in find_distrusted_sites(view.audit, 1.0):
-        console.print(f"{site}: {line}: docs/trust.md", style="yellow", highlight=False)
+        console.print(f"{site}: {line}: docs/explanation/trust.md", style="yellow", highlight=False)
 
 
 def _ad_problem_lines(rows: Mapping[str, Any]) -> Iterable[str]:
@@ -117,7 +117,7 @@ def _ad_problem_lines(rows: Mapping[str, Any]) -> Iterable[str]:
         for name, why in ads.items():
             yield f"publisher {publisher} shows an ad that the daemon did not adopt, {name}: {why}"
     for publisher, why in rows["rivals"].items():
-        yield f"publisher {publisher}: {why}: docs/stand-by.md"
+        yield f"publisher {publisher}: {why}: docs/how-to/operate/stand-by.md"
     for site, generation in rows["implausible_generations"].items():
         yield (
             f"hooks refuse generation {generation} of {site}, which is in the future"

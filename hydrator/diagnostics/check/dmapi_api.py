@@ -59,7 +59,7 @@ def _check_path(
             Level.WARN,
             _SUBJECT,
             f"GET {path} does not take {', '.join(missing)}, which the adapter sends",
-            "answers may be truncated or have another format: compare docs/catalogue-dmapi.md",
+            "answers may be truncated or have another format: compare docs/reference/catalogue-dmapi.md",
         )
     else:
         yield Finding(Level.OK, _SUBJECT, f"GET {path} is there")

@@ -117,7 +117,7 @@ def _run_guarded(subject: str, check: Callable[[], Iterable[Finding]]) -> list[F
 
 def _error_remedy(error: HydratorError) -> str:
     if isinstance(error, PoolDenied):
-        return "authorize the daemon's identity, or give the daemon a valid token: docs/security.md"
+        return "authorize the daemon's identity, or give the daemon a valid token: docs/reference/security.md"
     if isinstance(error, PoolError):
         return "check that HTCondor runs there; check htcondor.collector and htcondor.token_directory"
     if isinstance(error, CatalogueError):

@@ -62,20 +62,20 @@ def _check_broker(broker: EventSource) -> Iterator[Finding]:
             Level.WARN,
             subject,
             f"{error.reason}: without its events, the daemon sees changes only when it polls",
-            f"check that the broker runs, and check [[events.stomp]] {broker.name}: docs/events.md",
+            f"check that the broker runs, and check [[events.stomp]] {broker.name}: docs/reference/events.md",
         )
 
 
 def _check_held_changes(changes: Mapping[Site, str]) -> Iterator[Finding]:
     for site, why in sorted(changes.items()):
-        todo = "check its catalogue: docs/when-a-change-is-held.md"
+        todo = "check its catalogue: docs/how-to/operate/when-a-change-is-held.md"
         yield Finding(Level.WARN, f"site {site}", f"a change is held: {why}", todo)
 
 
 def _check_trust(inputs: CheckInputs) -> Iterator[Finding]:
     """Report sites of low trust; yield nothing before the first audit."""
     for site, line in find_distrusted_sites(inputs.audit, inputs.warn_below):
-        yield Finding(Level.WARN, f"site {site}", line, "have the site's catalogue repaired: docs/trust.md")
+        yield Finding(Level.WARN, f"site {site}", line, "have the site's catalogue repaired: docs/explanation/trust.md")
 
 
 def _check_folder(folder: Path, subject: str, key: str) -> Iterator[Finding]:

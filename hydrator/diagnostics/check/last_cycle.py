@@ -94,7 +94,7 @@ def check_last_cycle(
     for publisher, ads in report.get("rejected", {}).items():
         for name, why in ads.items():
             message = f"publisher {publisher} shows an ad that the daemon did not adopt, {name}: {why}"
-            todo = "find the writer: docs/security.md; list a standby daemon in standby.identities"
+            todo = "find the writer: docs/reference/security.md; list a standby daemon in standby.identities"
             yield Finding(Level.WARN, "daemon", message, todo)
     if not failures and not publisher_findings:
         yield Finding(Level.OK, "daemon", f"its last cycle was {format_duration(age)} ago")
@@ -123,7 +123,7 @@ def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator
             todo = "the next cycle sends them again; if this persists, find other writers there"
             yield Finding(Level.WARN, "daemon", message, todo)
     for name, why in report.get("rivals", {}).items():
-        todo = "stop one of the two daemons, or make one a standby: docs/stand-by.md"
+        todo = "stop one of the two daemons, or make one a standby: docs/how-to/operate/stand-by.md"
         yield Finding(Level.FAIL, "daemon", f"publisher {name}: {why}", todo)
 
 
@@ -131,7 +131,7 @@ def check_generations(ads: Mapping[Site, SiteAd], now: datetime) -> Iterator[Fin
     """Yield findings for generations of the daemon's *ads* that every hook refuses."""
     for site, generation in implausible_generations(ads, now).items():
         message = f"every hook refuses its generation {generation}, which is in the future"
-        yield Finding(Level.FAIL, f"site {site}", message, f"hydrator renumber {site}: docs/upgrade.md")
+        yield Finding(Level.FAIL, f"site {site}", message, f"hydrator renumber {site}: docs/how-to/operate/upgrade.md")
 
 
 def check_private_names(trouble: str | None) -> Iterator[Finding]:
@@ -139,6 +139,6 @@ def check_private_names(trouble: str | None) -> Iterator[Finding]:
     if trouble:
         todo = (
             "find the client that exchanges so many; check owner, mode and space of state_dir:"
-            " docs/private-datasets.md"
+            " docs/how-to/operate/private-datasets.md"
         )
         yield Finding(Level.WARN, "private", f"names of private datasets may be lost: {trouble}", todo)

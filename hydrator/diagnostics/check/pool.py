@@ -37,7 +37,7 @@ def _check_read_access(subject: str, collector: CheckPoolClient) -> Iterator[Fin
             Level.FAIL,
             subject,
             f"the pool cannot be examined: {answer.reason}",
-            "create a token: docs/install-on-a-pool.md; give it to the daemon: docs/install-with-systemd.md",
+            "create a token: docs/how-to/operate/install-on-a-pool.md; give it to the daemon: docs/how-to/operate/install-with-systemd.md",
         )
     elif not answer.is_allowed:
         yield Finding(
@@ -46,7 +46,7 @@ def _check_read_access(subject: str, collector: CheckPoolClient) -> Iterator[Fin
             f"refuses queries (READ) from {_identity_text(answer)}: the pool cannot be examined",
             answer.token_limit_advice
             or f"{_allow_line_advice('collector', 'READ', answer)},"
-            " or give the daemon a valid token: docs/security.md",
+            " or give the daemon a valid token: docs/reference/security.md",
         )
 
 
@@ -83,7 +83,7 @@ def _check_merge_access_at(pool: CheckPoolClient, collector: str) -> Iterator[Fi
             f"accepts slot merges (NEGOTIATOR) from {who}; the same level lets it "
             f"{_UNNEEDED_LEVELS['NEGOTIATOR']}, and HTCondor grants only both",
             "protect its token like the negotiator's; if every slot has a hook, switch publish.merge off:"
-            " docs/slot-merge.md",
+            " docs/explanation/slot-merge.md",
         )
     else:
         yield Finding(
@@ -92,7 +92,7 @@ def _check_merge_access_at(pool: CheckPoolClient, collector: str) -> Iterator[Fi
             f"refuses slot merges (NEGOTIATOR) from {who}: slots without a hook get no attributes",
             answer.token_limit_advice
             or f"{_allow_line_advice('collector', 'NEGOTIATOR', answer)}, never pool-wide,"
-            " and -authz NEGOTIATOR to the token, or switch publish.merge off: docs/slot-merge.md",
+            " and -authz NEGOTIATOR to the token, or switch publish.merge off: docs/explanation/slot-merge.md",
         )
 
 
@@ -132,7 +132,7 @@ def _check_schedds(
                 Level.FAIL,
                 f"schedd {schedd}",
                 f"the query failed: {answer.reason}",
-                "grant the daemon's identity READ at the schedd: docs/security.md has the"
+                "grant the daemon's identity READ at the schedd: docs/reference/security.md has the"
                 " line for SCHEDD.ALLOW_READ",
             )
             continue
@@ -142,7 +142,7 @@ def _check_schedds(
                 f"schedd {schedd}",
                 "also lets the daemon submit jobs (WRITE), which it does not need: DAEMON in"
                 " a token implies WRITE",
-                "add the daemon's identity to DENY_WRITE there: docs/security.md",
+                "add the daemon's identity to DENY_WRITE there: docs/reference/security.md",
             )
         jobs = sum(group.job_count for group in answer.job_groups)
         yield Finding(Level.OK, f"schedd {schedd}", f"{jobs} queued jobs name datasets")
@@ -165,7 +165,7 @@ def _check_edit_access_at(editor: JobEditorClient, schedd: str) -> Iterator[Find
     subject, who, todo = (
         f"schedd {schedd}",
         _identity_text(answer),
-        "or switch publish.desired_sites off: docs/desired-sites.md",
+        "or switch publish.desired_sites off: docs/explanation/desired-sites.md",
     )
     if not answer.is_allowed:
         yield Finding(
@@ -196,7 +196,7 @@ def _check_edit_access_at(editor: JobEditorClient, schedd: str) -> Iterator[Find
             f"lets {who} edit every queued job, and so run any command as any user:"
             " HTCondor has no narrower permission",
             "protect its token like that host's root password, apart from the daemon's token"
-            " (publish.desired_sites.token_directory): docs/desired-sites.md",
+            " (publish.desired_sites.token_directory): docs/explanation/desired-sites.md",
         )
 
 

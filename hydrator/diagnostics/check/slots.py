@@ -62,8 +62,8 @@ def _check_slots(
             Level.WARN,
             "slots",
             f"{len(unhydrated)} at known sites have no DataLocality attributes: {_name_list(unhydrated)}",
-            "install the hook there: docs/install-on-a-glidein.md"
-            + ("; or find out why they are not merged: docs/slot-merge.md" if inputs.is_merging else ""),
+            "install the hook there: docs/how-to/operate/install-on-a-glidein.md"
+            + ("; or find out why they are not merged: docs/explanation/slot-merge.md" if inputs.is_merging else ""),
         )
     if wiped:
         yield Finding(
@@ -71,7 +71,7 @@ def _check_slots(
             "slots",
             f"{len(wiped)} have no attributes until the next merge, since their startds just"
             f" sent an update: {_name_list(wiped)}",
-            "if most checks show this, install the hook: docs/slot-merge.md states the coverage",
+            "if most checks show this, install the hook: docs/explanation/slot-merge.md states the coverage",
         )
     yield from _check_hooks(slots)
     yield from _check_start_expressions(slots, is_merging=inputs.is_merging)
@@ -123,7 +123,7 @@ def _check_hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
             Level.WARN,
             "slots",
             f"the hook fails at {format_count(len(names), 'slot')}, {_name_list(names)}: {trouble}",
-            "docs/install-on-a-glidein.md, When nothing arrives",
+            "docs/how-to/operate/install-on-a-glidein.md, When nothing arrives",
         )
 
 
@@ -144,7 +144,7 @@ def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: 
             "slots",
             f"{len(refusing)} slots have a START with {HERE_ATTRIBUTE} and no hook: their startds have no"
             f" dataset attributes and refuse every job with datasets: {_name_list(refusing)}",
-            "remove the clause from START there, or install the hook: docs/slot-merge.md",
+            "remove the clause from START there, or install the hook: docs/explanation/slot-merge.md",
         )
     if without_clause:
         yield Finding(
@@ -177,7 +177,7 @@ def _check_merge_only_slots(slots: Sequence[Mapping[str, Any]]) -> Iterator[Find
             " starts one job with"
             " datasets in each publish.merge.interval_seconds or negotiation cycle, whichever is longer:"
             f" {_name_list(slow)}",
-            "if jobs are short, install the hook or use static slots: docs/slot-merge.md",
+            "if jobs are short, install the hook or use static slots: docs/explanation/slot-merge.md",
         )
 
 

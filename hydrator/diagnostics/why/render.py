@@ -41,7 +41,7 @@ def _table_rows(sites: Sequence[SiteMatch]) -> Iterable[tuple[str, str, str, str
             yield (*head, f"{'data: ' if reason.is_about_data else ''}{reason.text}{some}")
             head = ("", "", "")
         if at.held_change:
-            advice = "see hydrator status and docs/when-a-change-is-held.md"
+            advice = "see hydrator status and docs/how-to/operate/when-a-change-is-held.md"
             yield (*head, f"data: a change of this site is held: {at.held_change}; {advice}")
         elif not at.reasons:
             yield (*head, "")

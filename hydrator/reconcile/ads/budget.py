@@ -1,7 +1,7 @@
 """Size budget of a site's ad: choose the jobs whose datasets fit, most demanded first, each job as a whole.
 
 No function here reads many more demand entries than fit. Incremental evaluation calls it only for sites
-whose ``changed_dids`` are not empty; see docs/incremental-evaluation.md.
+whose ``changed_dids`` are not empty; see docs/explanation/incremental-evaluation.md.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,7 +3,7 @@
 Nearly everything that is read again is unchanged except for its age. So a row that was read with the
 catalogue's last whole answer carries the time :data:`AT_LAST_POLL`, and the real time is stored once
 beside all rows. A look-up of a dataset returns the real time; only the cycle reads rows.
-docs/incremental-evaluation.md has an example.
+docs/explanation/incremental-evaluation.md has an example.
 """
 
 from abc import abstractmethod

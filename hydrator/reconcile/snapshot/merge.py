@@ -2,7 +2,7 @@
 
 A merge starts from the one before it and recomputes the changed datasets. The result equals that of a
 full merge while ``shared_inputs`` (the few values that every dataset depends on) are the same.
-docs/incremental-evaluation.md has an example.
+docs/explanation/incremental-evaluation.md has an example.
 """
 
 from collections.abc import Collection, Hashable, Mapping

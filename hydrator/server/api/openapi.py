@@ -106,7 +106,7 @@ def build_openapi() -> JsonObject:
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "hydrator token new; docs/security.md",
+                    "description": "hydrator token new; docs/reference/security.md",
                 }
             },
         },

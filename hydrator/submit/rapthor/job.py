@@ -100,7 +100,7 @@ class RapthorRun:
 
     @property
     def attributes(self) -> dict[str, str]:
-        """The job attributes, each with its ClassAd literal (docs/attributes.md)."""
+        """The job attributes, each with its ClassAd literal (docs/reference/attributes.md)."""
         literals = {"RequiredDatasets": dataset_list(self.dids)}
         sizes = {did: self.sizes[did] for did in sorted(set(self.dids)) if did in self.sizes}
         if sizes:

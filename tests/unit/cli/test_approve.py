@@ -101,7 +101,7 @@ def test_what_is_held_is_told_everywhere_with_its_numbers(emptied):
     (warned,) = [found for found in emptied.json("check") if found["subject"] == "site CAM"]
     assert (warned["level"], warned["todo"]) == (
         "warn",
-        "check its catalogue: docs/when-a-change-is-held.md",
+        "check its catalogue: docs/how-to/operate/when-a-change-is-held.md",
     )
     assert WHY in warned["message"]
 

@@ -308,8 +308,8 @@ def test_what_could_not_be_asked_about_is_counted_and_a_site_without_facts_is_sh
 
 
 def test_the_configuration_for_astronomers_is_all_that_they_need(daemon, tmp_path):
-    """docs/write-a-job.md, as it is printed but for the address, with an empty HOME."""
-    page = (Path(__file__).parents[3] / "docs" / "write-a-job.md").read_text()
+    """docs/how-to/submit/write-a-job.md, as it is printed but for the address, with an empty HOME."""
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "submit" / "write-a-job.md").read_text()
     blocks = re.findall(r"^```toml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     (text,) = [block for block in blocks if "daemon_url" in block]
     config = tmp_path / "hydrator.toml"

@@ -118,11 +118,11 @@ def test_check_tells_how_to_renew_what_ended_or_soon_does():
     found = examine_credentials([one(-HOUR), one(HOUR), one(80 * DAY)], NOON)
     assert [finding.level for finding in found] == [Level.FAIL, Level.WARN, Level.OK]
     assert found[0].message == "ended 2026-11-21 11:00 UTC, 1 h ago"
-    assert {finding.todo for finding in found} == {"renew it: docs/credentials.md#tls", ""}
+    assert {finding.todo for finding in found} == {"renew it: docs/reference/credentials.md#tls", ""}
 
 
 def test_each_recipe_is_a_heading_of_the_page(request):
-    page = (request.config.rootpath / "docs" / "credentials.md").read_text("utf-8")
+    page = (request.config.rootpath / "docs" / "reference" / "credentials.md").read_text("utf-8")
     wiring = (request.config.rootpath / "hydrator" / "wiring" / "credentials.py").read_text("utf-8")
     for recipe, heading in {
         "idtokens": "IDTOKENs",

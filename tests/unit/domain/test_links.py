@@ -91,5 +91,5 @@ def test_every_please_report_it_of_the_code_has_a_link_or_an_addressee():
 
 
 def test_what_names_a_page_is_followed_by_where_the_pages_are():
-    assert docs_folder_note("give it READ: docs/security.md") == f"docs/ is {documentation()}"
+    assert docs_folder_note("give it READ: docs/reference/security.md") == f"docs/ is {documentation()}"
     assert docs_folder_note("all is well", "mydocs/x.md") is None

@@ -125,7 +125,7 @@ def test_the_reference_has_every_attribute_and_no_other():
 
 def test_the_page_of_attributes_in_the_repository_is_the_one_that_is_made():
     # else: python scripts/docs.py --attributes
-    assert (ROOT / "docs" / "attributes.md").read_text("utf-8") == docs.attributes()
+    assert (ROOT / "docs" / "reference" / "attributes.md").read_text("utf-8") == docs.attributes()
 
 
 def test_an_attribute_of_time_or_size_says_its_unit():

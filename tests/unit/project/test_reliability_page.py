@@ -1,4 +1,4 @@
-"""docs/reliability.md names tests that exist."""
+"""docs/explanation/reliability.md names tests that exist."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "reliability.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "explanation" / "reliability.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("file", sorted(set(re.findall(r"`(tests/[\w/]+\.py)`", PAGE))))

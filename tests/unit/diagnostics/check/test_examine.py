@@ -349,7 +349,7 @@ def test_the_merge_is_allowed_at_each_collector_and_what_it_opens_is_said():
         (Level.ADVICE, "collector cm2:9618"),
     ]
     assert "read claims, and with them use any slot" in found[0].message
-    assert "docs/slot-merge.md" in found[0].todo
+    assert "docs/explanation/slot-merge.md" in found[0].todo
 
 
 def test_a_collector_that_denies_the_merge_is_named_and_the_others_are_well():
@@ -401,7 +401,7 @@ class Editor(Pool):
 def editing(editor) -> Finding:
     (found,) = ill(findings(Pool(), editor=editor))
     assert found.subject == "schedd ap1"
-    assert "docs/desired-sites.md" in found.todo
+    assert "docs/explanation/desired-sites.md" in found.todo
     return found
 
 
