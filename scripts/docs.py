@@ -5,6 +5,7 @@ python scripts/docs.py FOLDER
 FOLDER gets a whole source for Sphinx. Nothing of the reference is kept, so it cannot be older than the code.
 """
 
+import os
 import re
 import shutil
 import sys
@@ -333,24 +334,36 @@ html_use_index = False
 """
 
 
-def within(text: str) -> str:
-    """A page without links to files beside docs/: the built pages are read where those are not."""
-    return re.sub(r"\[([^\]]+)\]\(\.\./([^)#]+)[^)]*\)", r"\1 (`\2`)", text)
+def keep_links_inside(text: str, page: Path) -> str:
+    """Return *text* of *page* (a path below docs/) with links to files outside docs/ as plain names.
+
+    The built pages are read where those files are not.
+    """
+
+    def replace(match: re.Match[str]) -> str:
+        target = os.path.normpath(page.parent / match[2].partition("#")[0])
+        return f"{match[1]} (`{target.removeprefix('../')}`)" if target.startswith("..") else match[0]
+
+    return re.sub(r"\[([^\]]+)\]\((\.\./[^)\s]+)\)", replace, text)
 
 
 def prepare(folder: Path) -> None:
-    """Put the whole source into *folder*, which is made anew."""
+    """Write the whole source into *folder*; replace what is there."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs", folder, ignore=shutil.ignore_patterns("docs.*", "_*"))
-    pages = sorted(page.stem for page in folder.glob("*.md") if page.stem != "index")
-    for page in folder.glob("*.md"):
-        page.write_text(within(page.read_text("utf-8")), "utf-8")
-    (folder / "reference").mkdir()
+    pages = []
+    for page in sorted(folder.rglob("*.md")):
+        path = page.relative_to(folder)
+        page.write_text(keep_links_inside(page.read_text("utf-8"), path), "utf-8")
+        if path.stem != "index":
+            pages.append(str(path.with_suffix("")))
+    made_folder = folder / "reference" / "generated"
+    made_folder.mkdir()
     for name, made in REFERENCE.items():
-        (folder / "reference" / f"{name}.md").write_text(made(), "utf-8")
+        (made_folder / f"{name}.md").write_text(made(), "utf-8")
     index = folder / "index.md"
-    listed = [page for page in re.findall(r"\]\(([\w-]+)\.md\)", index.read_text("utf-8")) if page in pages]
-    order = [*dict.fromkeys([*listed, *pages]), *(f"reference/{name}" for name in REFERENCE)]
+    listed = [page for page in re.findall(r"\]\(([\w/-]+)\.md\)", index.read_text("utf-8")) if page in pages]
+    order = [*dict.fromkeys([*listed, *pages]), *(f"reference/generated/{name}" for name in REFERENCE)]
     tree = "\n".join(["", "```{toctree}", ":hidden:", ":maxdepth: 1", "", *order, "```", ""])
     index.write_text(index.read_text("utf-8") + tree, "utf-8")
     (folder / "conf.py").write_text(CONF.format(version=__version__), "utf-8")

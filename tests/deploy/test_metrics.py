@@ -83,7 +83,7 @@ def test_each_alert_is_tested_and_leads_to_its_paragraph():
     text = ALERTS.read_text()
     alerts = re.findall(r"- alert: (\w+)", text)
     links = re.findall(r"runbook_url: (\S+)", text)
-    assert [links_to(f"metrics.md#{alert.lower()}") for alert in alerts] == links
+    assert [links_to(f"reference/metrics.md#{alert.lower()}") for alert in alerts] == links
     assert [name for name in alerts if f"\n### {name}\n" not in PAGE] == []
     tested = ALERTS.with_name("alerts_test.yml").read_text()
     assert [name for name in alerts if f'alertname="{name}"' not in tested] == []

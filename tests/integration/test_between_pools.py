@@ -384,7 +384,7 @@ def test_the_schedd_of_a_stand_in_for_a_ce_says_what_its_site_holds(world):
 def test_no_shipped_or_documented_configuration_includes_a_file_that_is_data():
     """An included ad file is root's configuration: `include command` in it runs as root."""
     root = CE.parents[1]
-    texts = [*root.glob("deploy/**/*"), *root.glob("docs/*.md")]
+    texts = [*root.glob("deploy/**/*"), *root.glob("docs/**/*.md")]
     for path in texts:
         if path.is_file():
             lines = path.read_text("utf-8", "replace").splitlines()

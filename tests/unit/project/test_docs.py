@@ -157,7 +157,9 @@ def test_the_source_is_whole_and_every_page_is_in_the_tree(tmp_path):
         page.relative_to(tmp_path / "source").with_suffix("") for page in (tmp_path / "source").rglob("*.md")
     }
     assert {str(page) for page in pages} - set(tree) == {"index"}
-    assert not re.search(r"\]\(\.\./", (tmp_path / "source" / "trust.md").read_text("utf-8"))
+    for page in (tmp_path / "source").rglob("*.md"):
+        for target in re.findall(r"\]\((\.\./[^)#\s]+)", page.read_text("utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
 # --- every block has a home

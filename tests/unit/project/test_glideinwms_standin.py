@@ -275,7 +275,7 @@ def test_every_fragment_in_the_docs_is_taken_by_a_stand_in_for_the_frontends_par
     docs = DEPLOY.parents[1] / "docs"
     found = [
         (path.name, element)
-        for path in docs.glob("*.md")
+        for path in docs.rglob("*.md")
         for element in re.findall(r"<(?:attr|file|match_attr) [^>]*/>", path.read_text())
     ]
     for name, element in found:

@@ -98,7 +98,7 @@ def test_the_wheel_holds_every_file_of_the_packages(wheel):
 def test_the_wheel_installs_every_page_where_links_look_for_it(wheel):
     place = f"{NAME}.data/data/share/doc/classad-hydrator/"
     there = {name.removeprefix(place) for name in files_of_the_wheel(wheel) if name.startswith(place)}
-    pages = {page.name for page in (ROOT / "docs").rglob("*.md")}
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
     assert pages | {"SECURITY.md", "CHANGELOG.md", "config.example.toml"} <= there
     assert DOCUMENTATION.endswith("/share/doc/classad-hydrator")
 
