@@ -192,7 +192,7 @@ def _asn1_time(tag: int, text: bytes) -> datetime:
 
 
 def claims_of(token: str) -> dict[str, Any]:
-    """Return the claims of *token*, a JWT, unverified; none where it is not one."""
+    """Return the claims of *token*, a JWT, unverified; empty if it is not a JWT."""
     parts = token.split(".")
     if len(parts) != 3:
         return {}

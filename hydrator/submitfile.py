@@ -143,9 +143,10 @@ def is_description(text: bytes) -> bool:
 
 
 def its_own(found: "_Description", read: Read) -> tuple[bool, str]:
-    """Return whether the description, or a file that it includes, has RequiredDatasets in any case.
+    """Return whether the description, or a file that it includes, sets RequiredDatasets in any case.
 
-    The text says where it may have one that cannot be seen here; it is empty where there is no such place.
+    The second value is the first statement that may set it but cannot be read here, such as
+    ``include command : x``. It is empty if there is none.
     """
     each = [found, *_included_texts(found, read)]
     unsure = (where for one in each for where in one.unsure)

@@ -356,7 +356,7 @@ def test_a_leader_that_is_stopped_takes_its_jobs_along(installed, current):
 def test_a_restarted_workflow_removes_the_jobs_of_the_leader_that_was_killed(installed, current):
     installed.catalogue.hold({})
     installed.pool.wait(
-        lambda: not any("AVAILABLE" in installed.states_at(site).values() for site in ("UK", "AU", "NL")),
+        lambda: not any("AVAILABLE" in installed.states_at(site.name).values() for site in SITES),
         60,
         "the data of the tests before to leave the ads: no old job may run",
     )
