@@ -250,7 +250,7 @@ def test_a_screen_reader_gets_the_pictures_in_words(opened):
 
 
 def photographed(page, taken):
-    """Whether Chromium had a frame to take; on a busy machine it now and then has none yet."""
+    """Take the picture; return None while Chromium has no frame, as on a busy machine."""
     from playwright.sync_api import Error
 
     try:

@@ -311,7 +311,7 @@ class HttpSource(Source):
     def __init__(self, proxy: FaultProxy) -> None:
         self.proxy = proxy
         self.patience = 1
-        """How many times its usual seconds the catalogue has for a question and for a poll."""
+        """Factor on the usual time limits of a question and of a poll."""
 
     def break_with(self, fault: str) -> None:
         self.proxy.fault = FAULTS[fault]

@@ -355,6 +355,11 @@ def test_a_leader_that_is_stopped_takes_its_jobs_along(installed, current):
 
 def test_a_restarted_workflow_removes_the_jobs_of_the_leader_that_was_killed(installed, current):
     installed.catalogue.hold({})
+    installed.pool.wait(
+        lambda: not any("AVAILABLE" in installed.states_at(site.name).values() for site in SITES),
+        60,
+        "the data of the tests before to leave the ads: no old job may run",
+    )
     run = start(current, "killed-leader", *OURS, _CONDOR_RequiredDatasets=BOTH)
     installed.pool.wait(lambda: len(run.look()) == 2, 90, "two jobs in the queue")
     os.killpg(run.leader.pid, signal.SIGKILL)
