@@ -327,7 +327,7 @@ RUNS = {
     "hydrator check": Typed("RAL"),
     "hydrator check --dmapi https://dm.example.org/api/v1": Typed("list_path"),
     "hydrator release 'Owner == \"alice\"'": Typed("released"),
-    "hydrator release --desired-sites": Typed("given back"),
+    "hydrator release --desired-sites": Typed("restored DESIRED_Sites"),
     "hydrator hook > classad-hydrator-hook && chmod 755 classad-hydrator-hook": Typed(),
     "hydrator why 123.4": Typed("123.4"),
     "hydrator why lofar:L123 lofar:L124 --site RAL": Typed("RAL"),

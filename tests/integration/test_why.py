@@ -280,7 +280,7 @@ def test_an_unknown_job_an_unknown_schedd_and_a_bad_name_get_one_sentence_each(i
         (["4711.0"], 1, "no schedd has it"),
         (["1", "--schedd", "nobody@here"], 1, "does not know it"),
         (["no_scope"], 2, "is neither a job (123 or 123.4) nor a dataset: it has no scope"),
-        (["why:uk", "--schedd", "x"], 2, "goes with a job"),
+        (["why:uk", "--schedd", "x"], 2, "applies to a job"),
     ):
         done = installed.run("why", *words, check=False)
         assert (done.returncode, sentence in done.stderr) == (status, True), done.stderr
@@ -366,7 +366,7 @@ def test_a_typo_is_met_with_the_nearest_name_and_never_with_a_release(installed:
     (missing,) = uk["reasons"][0]["missing_datasets"]
     assert (missing["reason"], missing["similar_names"]) == ("nowhere", ["why:L1234_SB001.ms"])
     assert uk["remedy"]["text"] == "submit it again with why:L1234_SB001.ms instead of why:L1243_SB001.ms"
-    assert not answer["job"]["may_release"]
+    assert not answer["job"]["can_release"]
     installed.pool.run("condor_rm", str(job), user="alice")
 
 
@@ -379,9 +379,9 @@ def test_release_is_offered_to_a_queue_super_user_alone(installed: Installation)
     super_user.write_text(text.replace(config_file, f'config_file = "{installed.pool.client("bob")}"'))
     done = installed.run("why", str(job), "--json", "--config", str(super_user), check=False)
     (answer,) = json.loads(done.stdout)["answers"]
-    assert answer["job"]["may_release"]
+    assert answer["job"]["can_release"]
     (answer,) = ask(installed, str(job))
-    assert not answer["job"]["may_release"]
+    assert not answer["job"]["can_release"]
     installed.pool.run("condor_rm", str(job), user="alice")
     installed.pool.run("condor_rm", "bob", user="bob")
 
@@ -421,10 +421,10 @@ def test_why_knows_how_much_a_user_may_send_before_the_schedd_asks_for_no_more_s
     job = installed.submit(["why:gone"], mode="require")
     (answer,) = ask(installed, str(job), status=3)
     if htcondor_release.startswith("23"):
-        assert answer["job"]["most_uploads"] is None
+        assert answer["job"]["max_uploads"] is None
         assert answer["verdict"] == "it matches no slot now"
     else:
-        assert (answer["job"]["uploads"], answer["job"]["most_uploads"]) == (1, 1)
+        assert (answer["job"]["uploads"], answer["job"]["max_uploads"]) == (1, 1)
         assert answer["verdict"].startswith("its schedd requests no slots for its user: 1 job of the ")
     pool.run("condor_rm", str(sending), user="alice")
     pool.run("condor_rm", str(job), user="alice", check=False)
