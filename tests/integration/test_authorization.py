@@ -173,7 +173,7 @@ def test_what_an_intruder_would_do_with_our_token_fails(strict, words):
     [
         ("COLLECTOR.ALLOW_DAEMON", "collector", "refuses site ads (DAEMON)"),
         ("COLLECTOR.ALLOW_READ", "collector", "refuses queries (READ)"),
-        ("SCHEDD.ALLOW_READ", "schedd ", "cannot be asked"),
+        ("SCHEDD.ALLOW_READ", "schedd ", "the query failed"),
         ("NEGOTIATOR.ALLOW_READ", "negotiator", "it needs READ there"),
     ],
 )
