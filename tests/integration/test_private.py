@@ -257,7 +257,7 @@ def test_a_configuration_with_a_secret_in_it_is_refused_without_showing_it(insta
     done = installed.run("check", "--config", str(config), check=False)
     assert done.returncode == 2
     assert_clean("the refusal", done.stdout + done.stderr, hidden)
-    assert "name that as password_file" in done.stderr
+    assert "set password_file to that file" in done.stderr
 
 
 def family(pid: int) -> dict[int, str]:
