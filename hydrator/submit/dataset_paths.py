@@ -133,12 +133,13 @@ def local_paths(
         dids: the datasets.
         contents: the files of the listed datasets; the others count as one file each.
     """
+    sorted_dids = sorted(set(dids))
     by_site: dict[Site, list[StorageArea]] = {}
     for area in areas:
         by_site.setdefault(Site(area.site), []).append(area)
     paths: dict[Site, Mapping[Did, DatasetLocation]] = {}
     for site, here in sorted(by_site.items()):
-        places = ((did, _find_location(here, did, (contents or {}).get(did))) for did in sorted(set(dids)))
+        places = ((did, _find_location(here, did, (contents or {}).get(did))) for did in sorted_dids)
         paths[site] = {did: place for did, place in places if place is not None}
     return paths
 

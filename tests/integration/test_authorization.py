@@ -246,7 +246,7 @@ def test_a_slot_merge_needs_negotiator_and_no_daemon(strict, installed):
 
 
 def test_an_editor_of_desired_sites_needs_write_and_no_read_at_the_schedd(strict):
-    """Why docs/explanation/desired-sites.md gives the editor WRITE there alone, and a token of WRITE alone."""
+    """The editor has only WRITE, and a token with only WRITE: docs/explanation/desired-sites.md."""
     job = strict.submit("executable = /bin/sleep\narguments = 60\nhold = true\nqueue")
     readers = OTHERS.replace(f"bob@{DOMAIN}", "")
     lists = configuration().replace(OTHERS, readers)

@@ -159,7 +159,7 @@ def test_a_torn_file_leaves_every_ad_as_it_was_and_its_age_stands_still(daemon):
     told = [json.loads(line) for line in daemon.log.read_text().splitlines() if '"cycle"' in line]
     warned = [line["catalogues"]["file"] for line in told if line["level"] == "warning"]
     assert 1 <= len(warned) == len(set(warned))  # once, however long it lasts; the file may be seen half torn
-    assert [line["ended"] for line in told if "ended" in line] == [["catalogues: file"]]
+    assert [line["cleared"] for line in told if "cleared" in line] == [["catalogues: file"]]
 
 
 def test_a_catalogue_that_hangs_for_ever_holds_up_no_new_dataset_of_another(daemon):
@@ -415,7 +415,9 @@ def test_a_probe_finds_a_wiped_disk_and_no_private_name_is_given_to_it_or_to_any
         r"trust 0\.\d+: \d+ of \d+ audited facts were false, 1 dataset corrected now", finding["message"]
     )
     assert "CAM: trust 0." in told.stdout
-    (lie,) = [json.loads(line) for line in daemon.log.read_text().splitlines() if '"lie"' in line]
+    (lie,) = [
+        json.loads(line) for line in daemon.log.read_text().splitlines() if "the audit disproved" in line
+    ]
     assert (lie["dataset"], lie["site"], lie["by"]) == ("lofar:L2", "CAM", "probe")
     (disk / "wiped").rename(disk / "lofar" / "L2")
     wait_for(lambda: "lofar:L2" in listed(), 60, "what is back to be listed again")

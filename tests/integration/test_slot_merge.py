@@ -159,7 +159,7 @@ def test_until_the_update_that_wiped_it_the_time_of_a_slot_counts_as_covered_and
         merged(pool, merger, ads, "UK")
         wiped = renewed(pool, "UK")
         pool.wait(lambda: time.time() > wiped["LastHeardFrom"] + 1.5, 60, "some time without attributes")
-        (done,) = merger.turn(ads, lambda _: False).values()
+        (done,) = merger.run_once(ads, lambda _: False).values()
         assert done.slots == 1
         # not where merge and update fell into one second (LastHeardFrom has no more), or another update came
         return done.covered > 0 and done.missed > 0.5
@@ -262,7 +262,7 @@ def test_a_data_slot_is_no_slot(pool, client, merger):
     pool.wait(data, 30, "the data slot to be advertised")
     try:
         assert not [one for one in client.slots(["Name"]) if one["Name"].startswith("data")]
-        judged = client.judge({"Requirements": "true"}, [], ["GLIDEIN_Site"], atomic_attributes=[])
+        judged = client.evaluate_match({"Requirements": "true"}, [], ["GLIDEIN_Site"], atomic_attributes=[])
         assert sum(row["slots"] for row in judged["groups"]) == len(client.slots(["Name"]))
 
         def merged() -> bool:
@@ -387,7 +387,7 @@ def matches_by_cycle(pool: Pool, cluster: int) -> list[int]:
 
 
 def test_a_merged_partitionable_slot_starts_one_data_job_a_cycle(pool, installed):
-    """Hold the figure of docs/explanation/slot-merge.md: the schedd's copy of a claimed slot lacks what was merged."""
+    """The figure of docs/explanation/slot-merge.md: a claimed slot loses, in the schedd, what was merged."""
     pool.reconfig(schedd=installed.pool_config("schedd"))
     at_uk = 'requirements = TARGET.GLIDEIN_Site == "UK"'
     plain = pool.submit(f"executable = /bin/true\nrequest_memory = 10\n{at_uk}\nqueue 8\n")

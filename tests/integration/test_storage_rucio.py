@@ -239,6 +239,6 @@ def test_what_rucio_does_not_know_is_left_out_and_what_is_empty_has_no_files(tre
 
 
 def test_more_files_than_allowed_are_an_error_of_the_dataset(tree):
-    found = tree.lister.files({tree.did("plain.ms"), tree.did("packed.ms")}, set(), 1)
+    found = tree.lister.list_files({tree.did("plain.ms"), tree.did("packed.ms")}, set(), 1)
     assert [type(found[tree.did(name)]) for name in ("packed.ms",)] == [tuple]
     assert "over 1 files" in str(found[tree.did("plain.ms")])

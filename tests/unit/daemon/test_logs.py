@@ -193,7 +193,9 @@ def _texts(node: ast.expr) -> list[str]:
 
 def test_every_event_that_the_page_names_is_logged_with_that_level():
     rows = re.findall(
-        r"^\| `([^`]+)` \| (\w+) \|", (ROOT / "docs" / "reference" / "logs.md").read_text("utf-8"), re.MULTILINE
+        r"^\| `([^`]+)` \| (\w+) \|",
+        (ROOT / "docs" / "reference" / "logs.md").read_text("utf-8"),
+        re.MULTILINE,
     )
     computed = {("cycle", level) for level in ("debug", "info", "warning")}  # its level is chosen
     assert len(rows) > 20

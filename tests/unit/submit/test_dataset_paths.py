@@ -99,6 +99,15 @@ def test_a_dataset_of_files_has_no_path_of_its_own_to_probe():
 FILES = (DatasetFile("lofar:a", 1), DatasetFile("user.x:b", 2, {"RSE": ("davs://h:1/p//q/b", "root://h/b")}))
 
 
+def test_every_site_has_the_paths_of_datasets_that_come_one_by_one():
+    sites = [StorageArea(site=site, prefix=f"/{site}", rule="name") for site in ("NL", "UK")]
+    paths = local_paths(sites, iter([L1, L2]))
+    assert {site: sorted(places) for site, places in paths.items()} == {
+        "NL": [L1, L2],
+        "UK": [L1, L2],
+    }
+
+
 def test_each_file_has_a_path_by_the_rules_for_files():
     """Rucio's own names of the algorithms."""
     hashed, identity = area(), area("AU", rule="identity")
