@@ -218,7 +218,8 @@ def test_one_command_points_every_alert_at_pages_on_a_web_server(tmp_path):
     changed = (tmp_path / "alerts.yml").read_text()
     links = re.findall(r"runbook_url: \S+", alerts)
     assert links
-    assert len(re.findall(r"runbook_url: .?https://docs\.example\.org/metrics\.html#", changed)) == len(links)
+    on_the_web = r"runbook_url: .?https://docs\.example\.org/reference/metrics\.html#"
+    assert len(re.findall(on_the_web, changed)) == len(links)
 
 
 def test_the_configuration_of_prometheus_on_the_page_is_one(tmp_path):
