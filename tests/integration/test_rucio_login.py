@@ -100,7 +100,7 @@ def test_a_certificate_that_rucio_knows_is_enough_and_its_token_is_private(opene
     catalogue = opened(by_certificate)
     assert catalogue.token_validity is None
     assert SITE in catalogue.read(frozenset()).sites
-    assert catalogue.token_validity.since <= utc_now() < catalogue.token_validity.until
+    assert catalogue.token_validity.valid_from <= utc_now() < catalogue.token_validity.valid_until
     (token,) = by_certificate.token_dir.glob("rucio-*")
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
 
