@@ -31,6 +31,7 @@ from hydrator.daemon.metrics import Metrics
 from hydrator.server.api import openapi
 from hydrator.server.metrics import HttpMetrics, build_cut_counter
 from hydrator.submit import pool_config as poolconfig
+from scripts import architecture
 
 ROOT = Path(__file__).parents[1]
 MADE = "*Made from the code by `make docs`.*"
@@ -312,12 +313,18 @@ def json_shapes() -> str:
     return "\n".join(parts)
 
 
+def code_map() -> str:
+    """Return the map of the code, with its picture."""
+    return architecture.markdown(picture=architecture.PICTURE)
+
+
 REFERENCE = {
     "configuration": configuration,
     "metrics": metrics,
     "commands": command_line,
     "json": json_shapes,
     "http": http,
+    "code": code_map,
 }
 """By page of the reference, what makes it."""
 
@@ -361,6 +368,7 @@ def prepare(folder: Path) -> None:
     made_folder.mkdir()
     for name, made in REFERENCE.items():
         (made_folder / f"{name}.md").write_text(made(), "utf-8")
+    (made_folder / architecture.PICTURE).write_text(architecture.cycle_picture(), "utf-8")
     index = folder / "index.md"
     listed = [page for page in re.findall(r"\]\(([\w/-]+)\.md\)", index.read_text("utf-8")) if page in pages]
     order = [*dict.fromkeys([*listed, *pages]), *(f"reference/generated/{name}" for name in REFERENCE)]

@@ -23,8 +23,11 @@ def test_it_builds_without_a_warning_and_has_all_pages(built):
     pages = {page.stem for page in (ROOT / "docs").rglob("*.md")}
     assert {page.stem for page in built.rglob("*.html")} >= pages
     reference = {page.stem for page in (built / "reference" / "generated").glob("*.html")}
-    assert reference == {"configuration", "metrics", "commands", "json", "http"}
+    assert reference == {"configuration", "metrics", "commands", "json", "http", "code"}
     assert "hydrator_cycles_total" in (built / "reference" / "generated" / "metrics.html").read_text("utf-8")
+    assert 'alt="The steps of one cycle"' in (built / "reference" / "generated" / "code.html").read_text(
+        "utf-8"
+    )
 
 
 def test_nothing_is_loaded_from_outside(built):
