@@ -3,8 +3,8 @@
 DMAPI has locations but not completeness: no sizes, no states, and no data that is moving. Where Rucio's
 columns have the number of files of a closed dataset, the catalogue counts its files at each location: all is
 COMPLETE, fewer is PARTIAL. Otherwise ``bare_location`` is the state of a location. The catalogue sends one
-query for each DID, several at a time. docs/reference/catalogue-dmapi.md lists which facts about the service are
-recorded, and which inferred.
+query for each DID, several at a time. docs/reference/catalogue-dmapi.md lists which facts about the service
+are recorded, and which inferred.
 """
 
 import math

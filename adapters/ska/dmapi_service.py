@@ -89,8 +89,8 @@ class DmapiService:
             CatalogueError: no ``list_path`` is configured, a query failed, or a listing was cut short.
         """
         if not self._list_path:
-            reason = "the path that lists a namespace is unknown: set list_path (docs/reference/catalogue-dmapi.md)"
-            raise CatalogueUnreachable(self._name, reason)
+            reason = "the path that lists a namespace is unknown: set list_path"
+            raise CatalogueUnreachable(self._name, f"{reason} (docs/reference/catalogue-dmapi.md)")
         dids: set[Did] = set()
         for namespace in self.list_namespaces(parse_namespaces):
             path = self._list_path.replace("{namespace}", quote(namespace, safe=""))

@@ -187,20 +187,7 @@ def build_areas(
     Raises:
         ValueError: a row has no readable key.
     """
-    parents = _ParentClosings()
-    for row in nodes:
-        name = _read_key(row, "name", "a node")
-        parents.add(f"node {name}", row, f"node {name}")
-    for row in sites:
-        parents.add(
-            f"site {_read_key(row, 'id', 'a site')}",
-            row,
-            f"site {row.get('name')}",
-            ("node", "parent_node_name"),
-        )
-    for row in storages:
-        key = _read_key(row, "id", "a storage")
-        parents.add(f"storage {key}", row, f"storage {row.get('name') or row.get('host')}")
+    parents = _find_parents(nodes, sites, storages)
     readers, faults = _find_readers(services)
     areas_by_id: dict[str, Area] = {}
     for row in areas:
@@ -219,10 +206,23 @@ def build_areas(
             areas_by_id[key] = area
     listed_sites = {Site(row["name"]) for row in sites if _is_site(row.get("name"))}
     return Areas(
-        areas_by_id,
-        frozenset(listed_sites) | {site for area in areas_by_id.values() for site in area.sites},
-        faults,
+        areas_by_id, frozenset(listed_sites.union(*(each.sites for each in areas_by_id.values()))), faults
     )
+
+
+def _find_parents(nodes: list[Any], sites: list[Any], storages: list[Any]) -> _ParentClosings:
+    """Return the closings of all nodes, sites and storages."""
+    parents = _ParentClosings()
+    for row in nodes:
+        name = _read_key(row, "name", "a node")
+        parents.add(f"node {name}", row, f"node {name}")
+    for row in sites:
+        key = _read_key(row, "id", "a site")
+        parents.add(f"site {key}", row, f"site {row.get('name')}", ("node", "parent_node_name"))
+    for row in storages:
+        key = _read_key(row, "id", "a storage")
+        parents.add(f"storage {key}", row, f"storage {row.get('name') or row.get('host')}")
+    return parents
 
 
 def _build_area(

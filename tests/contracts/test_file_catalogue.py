@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.files.catalogue import STATE_BY_WORD, FileCatalogue
+from adapters.files.catalogue import FileCatalogue
+from adapters.files.catalogue_format import STATE_BY_WORD
 from hydrator.domain.model import Did, Replica, Site
 from hydrator.testing.catalogue_contract import CatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adapters.files.catalogue import FileCatalogue, read_descriptor
-from adapters.files.catalogue import __doc__ as manual
+from adapters.files.catalogue_format import __doc__ as manual
 from hydrator.domain.errors import CatalogueDenied, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site, from_unix
 from tests.factories import HOUR, L1, L2, L3, MINUTE, NOON
