@@ -10,20 +10,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from adapters.rucio.datasets.containers import ContainerLister
-from adapters.rucio.datasets.dids import DidResolver
-from adapters.rucio.datasets.file_unions import available_files
-from adapters.rucio.rules.model import Movement
-from adapters.rucio.session.client import RucioConnection, RucioSettings
-from adapters.rucio.session.queries import QueryRunner, split_did
 from adapters.ska.site_capabilities import SiteCapabilities
-from hydrator.domain.errors import CatalogueError, CatalogueGarbled
+from hydrator.domain.errors import CatalogueGarbled
 from hydrator.domain.model import Did, ReplicaState, Seen
 from hydrator.domain.ports import Clock
 from hydrator.domain.sites import add_unions
 
-from .responses import BadRow, Count, Rse, read_number, read_states, read_text, require_record
+from .datasets.containers import ContainerLister
+from .datasets.dids import DidResolver
+from .datasets.file_unions import available_files
+from .poll import DidErrors
+from .responses import BadRow, Count, Rse, Rses, read_number, read_states, read_text, require_record
 from .rses import RseDirectory
+from .rules.model import Movement
+from .session.client import RucioConnection, RucioSettings
+from .session.queries import QueryRunner, split_did
 from .states import container_replicas, dataset_replicas
 
 _CALL = "list_replicas(all_states=True)"
@@ -64,7 +65,7 @@ class RucioAuditor:
         ):
             now = self._clock()
             rses = self._rses.read(now)
-            errors: dict[Did, CatalogueError] = {}
+            errors: DidErrors = {}
             kind = self._resolver.resolve_uncached({did}, errors)[did].kind
             if did in errors:
                 raise errors[did]
@@ -81,9 +82,7 @@ class RucioAuditor:
             return Seen(now, container_replicas(did, parts))
         return parts[0] if parts else Seen(now)
 
-    def _verify_dataset(
-        self, now: datetime, did: Did, rses: Mapping[str, Rse], *, is_file: bool = False
-    ) -> Seen | None:
+    def _verify_dataset(self, now: datetime, did: Did, rses: Rses, *, is_file: bool = False) -> Seen | None:
         """Verify one dataset, or one file; return None where it has no files."""
         scope, name = split_did(did)
         files = {(scope, name)} if is_file else self._list_files(scope, name)

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-from adapters.rucio.session.queries import QueryRunner
-from adapters.rucio.session.transport import NotFound
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did
+
+from .session.queries import QueryRunner
+from .session.transport import NotFound
 
 T = TypeVar("T")
 R = TypeVar("R")

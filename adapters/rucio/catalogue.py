@@ -30,17 +30,6 @@ from datetime import datetime
 from functools import partial
 
 from adapters.http.rate_limiter import HttpRateLimiter
-from adapters.rucio.datasets.case_variants import CaseVariantFinder
-from adapters.rucio.datasets.containers import ContainerLister
-from adapters.rucio.datasets.did_search import DidSearch
-from adapters.rucio.datasets.dids import DidInfo, DidResolver
-from adapters.rucio.datasets.file_unions import FileLists
-from adapters.rucio.rules.locks import LockTracker
-from adapters.rucio.rules.model import Movement
-from adapters.rucio.rules.recalls import RecallSampler
-from adapters.rucio.session.client import RucioConnection, RucioSettings
-from adapters.rucio.session.queries import QueryRunner
-from adapters.rucio.session.transport import NotFound
 from adapters.ska.site_capabilities import SiteCapabilities
 from hydrator.domain.errors import CatalogueGarbled
 from hydrator.domain.model import Did, Reading, Replica, Site, Survey
@@ -48,10 +37,21 @@ from hydrator.domain.ports import Clock, TokenValidity
 
 from .background import BackgroundVerifier
 from .conclusions import ContainerConclusions, DatasetConclusions, SiteGrouping
-from .poll import RucioPoll
+from .datasets.case_variants import CaseVariantFinder
+from .datasets.containers import ContainerLister
+from .datasets.did_search import DidSearch
+from .datasets.dids import DidInfo, DidResolver
+from .datasets.file_unions import FileLists
+from .poll import Dids, RucioPoll
 from .replicas import CountWithRows, DatasetCount, DatasetCounter, TrustedCount, count_dataset
-from .responses import GarbledRow, Rse, parse_rows, read_states
+from .responses import GarbledRow, Rses, parse_rows, read_states
 from .rses import RseDirectory
+from .rules.locks import LockTracker
+from .rules.model import Movements
+from .rules.recalls import RecallSampler
+from .session.client import RucioConnection, RucioSettings
+from .session.queries import QueryRunner
+from .session.transport import NotFound
 from .states import apply_did_expiry, file_replicas
 
 __all__ = ["RucioCatalogue", "RucioSettings"]
@@ -109,7 +109,7 @@ class RucioCatalogue:
         self._containers = ContainerConclusions(
             self._container_lister, self._member_resolver, settings.verify_every
         )
-        self._last_rses: Mapping[str, Rse] = {}
+        self._last_rses: Rses = {}
         self._has_polled = False
         self._one_at_a_time = threading.Lock()
 
@@ -129,7 +129,7 @@ class RucioCatalogue:
         if self._capabilities:
             self._capabilities.close()
 
-    def read(self, dids: AbstractSet[Did]) -> Survey:
+    def read(self, dids: Dids) -> Survey:
         """Query the sites of *dids*; see ``Catalogue.read``.
 
         Raises:
@@ -175,14 +175,14 @@ class RucioCatalogue:
 
     # -- the steps of a poll
 
-    def _read_rses(self, now: datetime) -> Mapping[str, Rse]:
+    def _read_rses(self, now: datetime) -> Rses:
         """Read all storage elements; return the last poll's object where nothing changed, for the caches."""
         rses = self._rses.read(now)
         if rses != self._last_rses:
             self._last_rses = rses
         return self._last_rses
 
-    def _read_all(self, poll: RucioPoll, dids: AbstractSet[Did]) -> dict[Did, DidInfo]:
+    def _read_all(self, poll: RucioPoll, dids: Dids) -> dict[Did, DidInfo]:
         """Run steps 2 to 5; return the information on each name."""
         did_infos = self._resolver.resolve(dids, poll.errors, poll.started_at)
         datasets, containers, files = (
@@ -198,9 +198,7 @@ class RucioCatalogue:
         self._containers.conclude_all(poll, did_infos)
         return did_infos
 
-    def _read_datasets(
-        self, poll: RucioPoll, dids: AbstractSet[Did], did_infos: Mapping[Did, DidInfo]
-    ) -> None:
+    def _read_datasets(self, poll: RucioPoll, dids: Dids, did_infos: Mapping[Did, DidInfo]) -> None:
         """Read counts, then movements; conclude each dataset as soon as both are there.
 
         A dataset whose rule history must be queried is concluded after all others.
@@ -211,7 +209,7 @@ class RucioCatalogue:
         needing_history: dict[Did, frozenset[str]] = {}
         self._datasets.start_poll(dids)
 
-        def conclude(did: Did, movements: Mapping[str, Movement]) -> None:
+        def conclude(did: Did, movements: Movements) -> None:
             counted = counts[did]
             storages = self._datasets.storages_needing_history(poll, did, counted[0].counts, movements)
             if storages:
@@ -235,14 +233,14 @@ class RucioCatalogue:
             self._datasets.conclude(poll, did, counts[did], movements, did_infos.get(did))
         self._file_lists.read(poll, self._datasets.shared_counts)
 
-    def _confirm_absent(self, poll: RucioPoll, dids: AbstractSet[Did], did_infos: dict[Did, DidInfo]) -> None:
+    def _confirm_absent(self, poll: RucioPoll, dids: Dids, did_infos: dict[Did, DidInfo]) -> None:
         """Mark the *dids* as absent for which Rucio answered 404 and the bulk call confirms it."""
         missing = {did for did in dids if isinstance(poll.errors.get(did), NotFound)}
         for did, info in self._resolver.confirm_absent(missing, poll.started_at).items():
             did_infos[did] = info
             del poll.errors[did]
 
-    def _read_files(self, poll: RucioPoll, dids: AbstractSet[Did], did_infos: Mapping[Did, DidInfo]) -> None:
+    def _read_files(self, poll: RucioPoll, dids: Dids, did_infos: Mapping[Did, DidInfo]) -> None:
         """Read and conclude DIDs that are single files."""
         answers = self._queries.query_in_batches(
             dids,
@@ -278,7 +276,7 @@ def _build_survey(poll: RucioPoll, readings: Mapping[Did, Reading]) -> Survey:
     )
 
 
-def _raise_if_all_failed(poll: RucioPoll, dids: AbstractSet[Did]) -> None:
+def _raise_if_all_failed(poll: RucioPoll, dids: Dids) -> None:
     if dids and dids <= poll.errors.keys():
         raise poll.errors[min(dids)]
 

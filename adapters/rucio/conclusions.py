@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from adapters.rucio.datasets.containers import ContainerLister
-from adapters.rucio.datasets.dids import DidInfo, DidResolver
-from adapters.rucio.rules.locks import LockTracker
-from adapters.rucio.rules.model import Movement
-from adapters.rucio.rules.recalls import RecallSampler
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site
 
+from .datasets.containers import ContainerLister
+from .datasets.dids import DidInfo, DidResolver
 from .eta import ProgressTracker
-from .poll import RucioPoll
+from .poll import Dids, RucioPoll
 from .replicas import CountWithRows, DatasetCount
-from .responses import BadRow, Count, Rse
+from .responses import BadRow, Counts, Rse, Rses
 from .rses import RseDirectory
+from .rules.locks import LockTracker
+from .rules.model import Movements
+from .rules.recalls import RecallSampler
 from .states import apply_did_expiry, combinable_storages, container_replicas, dataset_replicas
 
 SiteGrouping = Callable[[AbstractSet[Site]], AbstractSet[AbstractSet[Site]]]
@@ -35,14 +35,12 @@ class _CachedReplicas:
     object in every poll.
     """
 
-    counts: Mapping[str, Count]
-    movements: Mapping[str, Movement]
-    rses: Mapping[str, Rse]
+    counts: Counts
+    movements: Movements
+    rses: Rses
     replicas: tuple[Replica, ...]
 
-    def is_valid_for(
-        self, counts: Mapping[str, Count], movements: Mapping[str, Movement], rses: Mapping[str, Rse]
-    ) -> bool:
+    def is_valid_for(self, counts: Counts, movements: Movements, rses: Rses) -> bool:
         return self.counts is counts and self.movements is movements and self.rses is rses
 
 
@@ -65,11 +63,11 @@ class DatasetConclusions:
         self._group_sites = group_sites
         self._progress = ProgressTracker()
         self._cached_replicas: dict[Did, _CachedReplicas] = {}
-        self._site_groups: tuple[Mapping[str, Rse], AbstractSet[AbstractSet[Site]]] | None = None
-        self.shared_counts: dict[Did, Mapping[str, Count]] = {}
+        self._site_groups: tuple[Rses, AbstractSet[AbstractSet[Site]]] | None = None
+        self.shared_counts: dict[Did, Counts] = {}
         """The counts of datasets whose parts at several storage elements may be complete together."""
 
-    def start_poll(self, dids: AbstractSet[Did]) -> None:
+    def start_poll(self, dids: Dids) -> None:
         """Start a poll of *dids*; forget all others."""
         self._recalls.start_poll(dids)
         self._progress.forget_all_but(dids)
@@ -77,7 +75,7 @@ class DatasetConclusions:
         self._cached_replicas = {did: each for did, each in self._cached_replicas.items() if did in dids}
 
     def storages_needing_history(
-        self, poll: RucioPoll, did: Did, counts: Mapping[str, Count], movements: Mapping[str, Movement]
+        self, poll: RucioPoll, did: Did, counts: Counts, movements: Movements
     ) -> frozenset[str]:
         """Return the storages with usable data, without a rule, whose rule history to query first."""
         cached = self._cached_replicas.get(did)
@@ -94,7 +92,7 @@ class DatasetConclusions:
         poll: RucioPoll,
         did: Did,
         count_with_rows: CountWithRows,
-        movements: Mapping[str, Movement],
+        movements: Movements,
         did_info: DidInfo | None,
     ) -> None:
         """Put the reading of *did* into *poll*."""
@@ -117,7 +115,7 @@ class DatasetConclusions:
         poll: RucioPoll,
         did: Did,
         dataset_count: DatasetCount,
-        movements: Mapping[str, Movement],
+        movements: Movements,
         ends_at: datetime | None,
     ) -> tuple[Replica, ...]:
         counts = dataset_count.counts
@@ -140,16 +138,16 @@ class DatasetConclusions:
     def _combinable_storages(
         self,
         poll: RucioPoll,
-        counts: Mapping[str, Count],
-        movements: Mapping[str, Movement],
-        rses: Mapping[str, Rse],
+        counts: Counts,
+        movements: Movements,
+        rses: Rses,
     ) -> frozenset[str]:
         if self._site_groups is None or self._site_groups[0] is not poll.rses:
             sites = frozenset(site for rse in poll.rses.values() for site in rse.sites)
             self._site_groups = poll.rses, self._group_sites(sites)
         return combinable_storages(counts, movements, rses, self._site_groups[1], poll.held_until)
 
-    def _add_unlisted_rses(self, poll: RucioPoll, names: AbstractSet[str]) -> Mapping[str, Rse]:
+    def _add_unlisted_rses(self, poll: RucioPoll, names: AbstractSet[str]) -> Rses:
         """Return the storage elements of *poll*, and those of *names* that the list left out.
 
         Raises:
@@ -173,7 +171,7 @@ class ContainerConclusions:
         self._lister = lister
         self._member_resolver = member_resolver
         self._verify_every = verify_every
-        self._complete_lists: dict[Did, tuple[datetime, AbstractSet[Did]]] = {}
+        self._complete_lists: dict[Did, tuple[datetime, Dids]] = {}
 
     def conclude_all(self, poll: RucioPoll, did_infos: Mapping[Did, DidInfo]) -> None:
         """Put the readings of all containers of *poll* into it, after those of their datasets."""
@@ -184,9 +182,7 @@ class ContainerConclusions:
         for did, members in members_by_container.items():
             self._conclude(poll, did, members, did_infos[did].ends_at)
 
-    def _conclude(
-        self, poll: RucioPoll, container: Did, members: AbstractSet[Did], ends_at: datetime | None
-    ) -> None:
+    def _conclude(self, poll: RucioPoll, container: Did, members: Dids, ends_at: datetime | None) -> None:
         unseen = sorted(did for did in members if did in poll.errors)
         if unseen:
             first: CatalogueError = poll.errors[unseen[0]]
@@ -204,7 +200,7 @@ class ContainerConclusions:
         replicas = apply_did_expiry(replicas, ends_at, poll.held_until)
         poll.conclusions[container] = Seen(poll.started_at, replicas, total)
 
-    def _check_members(self, poll: RucioPoll, container: Did, members: AbstractSet[Did]) -> None:
+    def _check_members(self, poll: RucioPoll, container: Did, members: Dids) -> None:
         """Put *container* into ``poll.errors`` where its list of datasets was cut short.
 
         The list was cut if the datasets have fewer bytes than Rucio counts for the container. Check this when
@@ -224,7 +220,7 @@ class ContainerConclusions:
             return
         self._complete_lists[container] = poll.started_at, members
 
-    def _is_list_checked(self, poll: RucioPoll, container: Did, members: AbstractSet[Did]) -> bool:
+    def _is_list_checked(self, poll: RucioPoll, container: Did, members: Dids) -> bool:
         last_check = self._complete_lists.get(container)
         return (
             last_check is not None

@@ -3,16 +3,22 @@
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, Reading, Replica, Seen, Unseen
 
-from .responses import BadRow, Rse
+from .responses import BadRow, Rses
+
+Dids = AbstractSet[Did]
+DidErrors = dict[Did, CatalogueError]
+"""The DIDs without a result, each with the reason."""
+NEVER = datetime.min.replace(tzinfo=UTC)
+"""The sort key of a DID that was not queried yet."""
 
 
-def drop_all_but(dids: AbstractSet[Did], *memories: dict[Did, Any]) -> None:
+def drop_all_but(dids: Dids, *memories: dict[Did, Any]) -> None:
     """Delete all keys but *dids* from *memories*."""
     for memory in memories:
         for did in memory.keys() - dids:
@@ -31,14 +37,14 @@ class RucioPoll:
     name: str
     started_at: datetime
     held_until: datetime
-    rses: Mapping[str, Rse]
-    errors: dict[Did, CatalogueError] = field(default_factory=dict)
+    rses: Rses
+    errors: DidErrors = field(default_factory=dict)
     conclusions: dict[Did, Seen] = field(default_factory=dict)
     empty_datasets: set[Did] = field(default_factory=set)
     members_by_container: Mapping[Did, frozenset[Did]] = field(default_factory=dict)
     _parents: dict[Did, set[Did]] | None = None
 
-    def parents(self, did: Did) -> AbstractSet[Did]:
+    def parents(self, did: Did) -> Dids:
         """Return the demanded containers that *did* is in, at any depth."""
         if self._parents is None:
             self._parents = {}

@@ -1,20 +1,18 @@
 """Counts of datasets by storage element: the cheap rows select the datasets to count file by file."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from heapq import nsmallest
 
-from adapters.rucio.session.queries import QueryRunner, SeriesGuard, split_did
-from adapters.rucio.session.transport import Forbidden, NotFound
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did
 
 from .background import BackgroundVerifier, QueryKey
-from .poll import RucioPoll, drop_all_but
+from .poll import NEVER, Dids, RucioPoll, drop_all_but
 from .responses import (
     Count,
+    Counts,
     DatasetRow,
     has_shrunk,
     largest_counts,
@@ -23,8 +21,9 @@ from .responses import (
     read_amount,
     require_record,
 )
+from .session.queries import QueryRunner, SeriesGuard, split_did
+from .session.transport import Forbidden, NotFound
 
-_NEVER = datetime.min.replace(tzinfo=UTC)
 RowsVersion = tuple[tuple[str, int, int, str], ...]
 """The cheap rows of a dataset: storage element, files, files available there, time of the update."""
 
@@ -36,7 +35,7 @@ class DatasetCount:
     counted_at: datetime
     rows_version: RowsVersion
     has_matching_rows: bool
-    counts: Mapping[str, Count]
+    counts: Counts
     is_empty: bool
 
     def is_settled(self, rows: Sequence[DatasetRow]) -> bool:
@@ -69,7 +68,7 @@ class DatasetCounter:
         self._failed_at: dict[Did, datetime] = {}
         self._trusted_dids: list[Did] = []
 
-    def iter_counts(self, poll: RucioPoll, dids: AbstractSet[Did]) -> Iterator[Mapping[Did, CountWithRows]]:
+    def iter_counts(self, poll: RucioPoll, dids: Dids) -> Iterator[Mapping[Did, CountWithRows]]:
         """Yield the counts and the cheap rows of *dids*, without those in ``poll.errors``.
 
         Datasets that need no count come in batches, while others are queried; the rest comes at the end.
@@ -119,9 +118,7 @@ class DatasetCounter:
             poll.errors[did] = error
         return self._background.is_enabled and not error
 
-    def _read_cheap_rows(
-        self, poll: RucioPoll, dids: AbstractSet[Did]
-    ) -> Iterator[Mapping[Did, list[DatasetRow]]]:
+    def _read_cheap_rows(self, poll: RucioPoll, dids: Dids) -> Iterator[Mapping[Did, list[DatasetRow]]]:
         for batch, answer in self._queries.iter_batches(
             dids,
             poll.errors,
@@ -161,8 +158,8 @@ class DatasetCounter:
         settings = self._queries.settings
 
         def turn(did: Did) -> tuple[datetime, Did]:
-            counted_at = self._counts[did].counted_at if did in self._counts else _NEVER
-            return max(counted_at, self._failed_at.get(did, _NEVER)), did
+            counted_at = self._counts[did].counted_at if did in self._counts else NEVER
+            return max(counted_at, self._failed_at.get(did, NEVER)), did
 
         unchanged = {did for did, rows in rows_by_did.items() if self._is_unchanged(did, rows)}
         suspects = sorted(rows_by_did.keys() - unchanged, key=turn)
@@ -304,7 +301,7 @@ def _is_complete(rows: Sequence[DatasetRow], *, if_empty: bool = False) -> bool:
 def _count_from_rows(rows: Sequence[DatasetRow]) -> DatasetCount:
     """Build a count from cheap *rows*; it is due for verification at once."""
     return DatasetCount(
-        _NEVER, _rows_version(rows), has_matching_rows=True, counts=largest_counts(rows), is_empty=False
+        NEVER, _rows_version(rows), has_matching_rows=True, counts=largest_counts(rows), is_empty=False
     )
 
 

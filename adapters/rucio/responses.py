@@ -76,6 +76,10 @@ class Count(NamedTuple):
 
 
 NO_FILES = Count(0, 0, 0, 0)
+Counts = Mapping[str, Count]
+"""The counts of one dataset, by storage element."""
+Rses = Mapping[str, Rse]
+"""The storage elements, by name."""
 
 
 class DatasetRow(NamedTuple):
@@ -247,7 +251,7 @@ def parse_deep_rows(did: Did, rows: Iterable[object]) -> list[DatasetRow]:
     return parsed
 
 
-def has_shrunk(current: Mapping[str, Count], previous: Mapping[str, int]) -> bool:
+def has_shrunk(current: Counts, previous: Mapping[str, int]) -> bool:
     """Return whether a dataset has fewer available files at any storage element than in *previous*."""
     return any(files > current.get(storage, NO_FILES).available_length for storage, files in previous.items())
 

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from adapters.rucio.session.queries import QueryRunner
-from adapters.rucio.session.transport import NotFound
 from adapters.ska.site_capabilities import Areas, SiteCapabilities
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Site
 
-from .responses import BadRow, Rse, read_choice, read_flag, read_text, require_record
+from .responses import BadRow, Rse, Rses, read_choice, read_flag, read_text, require_record
+from .session.queries import QueryRunner
+from .session.transport import NotFound
 
 _KINDS = frozenset({"DISK", "TAPE"})
 _MAX_MISSING = 20
@@ -32,7 +32,7 @@ class RseDirectory:
         self._last_rses: dict[str, Rse] = {}
         self._unlisted_rses: dict[str, tuple[datetime, Rse | None]] = {}
 
-    def read(self, now: datetime) -> Mapping[str, Rse]:
+    def read(self, now: datetime) -> Rses:
         """Return all storage elements by name, also those that were deleted since the daemon started.
 
         Raises:

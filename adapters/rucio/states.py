@@ -9,10 +9,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from adapters.rucio.rules.model import NO_MOVEMENT, Movement
 from hydrator.domain.model import NO_PROVENANCE, Did, Provenance, Replica, ReplicaState, Seen, Site
 
-from .responses import NO_FILES, BadRow, Count, Rse
+from .responses import NO_FILES, BadRow, Count, Counts, Rse, Rses
+from .rules.model import NO_MOVEMENT, Movement, Movements
 
 _COUNT_CALL = "list_dataset_replicas(deep=True)"
 _LOCK_CALL = "get_locks_for_dids"
@@ -73,9 +73,9 @@ def _complete_state(rse: Rse, movement: Movement, held_until: datetime) -> RseSt
 
 def dataset_replicas(
     did: Did,
-    counts: Mapping[str, Count],
-    movements: Mapping[str, Movement],
-    rses: Mapping[str, Rse],
+    counts: Counts,
+    movements: Movements,
+    rses: Rses,
     *,
     held_until: datetime,
     call: str = _COUNT_CALL,
@@ -105,9 +105,9 @@ def dataset_replicas(
 
 
 def combinable_storages(
-    counts: Mapping[str, Count],
-    movements: Mapping[str, Movement],
-    rses: Mapping[str, Rse],
+    counts: Counts,
+    movements: Movements,
+    rses: Rses,
     site_groups: Iterable[AbstractSet[Site]],
     held_until: datetime,
 ) -> frozenset[str]:
@@ -179,7 +179,7 @@ def _with_call(provenance: Provenance, call: str) -> Provenance:
 
 
 def file_replicas(
-    did: Did, states: Mapping[str, str], rses: Mapping[str, Rse], *, held_until: datetime
+    did: Did, states: Mapping[str, str], rses: Rses, *, held_until: datetime
 ) -> tuple[Replica, ...]:
     """Return the replicas of one file, from its states by storage element in ``list_replicas``.
 

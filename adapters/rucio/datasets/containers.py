@@ -1,13 +1,12 @@
 """Containers of Rucio: the datasets in a container, and the containers that a dataset is in."""
 
 from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 from adapters.rucio.background import BackgroundVerifier
-from adapters.rucio.poll import drop_all_but
+from adapters.rucio.poll import NEVER, DidErrors, Dids, drop_all_but
 from adapters.rucio.responses import BadRow, read_choice, read_did, require_record
 from adapters.rucio.session.queries import QueryRunner, is_unanswered, split_did
 from adapters.rucio.session.transport import NotFound
@@ -18,7 +17,6 @@ from .dids import parse_did_info
 
 _COLLECTION_TYPES = frozenset({"CONTAINER", "DATASET"})
 _MAX_PARENTS = 50
-_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class ContainerLister:
@@ -32,14 +30,12 @@ class ContainerLister:
         self._background = background
         self._failed_at: dict[Did, datetime] = {}
 
-    def list_all(
-        self, containers: AbstractSet[Did], errors: dict[Did, CatalogueError], now: datetime
-    ) -> dict[Did, frozenset[Did]]:
+    def list_all(self, containers: Dids, errors: DidErrors, now: datetime) -> dict[Did, frozenset[Did]]:
         """Return the datasets in each of *containers*; put those that cannot be listed into *errors*."""
         drop_all_but(containers, self._failed_at)
         members: dict[Did, frozenset[Did]] = {}
         unanswered = 0
-        for did in sorted(containers, key=lambda each: (self._failed_at.get(each, _NEVER), each)):
+        for did in sorted(containers, key=lambda each: (self._failed_at.get(each, NEVER), each)):
             members[did] = frozenset()
             if self._background and (error := self._background.error_of(("members", did))):
                 errors[did] = error
@@ -104,7 +100,7 @@ class ParentFinder:
         self._queries = queries
         self._parents: dict[Did, tuple[datetime, frozenset[Did]]] = {}
 
-    def forget_all_but(self, dids: AbstractSet[Did]) -> None:
+    def forget_all_but(self, dids: Dids) -> None:
         """Forget the containers of all but *dids*."""
         drop_all_but(dids, self._parents)
 

@@ -2,15 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from heapq import nsmallest
 from typing import Any
 
 from adapters.rucio.background import BackgroundVerifier
-from adapters.rucio.poll import drop_all_but
+from adapters.rucio.poll import NEVER, DidErrors, Dids, drop_all_but
 from adapters.rucio.responses import (
     BadRow,
     GarbledRow,
@@ -42,7 +41,6 @@ class DidInfo:
 
 
 UNRESOLVED, ABSENT_DID = DidInfo("LOST", None), DidInfo("ABSENT", None)
-_NEVER = datetime.min.replace(tzinfo=UTC)
 _MAX_SINGLE_QUERIES = 500  # names that one poll looks up one by one
 _MAX_ABSENT_RECHECKS = 50  # absent names that one poll looks up again
 
@@ -65,9 +63,7 @@ class DidResolver:
         self._late_infos: dict[Did, DidInfo] = {}
         self._tried_at: dict[Did, datetime] = {}
 
-    def resolve(
-        self, dids: AbstractSet[Did], errors: dict[Did, CatalogueError], now: datetime
-    ) -> dict[Did, DidInfo]:
+    def resolve(self, dids: Dids, errors: DidErrors, now: datetime) -> dict[Did, DidInfo]:
         """Return the information on each name; for datasets it is at most ``verify_every`` old.
 
         A name is absent after a 404, until the bulk call or a single query finds it. A name that the bulk
@@ -95,7 +91,7 @@ class DidResolver:
         infos.update((did, entry) for did, (_, entry) in cached.items())
         return infos
 
-    def _reject_dotted(self, dids: AbstractSet[Did], errors: dict[Did, CatalogueError]) -> AbstractSet[Did]:
+    def _reject_dotted(self, dids: Dids, errors: DidErrors) -> Dids:
         """Return the *dids* that a URL can have; a part that is only dots would lead to another path."""
         dotted = {did for did in dids if not {".", ".."}.isdisjoint(split_did(did))}
         for did in dotted:
@@ -103,9 +99,9 @@ class DidResolver:
             errors[did] = CatalogueGarbled(self._queries.name, reason)
         return dids - dotted
 
-    def _query_in_bulk(self, dids: AbstractSet[Did], errors: dict[Did, CatalogueError]) -> dict[Did, DidInfo]:
+    def _query_in_bulk(self, dids: Dids, errors: DidErrors) -> dict[Did, DidInfo]:
         """Look up *dids* by the bulk call, which leaves out absent names, and refuses batches for some."""
-        refused: dict[Did, CatalogueError] = {}
+        refused: DidErrors = {}
         answers = self._queries.query_in_batches(
             dids, refused, lambda client, batch: client.get_metadata_bulk(batch), _parse_metadata
         )
@@ -119,8 +115,8 @@ class DidResolver:
     def look_up_unresolved(
         self,
         did_infos: dict[Did, DidInfo],
-        dids: AbstractSet[Did],
-        errors: dict[Did, CatalogueError],
+        dids: Dids,
+        errors: DidErrors,
         now: datetime,
         within_seconds: float,
     ) -> None:
@@ -134,7 +130,7 @@ class DidResolver:
             if self._background and (error := self._background.error_of(("name", did))):
                 errors[did] = error
         in_order = sorted(
-            set(unresolved) - errors.keys(), key=lambda did: (self._tried_at.get(did, _NEVER), did)
+            set(unresolved) - errors.keys(), key=lambda did: (self._tried_at.get(did, NEVER), did)
         )
         todo = [*in_order[:_MAX_SINGLE_QUERIES], *self._absent_to_recheck(now)][::-1]
         query_count = 0
@@ -147,7 +143,7 @@ class DidResolver:
                 errors[did] = CatalogueUnreachable(self._queries.name, reason)
 
     def _query_one_by_one(
-        self, todo: list[Did], did_infos: dict[Did, DidInfo], errors: dict[Did, CatalogueError], now: datetime
+        self, todo: list[Did], did_infos: dict[Did, DidInfo], errors: DidErrors, now: datetime
     ) -> int:
         """Query *todo*, from the last on, until the guard stops the series; return the number of queries."""
         query_count = 0
@@ -183,11 +179,11 @@ class DidResolver:
         if self._background and not isinstance(error, NotFound):
             self._background.retry_later(("name", did), error, partial(_look_up_in_background, did=did))
 
-    def confirm_absent(self, dids: AbstractSet[Did], now: datetime) -> dict[Did, DidInfo]:
+    def confirm_absent(self, dids: Dids, now: datetime) -> dict[Did, DidInfo]:
         """Return the *dids* that the bulk call leaves out, too, after Rucio answered 404 for them."""
         for did in dids:
             self._dataset_infos.pop(did, None)
-        failures: dict[Did, CatalogueError] = {}
+        failures: DidErrors = {}
         infos = self._query_in_bulk(dids, failures)
         absent = dids - infos.keys() - failures.keys()
         self._existing_dids -= absent
@@ -195,9 +191,7 @@ class DidResolver:
             self._absent_at[did] = self._tried_at[did] = now
         return dict.fromkeys(absent, ABSENT_DID)
 
-    def resolve_uncached(
-        self, dids: AbstractSet[Did], errors: dict[Did, CatalogueError]
-    ) -> dict[Did, DidInfo]:
+    def resolve_uncached(self, dids: Dids, errors: DidErrors) -> dict[Did, DidInfo]:
         """Return the information on each name, without the cache and its order: for few names."""
         infos: dict[Did, DidInfo] = defaultdict(lambda: UNRESOLVED)
         infos.update(self._query_in_bulk(self._reject_dotted(dids, errors), errors))

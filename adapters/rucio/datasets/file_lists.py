@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
+from adapters.rucio.poll import Dids
 from adapters.rucio.responses import BadRow, read_amount, read_number, read_text, require_record
 from adapters.rucio.session.client import RucioConnection, RucioSettings
 from adapters.rucio.session.queries import QueryRunner, split_did
@@ -36,7 +37,7 @@ class RucioFileLister:
         self._queries.close()
 
     def list_files(
-        self, dids: AbstractSet[Did], storages: AbstractSet[str], max_files: int
+        self, dids: Dids, storages: AbstractSet[str], max_files: int
     ) -> Mapping[Did, tuple[DatasetFile, ...] | CatalogueError]:
         """List files within the time of one poll; see :meth:`hydrator.domain.ports.FileLister.list_files`."""
         files: dict[Did, tuple[DatasetFile, ...] | CatalogueError] = {}

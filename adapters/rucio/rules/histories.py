@@ -7,10 +7,10 @@ history of the rules distinguishes the two, also for rules that ended before the
 from collections.abc import Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from adapters.rucio.datasets.containers import ParentFinder
-from adapters.rucio.poll import RucioPoll, drop_all_but
+from adapters.rucio.poll import NEVER, Dids, RucioPoll, drop_all_but
 from adapters.rucio.responses import read_text, require_record
 from adapters.rucio.session.queries import QueryRunner, SeriesGuard, split_did
 from adapters.rucio.session.transport import NotFound
@@ -21,7 +21,6 @@ from .cache import RuleCache
 from .model import Lock
 
 _MAX_HISTORIES = 1000  # in one poll
-_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class RuleHistories:
         self._histories: dict[Did, _RuleHistory] = {}
         self._failed_at: dict[Did, datetime] = {}
 
-    def forget_all_but(self, dids: AbstractSet[Did]) -> None:
+    def forget_all_but(self, dids: Dids) -> None:
         """Forget the histories of all but *dids*."""
         drop_all_but(dids, self._histories, self._failed_at)
 
@@ -110,8 +109,8 @@ class RuleHistories:
 
     def _turn(self, did: Did) -> tuple[datetime, Did]:
         """Return the sort key of *did*: the time of the last attempt."""
-        read_at = self._histories[did].read_at if did in self._histories else _NEVER
-        return max(read_at, self._failed_at.get(did, _NEVER)), did
+        read_at = self._histories[did].read_at if did in self._histories else NEVER
+        return max(read_at, self._failed_at.get(did, NEVER)), did
 
     def _query(self, poll: RucioPoll, did: Did, storages: frozenset[str]) -> _RuleHistory:
         """Query all rules that ever wanted *did*, or one of its containers, at *storages*."""

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from adapters.rucio.datasets.containers import ParentFinder
-from adapters.rucio.poll import RucioPoll, drop_all_but
+from adapters.rucio.poll import NEVER, DidErrors, Dids, RucioPoll, drop_all_but
 from adapters.rucio.responses import read_choice, read_did, read_text, require_record
 from adapters.rucio.session.client import UnreadableAnswer
 from adapters.rucio.session.queries import QueryRunner, split_did
@@ -18,7 +18,6 @@ from .model import LOCK_STATES, UNFINISHED_STATES, Lock, Rule, parse_locks, pars
 
 _UNREADABLE_ROW_ERRORS = (CatalogueGarbled, UnreadableAnswer)
 """Errors for an unreadable row. After any other error the old locks are still the best information."""
-_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class LockReader:
         self._parents = parents
         self._dataset_locks: dict[Did, _DatasetLocks] = {}
 
-    def forget_all_but(self, dids: AbstractSet[Did]) -> None:
+    def forget_all_but(self, dids: Dids) -> None:
         """Forget the locks of all but *dids*."""
         drop_all_but(dids, self._dataset_locks)
 
@@ -47,7 +46,7 @@ class LockReader:
         entry = self._dataset_locks.get(did)
         return entry.locks if entry else None
 
-    def is_due(self, poll: RucioPoll, did: Did, changed_dids: AbstractSet[Did]) -> bool:
+    def is_due(self, poll: RucioPoll, did: Did, changed_dids: Dids) -> bool:
         """Return whether a settled dataset's locks are due: after ``verify_every``, or a change of rules."""
         entry = self._dataset_locks.get(did)
         if entry is None or poll.started_at - entry.read_at >= self._queries.settings.verify_every:
@@ -55,7 +54,7 @@ class LockReader:
         return bool(changed_dids) and not changed_dids.isdisjoint({did, *poll.parents(did)})
 
     def read_unsettled(
-        self, poll: RucioPoll, dids: AbstractSet[Did], rule_storages: Mapping[Did, AbstractSet[str]]
+        self, poll: RucioPoll, dids: Dids, rule_storages: Mapping[Did, AbstractSet[str]]
     ) -> None:
         """Query the locks of *dids*; where a dataset has none, the locks on its files.
 
@@ -77,16 +76,16 @@ class LockReader:
         except CatalogueError:
             return  # the caller queries the locks instead
 
-    def read_settled(self, poll: RucioPoll, dids: AbstractSet[Did]) -> None:
+    def read_settled(self, poll: RucioPoll, dids: Dids) -> None:
         """Query the locks of *dids* until half of the poll's time is over, the oldest first.
 
         A failed query keeps the old locks; an unreadable row gets into ``poll.errors``.
         """
         settings = self._queries.settings
         due = sorted(
-            (self._dataset_locks[did].read_at if did in self._dataset_locks else _NEVER, did) for did in dids
+            (self._dataset_locks[did].read_at if did in self._dataset_locks else NEVER, did) for did in dids
         )
-        failures: dict[Did, CatalogueError] = {}
+        failures: DidErrors = {}
         step = settings.batch * settings.concurrent_calls
         for start in range(0, len(due), step):
             if self._queries.connection.deadline.remaining_seconds < 0.5 * settings.deadline.total_seconds():
@@ -99,8 +98,8 @@ class LockReader:
     def _read(
         self,
         poll: RucioPoll,
-        dids: AbstractSet[Did],
-        errors: dict[Did, CatalogueError],
+        dids: Dids,
+        errors: DidErrors,
         rule_storages: Mapping[Did, AbstractSet[str]],
     ) -> None:
         """Query the locks of *dids*, and twice where a lock is missing: an answer may be cut short."""
@@ -120,9 +119,7 @@ class LockReader:
             (did, _DatasetLocks(poll.started_at, locks)) for did, locks in first.items() if did not in errors
         )
 
-    def _query(
-        self, dids: AbstractSet[Did], errors: dict[Did, CatalogueError]
-    ) -> Mapping[Did, Sequence[Lock]]:
+    def _query(self, dids: Dids, errors: DidErrors) -> Mapping[Did, Sequence[Lock]]:
         locks_by_did: dict[Did, list[Lock]] = {did: [] for did in dids}
         answers = self._queries.query_in_batches(
             dids,
@@ -150,7 +147,7 @@ class LockReader:
 
     # -- locks of single files
 
-    def _read_file_locks(self, poll: RucioPoll, dids: AbstractSet[Did]) -> None:
+    def _read_file_locks(self, poll: RucioPoll, dids: Dids) -> None:
         """Query the file locks of rules with grouping NONE: they spread files, and have no dataset locks."""
         rules_by_owner: dict[Did, list[Rule]] = {}
         for did in sorted(dids):

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from adapters.rucio.datasets.containers import ParentFinder
-from adapters.rucio.poll import RucioPoll, drop_all_but
+from adapters.rucio.poll import Dids, RucioPoll, drop_all_but
 from adapters.rucio.session.connection_pool import BackgroundQuery
 from adapters.rucio.session.queries import QueryRunner
 from hydrator.domain.errors import CatalogueError, CatalogueUnreachable
@@ -15,9 +15,8 @@ from hydrator.domain.model import Did, Provenance
 from .cache import RuleCache
 from .histories import RuleHistories
 from .lock_reader import LockReader
-from .model import Lock, Movement, Rule, movement_without_locks, movements
+from .model import Lock, Movement, Movements, Rule, movement_without_locks, movements
 
-Movements = Mapping[Did, Mapping[str, Movement]]
 _LAST_RULE_ENDED = Provenance(reason="whole, but its last rule has ended")
 
 
@@ -27,7 +26,7 @@ class _CachedMovements:
 
     locks: Sequence[Lock]
     rules: Sequence[Rule | None]
-    movements: Mapping[str, Movement]
+    movements: Movements
 
 
 class LockTracker:
@@ -49,7 +48,7 @@ class LockTracker:
         self._pending_rules: Mapping[Did, list[Rule]] | None = None
 
     @contextmanager
-    def refresh_rules_in_background(self, poll: RucioPoll, dids: AbstractSet[Did]) -> Iterator[None]:
+    def refresh_rules_in_background(self, poll: RucioPoll, dids: Dids) -> Iterator[None]:
         """Query the changes of rules beside the ``with`` block; forget all datasets but *dids*."""
         self._lock_reader.forget_all_but(dids)
         self._histories.forget_all_but(dids)
@@ -61,7 +60,7 @@ class LockTracker:
         ) as self._refresh_query:
             yield
 
-    def cached_movements(self, poll: RucioPoll, settled_dids: Iterable[Did]) -> Movements:
+    def cached_movements(self, poll: RucioPoll, settled_dids: Iterable[Did]) -> Mapping[Did, Movements]:
         """Return the movements of the *settled_dids* that need no further query.
 
         Empty until the changes of the rules have arrived.
@@ -85,7 +84,7 @@ class LockTracker:
         poll: RucioPoll,
         settled_by_did: Mapping[Did, bool],
         rule_storages: Mapping[Did, AbstractSet[str]],
-    ) -> Iterator[tuple[Did, Mapping[str, Movement]]]:
+    ) -> Iterator[tuple[Did, Movements]]:
         """Yield each dataset with its movements by storage element; some while others are queried.
 
         An unsettled dataset whose locks or rules cannot be read gets into ``poll.errors``.
@@ -131,7 +130,7 @@ class LockTracker:
 
     def iter_histories(
         self, poll: RucioPoll, storages_by_did: Mapping[Did, frozenset[str]]
-    ) -> Iterator[tuple[Did, Mapping[str, Movement]]]:
+    ) -> Iterator[tuple[Did, Movements]]:
         """Query the histories; then yield each dataset with its movements, rules that ended included."""
         for did, storages in self._histories.read(poll, storages_by_did).items():
             self._ended_storages[did] = self._ended_storages.get(did, frozenset()) | storages
@@ -139,7 +138,7 @@ class LockTracker:
 
     def _load_and_iter(
         self, poll: RucioPoll, settled_by_did: Mapping[Did, bool]
-    ) -> Iterator[tuple[Did, Mapping[str, Movement]]]:
+    ) -> Iterator[tuple[Did, Movements]]:
         self._load_rules(poll, settled_by_did)
         for did in sorted(settled_by_did):
             if did not in poll.errors:
@@ -164,7 +163,7 @@ class LockTracker:
             if not is_settled and any(lock.rule in missing for lock in self._locks_of(did)):
                 poll.errors.setdefault(did, late)
 
-    def _movements_of(self, poll: RucioPoll, did: Did) -> Mapping[str, Movement]:
+    def _movements_of(self, poll: RucioPoll, did: Did) -> Movements:
         """Return the movements of *did*; the same object as in the last poll where nothing changed."""
         from_locks = self._movements_of_locks(poll, did)
         merged = dict(from_locks)
@@ -181,7 +180,7 @@ class LockTracker:
             self._ended_storages[did] = frozenset(ending | ended)
         return from_locks if merged == from_locks else merged
 
-    def _movements_of_locks(self, poll: RucioPoll, did: Did) -> Mapping[str, Movement]:
+    def _movements_of_locks(self, poll: RucioPoll, did: Did) -> Movements:
         locks, cached_rules = self._locks_of(did), self._rule_cache.rules_by_id
         rules = [cached_rules.get(lock.rule) for lock in locks]
         cached = self._cached_movements.get(did)

@@ -69,6 +69,8 @@ class Movement:
 
 
 NO_MOVEMENT = Movement()
+Movements = Mapping[str, Movement]
+"""The movements of one dataset, by storage element."""
 
 
 def parse_locks(rows: Iterable[object], call: str) -> list[Lock | GarbledRow]:

@@ -23,14 +23,6 @@ from rucio.common import exception as rucio_errors
 
 from adapters.http.rate_limiter import HttpRateLimiter
 from adapters.rucio.responses import BadRow
-from adapters.rucio.session.transport import (
-    Deadline,
-    Forbidden,
-    InvalidRequest,
-    NotFound,
-    SharedSession,
-    Transport,
-)
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueError,
@@ -45,6 +37,14 @@ from .auth import ExternalToken, OidcToken
 from .login import RucioClient as RucioClient  # noqa: PLC0414 - others import it from here
 from .login import RucioLogin
 from .settings import RucioSettings as RucioSettings  # noqa: PLC0414 - others import it from here
+from .transport import (
+    Deadline,
+    Forbidden,
+    InvalidRequest,
+    NotFound,
+    SharedSession,
+    Transport,
+)
 
 T = TypeVar("T")
 

@@ -1,15 +1,14 @@
 """Queries to Rucio: single ones, streams, and batches that are halved until the refused DID is alone."""
 
 from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
-from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from itertools import islice
 from queue import SimpleQueue
 from typing import TypeVar, cast
 
+from adapters.rucio.poll import DidErrors, Dids
 from adapters.rucio.responses import BadRow, GarbledRow
-from adapters.rucio.session.transport import Forbidden, InvalidRequest, ServerFault
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueError,
@@ -20,6 +19,7 @@ from hydrator.domain.model import Did
 
 from .client import RucioClient, RucioConnection, RucioSettings, UnreadableAnswer
 from .connection_pool import BackgroundQuery, ConnectionPool
+from .transport import Forbidden, InvalidRequest, ServerFault
 
 T = TypeVar("T")
 J = TypeVar("J")
@@ -124,8 +124,8 @@ class QueryRunner:
 
     def query_in_batches(
         self,
-        dids: AbstractSet[Did],
-        errors: dict[Did, CatalogueError],
+        dids: Dids,
+        errors: DidErrors,
         call: Callable[[RucioClient, list[dict[str, str]]], Iterable[object]],
         read: Callable[[Iterable[object]], Iterable[T | GarbledRow]],
         size: int | None = None,
@@ -135,8 +135,8 @@ class QueryRunner:
 
     def iter_batches(
         self,
-        dids: AbstractSet[Did],
-        errors: dict[Did, CatalogueError],
+        dids: Dids,
+        errors: DidErrors,
         call: Callable[[RucioClient, list[dict[str, str]]], Iterable[object]],
         read: Callable[[Iterable[object]], Iterable[T | GarbledRow]],
         size: int | None = None,
@@ -175,7 +175,7 @@ class QueryRunner:
                 todo.clear()
 
     def _drop_garbled_dids(
-        self, batch: Sequence[Did], answer: Iterable[T | GarbledRow], errors: dict[Did, CatalogueError]
+        self, batch: Sequence[Did], answer: Iterable[T | GarbledRow], errors: DidErrors
     ) -> tuple[Sequence[Did], Iterable[T]]:
         """Return the DIDs of *batch* with readable rows, and these rows; put the others into *errors*."""
         garbled = {each.did: each.reason for each in answer if isinstance(each, GarbledRow)}

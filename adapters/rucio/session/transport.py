@@ -26,13 +26,14 @@ import urllib3.connectionpool
 from adapters.bounded_json import Bounds
 from adapters.http.headers import http_date
 from adapters.http.rate_limiter import HttpRateLimiter
-from adapters.rucio.session.auth import ExternalToken, OidcToken
-from adapters.rucio.session.bodies import limit_response
-from adapters.rucio.session.settings import RucioSettings
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.ports import TokenValidity
 from hydrator.domain.redaction import SECRETS, sanitize
 from hydrator.domain.text import reason_of
+
+from .auth import ExternalToken, OidcToken
+from .bodies import limit_response
+from .settings import RucioSettings
 
 _COALESCE_AFTER_READS = 4  # a short answer is complete after so many reads, and never waits
 _COALESCE_SECONDS = 0.002
