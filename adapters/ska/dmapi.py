@@ -333,5 +333,6 @@ def _state_reason(location: Location, size: DatasetSize | None) -> str:
     if size is None:
         return "its files are not counted (count_files)"
     if size.file_count is None or not size.is_settled:
-        return f"what is {'open' if size.kind == 'DATASET' else 'a container'} cannot be counted"
+        is_open = size.kind == "DATASET"
+        return "an open dataset cannot be counted" if is_open else "a container cannot be counted"
     return f"{location.file_count} of {size.file_count} files, by GET /metadata"
