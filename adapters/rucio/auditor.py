@@ -20,16 +20,24 @@ from .datasets.containers import ContainerLister
 from .datasets.dids import DidResolver
 from .datasets.file_unions import available_files
 from .poll import DidErrors
-from .responses import BadRow, Count, Rse, Rses, read_number, read_states, read_text, require_record
+from .responses import (
+    BadRow,
+    Count,
+    Rse,
+    Rses,
+    iter_records,
+    read_file,
+    read_number,
+    read_states,
+    require_record,
+)
 from .rses import RseDirectory
 from .rules.model import Movement
 from .session.client import RucioConnection, RucioSettings
-from .session.queries import QueryRunner, split_did
+from .session.queries import QueryRunner, did_record, split_did
 from .states import container_replicas, dataset_replicas
 
 _CALL = "list_replicas(all_states=True)"
-FileKey = tuple[str, str]
-"""Scope and name; a file's name may have characters that a valid DID cannot have."""
 
 
 class RucioAuditor:
@@ -61,7 +69,7 @@ class RucioAuditor:
         """Verify *did* within the time of one poll; see :class:`hydrator.domain.ports.Auditor`."""
         with (
             self._one_at_a_time,
-            self._queries.connection.start_poll(self._settings.deadline.total_seconds()),
+            self._queries.start_poll(),
         ):
             now = self._clock()
             rses = self._rses.read(now)
@@ -84,14 +92,11 @@ class RucioAuditor:
 
     def _verify_dataset(self, now: datetime, did: Did, rses: Rses, *, is_file: bool = False) -> Seen | None:
         """Verify one dataset, or one file; return None where it has no files."""
-        scope, name = split_did(did)
-        files = {(scope, name)} if is_file else self._list_files(scope, name)
+        files = {str(did)} if is_file else self._list_files(did)
         if not files:
             return None
         states = self._queries.ask(
-            lambda client: list(
-                client.list_replicas([{"scope": scope, "name": name}], all_states=True, sort="random")
-            ),
+            lambda client: list(client.list_replicas([did_record(did)], all_states=True, sort="random")),
             _parse_states,
         )
         if missing := files - states.keys():
@@ -102,9 +107,7 @@ class RucioAuditor:
             replicas = dataset_replicas(did, counts, moves, rses, held_until=self._clock(), call=_CALL)
         except BadRow as exc:
             raise CatalogueGarbled(self.name, str(exc)) from exc
-        lists = available_files(
-            [(f"{file_scope}:{file}", states[file_scope, file]) for file_scope, file in sorted(files)], counts
-        )
+        lists = available_files([(file, states[file]) for file in sorted(files)], counts)
         with_files = (
             replace(each, files=lists[each.storage])
             if _can_be_combined(rses[each.storage], each.state) and each.storage in lists
@@ -113,17 +116,15 @@ class RucioAuditor:
         )
         return Seen(now, add_unions(with_files))
 
-    def _list_files(self, scope: str, name: str) -> set[FileKey]:
+    def _list_files(self, did: Did) -> set[str]:
         """Return the files of a dataset; raise CatalogueGarbled where Rucio counts another number."""
-        files = self._queries.ask(lambda client: client.list_files(scope, name), _parse_file_keys)
+        files = self._queries.ask(lambda client: client.list_files(*split_did(did)), _parse_files)
         length = self._queries.ask(
-            lambda client: client.get_did(scope, name, dynamic_depth="FILE"),
+            lambda client: client.get_did(*split_did(did), dynamic_depth="FILE"),
             lambda answer: read_number(require_record(answer, "get_did"), "length", "get_did"),
         )
         if len(files) != length:
-            raise CatalogueGarbled(
-                self.name, f"list_files lists {len(files)} of the {length} files of {scope}:{name}"
-            )
+            raise CatalogueGarbled(self.name, f"list_files lists {len(files)} of the {length} files of {did}")
         return files
 
 
@@ -146,16 +147,10 @@ def _count_by_storage(
     return counts, {storage: Movement(is_moving=is_moving) for storage, is_moving in moving.items()}
 
 
-def _parse_states(rows: Iterable[object]) -> dict[FileKey, Mapping[str, str]]:
+def _parse_states(rows: Iterable[object]) -> dict[str, Mapping[str, str]]:
     call = "list_replicas"
-    records = (require_record(row, call) for row in rows)
-    return {
-        (read_text(row, "scope", call), read_text(row, "name", call)): read_states(row, call)
-        for row in records
-    }
+    return {read_file(row, call): read_states(row, call) for row in iter_records(rows, call)}
 
 
-def _parse_file_keys(rows: Iterable[object]) -> set[FileKey]:
-    call = "list_files"
-    records = (require_record(row, call) for row in rows)
-    return {(read_text(row, "scope", call), read_text(row, "name", call)) for row in records}
+def _parse_files(rows: Iterable[object]) -> set[str]:
+    return {read_file(row, "list_files") for row in iter_records(rows, "list_files")}

@@ -137,7 +137,7 @@ class RucioCatalogue:
         """
         with self._one_at_a_time, self._background.pause():
             now = self._clock()
-            with self._queries.connection.start_poll(self._settings.deadline.total_seconds()):
+            with self._queries.start_poll():
                 rses = self._read_rses(now)
                 poll = RucioPoll(self.name, now, now + self._settings.expiry_margin, rses)
                 did_infos = self._read_all(poll, dids)
@@ -164,7 +164,7 @@ class RucioCatalogue:
         with (
             self._one_at_a_time,
             self._background.pause(),
-            self._queries.connection.start_poll(self._settings.deadline.total_seconds()),
+            self._queries.start_poll(),
         ):
             return self._did_search.find(patterns)
 

@@ -179,17 +179,15 @@ class DatasetCounter:
 
     def _count_due(self, poll: RucioPoll, rows_by_did: Mapping[Did, list[DatasetRow]]) -> None:
         """Count the due datasets until the budget is spent, or a fifth of the poll's time is left."""
-        settings, connection = self._queries.settings, self._queries.connection
         rows_by_did = {did: rows for did, rows in rows_by_did.items() if not self._has_error(poll, did)}
         todo, unchanged = self._order_by_urgency(rows_by_did, poll.started_at)
         versions = {
             did: _rows_version(rows_by_did[did]) if did in rows_by_did else self._counts[did].rows_version
             for did in todo
         }
-        reserve_seconds = 0.2 * settings.deadline.total_seconds()
-        budget = settings.deep_calls if connection.deadline.remaining_seconds >= reserve_seconds else 0
+        budget = 0 if self._queries.is_late(0.2) else self._queries.settings.deep_calls
         jobs, waiting = todo[:budget][::-1], todo[budget:]
-        guard = SeriesGuard(self._queries, reserve_seconds)
+        guard = SeriesGuard(self._queries, reserve=0.2)
         query_count = 0
         for did, count in self._queries.map_concurrently(
             jobs,
@@ -253,7 +251,6 @@ def count_dataset(
     Raises:
         CatalogueError: the query failed, or the two counts differ.
     """
-    scope, name = split_did(did)
     counts = _count_files(queries, did)
     shallow: dict[str, int] = {}
     for storage, _, available, _ in rows_version:
@@ -263,26 +260,23 @@ def count_dataset(
     if has_shrunk(counts, last) and _count_files(queries, did) != counts:
         raise CatalogueGarbled(queries.name, f"list_dataset_replicas gave two different counts for {did}")
     has_matching_rows = {k: v.available_length for k, v in counts.items()} == shallow
-    is_empty = (
-        not counts and not any(length for _, length, _, _ in rows_version) and _is_empty(queries, scope, name)
-    )
+    is_empty = not counts and not any(length for _, length, _, _ in rows_version) and _is_empty(queries, did)
     return DatasetCount(now, rows_version, has_matching_rows, counts, is_empty)
 
 
 def _count_files(queries: QueryRunner, did: Did) -> dict[str, Count]:
-    scope, name = split_did(did)
     return largest_counts(
         queries.ask(
-            lambda client: client.list_dataset_replicas(scope, name, deep=True),
+            lambda client: client.list_dataset_replicas(*split_did(did), deep=True),
             lambda answer: parse_deep_rows(did, answer),
         )
     )
 
 
-def _is_empty(queries: QueryRunner, scope: str, name: str) -> bool:
+def _is_empty(queries: QueryRunner, did: Did) -> bool:
     """Return whether a dataset without replicas has no files at all."""
     return queries.ask(
-        lambda client: client.get_did(scope, name, dynamic_depth="FILE"),
+        lambda client: client.get_did(*split_did(did), dynamic_depth="FILE"),
         lambda answer: read_amount(require_record(answer, "get_did"), "length", "get_did") == 0,
     )
 

@@ -131,6 +131,11 @@ def require_record(row: object, call: str) -> Mapping[str, Any]:
     return row
 
 
+def iter_records(rows: Iterable[object], call: str) -> Iterator[Mapping[str, Any]]:
+    """Yield each of *rows* if it is a record; see :func:`require_record`."""
+    return (require_record(row, call) for row in rows)
+
+
 def read_text(row: Mapping[str, Any], key: str, call: str) -> str:
     """Return the text at *key*, the same object for equal texts; raise BadRow without one."""
     value = row.get(key)
@@ -179,6 +184,11 @@ def read_time(row: Mapping[str, Any], key: str, call: str) -> datetime | None:
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value
 
 
+def read_file(row: Mapping[str, Any], call: str) -> str:
+    """Return the scope and name of a file, whose name may have characters that a valid DID cannot have."""
+    return f"{read_text(row, 'scope', call)}:{read_text(row, 'name', call)}"
+
+
 def read_did(row: Mapping[str, Any], call: str) -> Did | None:
     """Return the DID of *row*, or None where it has characters that a valid DID cannot have."""
     try:
@@ -195,8 +205,7 @@ def parse_rows(
     Raises:
         BadRow: a row whose DID is unreadable.
     """
-    for each in rows:
-        row = require_record(each, call)
+    for row in iter_records(rows, call):
         did = read_did(row, call)
         if did is None:
             raise BadRow(f"{call}: {row['scope']}:{row['name']} is not a DID that was asked for")

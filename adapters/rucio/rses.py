@@ -9,7 +9,7 @@ from adapters.ska.site_capabilities import Areas, SiteCapabilities
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Site
 
-from .responses import BadRow, Rse, Rses, read_choice, read_flag, read_text, require_record
+from .responses import BadRow, Rse, Rses, iter_records, read_choice, read_flag, read_text, require_record
 from .session.queries import QueryRunner
 from .session.transport import NotFound
 
@@ -186,8 +186,7 @@ def _parse_rses(rows: Iterable[object]) -> dict[str, Mapping[str, object]]:
         BadRow: a row is not a record, or has no name.
     """
     rows_by_name: dict[str, Mapping[str, object]] = {}
-    for each in rows:
-        row = require_record(each, "list_rses")
+    for row in iter_records(rows, "list_rses"):
         name = read_text(row, "rse", "list_rses")
         is_same = rows_by_name.get(name, row) == row
         rows_by_name[name] = row if is_same else {"rse_type": "listed twice with different values"}

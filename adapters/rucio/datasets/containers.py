@@ -7,7 +7,7 @@ from typing import Any
 
 from adapters.rucio.background import BackgroundVerifier
 from adapters.rucio.poll import NEVER, DidErrors, Dids, drop_all_but
-from adapters.rucio.responses import BadRow, read_choice, read_did, require_record
+from adapters.rucio.responses import BadRow, iter_records, read_choice, read_did
 from adapters.rucio.session.queries import QueryRunner, is_unanswered, split_did
 from adapters.rucio.session.transport import NotFound
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
@@ -17,6 +17,7 @@ from .dids import parse_did_info
 
 _COLLECTION_TYPES = frozenset({"CONTAINER", "DATASET"})
 _MAX_PARENTS = 50
+_PARENTS_CALL = "list_parent_dids"
 
 
 class ContainerLister:
@@ -78,15 +79,13 @@ class ContainerLister:
         Raises:
             CatalogueError: the query failed.
         """
-        scope, name = split_did(container)
         return self._queries.ask(
-            lambda client: client.get_did(scope, name, dynamic_depth="FILE"),
+            lambda client: client.get_did(*split_did(container), dynamic_depth="FILE"),
             lambda row: parse_did_info(row, container).bytes_total or 0,
         )
 
     def _list_children(self, container: Did) -> list[tuple[Did, str]]:
-        scope, name = split_did(container)
-        return self._queries.ask(lambda client: client.list_content(scope, name), _parse_content)
+        return self._queries.ask(lambda client: client.list_content(*split_did(container)), _parse_content)
 
     def _retry_in_background(self, did: Did, error: CatalogueError) -> None:
         if self._background and not isinstance(error, NotFound):
@@ -126,19 +125,21 @@ class ParentFinder:
         parents: set[Did] = set()
         todo = [did]
         while todo and len(parents) < _MAX_PARENTS:
-            scope, name = split_did(todo.pop())
-            try:
-                above = self._queries.ask(
-                    lambda client, scope=scope, name=name: client.list_parent_dids(scope, name),  # type: ignore[misc]
-                    lambda rows: {
-                        read_did(require_record(row, "list_parent_dids"), "list_parent_dids") for row in rows
-                    },
-                )
-            except NotFound:
-                continue
-            todo += [each for each in above if each and each not in parents]
-            parents |= {each for each in above if each}
+            above = self._query_direct(todo.pop())
+            todo += above - parents
+            parents |= above
         return frozenset(parents)
+
+    def _query_direct(self, did: Did) -> set[Did]:
+        """Return the containers that have *did* as a direct child."""
+        try:
+            parents = self._queries.ask(
+                lambda client: client.list_parent_dids(*split_did(did)),
+                lambda rows: {read_did(row, _PARENTS_CALL) for row in iter_records(rows, _PARENTS_CALL)},
+            )
+        except NotFound:
+            return set()
+        return {each for each in parents if each}
 
 
 def _list_in_background(queries: QueryRunner, did: Did) -> frozenset[Did]:
@@ -152,8 +153,7 @@ def _parse_content(rows: Iterable[object]) -> list[tuple[Did, str]]:
         BadRow: a row is unreadable, or a child's name is not a valid DID: no child may be left out.
     """
     children = []
-    for each in rows:
-        row = require_record(each, "list_content")
+    for row in iter_records(rows, "list_content"):
         did = read_did(row, "list_content")
         if did is None:
             raise BadRow(f"list_content: {row['scope']}:{row['name']} is not a DID that can be queried")

@@ -208,10 +208,9 @@ class DidResolver:
         Raises:
             CatalogueError: the query failed otherwise.
         """
-        scope, name = split_did(did)
         try:
             return self._queries.ask(
-                lambda client: client.get_did(scope, name), lambda row: parse_did_info(row, did)
+                lambda client: client.get_did(*split_did(did)), lambda row: parse_did_info(row, did)
             )
         except NotFound:
             return ABSENT_DID

@@ -13,12 +13,12 @@ from adapters.rucio.poll import NEVER, Dids, RucioPoll, drop_all_but
 from adapters.rucio.responses import (
     BadRow,
     Counts,
+    iter_records,
     read_amount,
+    read_file,
     read_states,
-    read_text,
-    require_record,
 )
-from adapters.rucio.session.queries import QueryRunner, split_did
+from adapters.rucio.session.queries import QueryRunner, did_record
 from hydrator.domain.errors import CatalogueError, CatalogueUnreachable
 from hydrator.domain.model import Did, FilesOnDisk
 from hydrator.domain.sites import add_unions, number_files
@@ -67,11 +67,10 @@ class FileLists:
 
     def _list_due(self, poll: RucioPoll, shared_counts: Mapping[Did, Counts]) -> Dids:
         """List the due datasets within the budget and the time; return those that are still unknown."""
-        settings = self._queries.settings
         unknown = {did for did, counts in shared_counts.items() if not self._is_unchanged(did, counts)}
         due = {did for did in shared_counts if did in unknown or self._is_due(did, poll.started_at)}
         jobs = sorted(due, key=lambda did: (self._tried_at.get(did, NEVER), did not in unknown, did))
-        jobs = jobs[: max(1, settings.deep_calls // 10)][::-1]
+        jobs = jobs[: max(1, self._queries.settings.deep_calls // 10)][::-1]
         for did, listed in self._queries.map_concurrently(
             jobs, lambda each: self._list_files(each, shared_counts[each], poll.started_at)
         ):
@@ -81,7 +80,7 @@ class FileLists:
             else:
                 self._listings[did] = listed
                 unknown.discard(did)
-            if self._queries.connection.deadline.remaining_seconds < 0.3 * settings.deadline.total_seconds():
+            if self._queries.is_late(0.3):
                 jobs.clear()
         return unknown
 
@@ -93,11 +92,10 @@ class FileLists:
         return now - self._listings[did].listed_at >= self._queries.settings.verify_every
 
     def _list_files(self, did: Did, counts: Counts, now: datetime) -> _FileListing:
-        scope, name = split_did(did)
         return self._queries.ask(
             lambda client: list(
                 client.list_replicas(
-                    [{"scope": scope, "name": name}],
+                    [did_record(did)],
                     all_states=True,
                     rse_expression="|".join(sorted(counts)),
                     sort="random",
@@ -116,9 +114,8 @@ def files_at(did: Did, rows: Iterable[object], counts: Counts) -> Mapping[str, F
     """
     sizes: dict[str, float] = {}
     available: dict[str, set[str]] = {storage: set() for storage in counts}
-    for each in rows:
-        row = require_record(each, _CALL)
-        file = f"{read_text(row, 'scope', _CALL)}:{read_text(row, 'name', _CALL)}"
+    for row in iter_records(rows, _CALL):
+        file = read_file(row, _CALL)
         for storage, state in read_states(row, _CALL).items():
             if state == "AVAILABLE" and storage in available:
                 available[storage].add(file)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
-from adapters.rucio.responses import read_text, require_record
+from adapters.rucio.responses import iter_records, read_text
 from adapters.rucio.session.queries import QueryRunner, split_did
 from adapters.rucio.session.transport import InvalidRequest, NotFound, ServerFault
 from hydrator.domain.model import Did
@@ -94,9 +94,8 @@ class RuleCache:
                 listed = self._list_rules({"scope": scope}, max_rules)
                 page.rules.update((key, rule) for key, rule in listed.items() if key in ids)
         missing = sorted({rule_id for ids in unknown.values() for rule_id in ids} - page.rules.keys())
-        reserve_seconds = 0.3 * self._queries.settings.deadline.total_seconds()
         for index, rule_id in enumerate(missing):
-            if self._queries.connection.deadline.remaining_seconds < reserve_seconds:
+            if self._queries.is_late(0.3):
                 return frozenset(missing[index:])
             try:
                 page.rules[rule_id] = self._fetch_rule(rule_id)
@@ -155,7 +154,7 @@ class RuleCache:
         storages_now = self._queries.ask(
             lambda client: client.list_rses(rse_expression=expression),
             lambda rows: frozenset(
-                read_text(require_record(row, "list_rses"), "rse", "list_rses") for row in rows
+                read_text(row, "rse", "list_rses") for row in iter_records(rows, "list_rses")
             ),
         )
         self._storages_by_expression[expression] = (now, storages_now)

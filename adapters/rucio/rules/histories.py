@@ -11,7 +11,7 @@ from datetime import datetime
 
 from adapters.rucio.datasets.containers import ParentFinder
 from adapters.rucio.poll import NEVER, Dids, RucioPoll, drop_all_but
-from adapters.rucio.responses import read_text, require_record
+from adapters.rucio.responses import iter_records, read_text
 from adapters.rucio.session.queries import QueryRunner, SeriesGuard, split_did
 from adapters.rucio.session.transport import NotFound
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
@@ -84,7 +84,7 @@ class RuleHistories:
         ended_storages: dict[Did, frozenset[str]] = {}
         in_order = sorted(storages_by_did, key=self._turn)
         waiting, jobs = in_order[_MAX_HISTORIES:], in_order[:_MAX_HISTORIES][::-1]
-        guard = SeriesGuard(self._queries, 0.2 * self._queries.settings.deadline.total_seconds())
+        guard = SeriesGuard(self._queries, reserve=0.2)
         for did, history in self._queries.map_concurrently(
             jobs, lambda each: self._query(poll, each, storages_by_did[each])
         ):
@@ -129,10 +129,9 @@ class RuleHistories:
 
     def _query_past_rules(self, did: Did) -> frozenset[tuple[str, str]]:
         """Return all rules that *did* ever had, with their expressions."""
-        scope, name = split_did(did)
         try:
             return self._queries.ask(
-                lambda client: client.list_replication_rule_full_history(scope, name), _parse_past_rules
+                lambda client: client.list_replication_rule_full_history(*split_did(did)), _parse_past_rules
             )
         except NotFound:
             return frozenset()
@@ -147,7 +146,7 @@ class RuleHistories:
 
 def _parse_past_rules(rows: Iterable[object]) -> frozenset[tuple[str, str]]:
     call = "list_replication_rule_full_history"
-    records = (require_record(row, call) for row in rows)
     return frozenset(
-        (read_text(row, "rule_id", call), read_text(row, "rse_expression", call)) for row in records
+        (read_text(row, "rule_id", call), read_text(row, "rse_expression", call))
+        for row in iter_records(rows, call)
     )

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from adapters.rucio.datasets.containers import ParentFinder
 from adapters.rucio.poll import NEVER, DidErrors, Dids, RucioPoll, drop_all_but
-from adapters.rucio.responses import read_choice, read_did, read_text, require_record
+from adapters.rucio.responses import iter_records, read_choice, read_did, read_text
 from adapters.rucio.session.client import UnreadableAnswer
 from adapters.rucio.session.queries import QueryRunner, split_did
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
@@ -88,7 +88,7 @@ class LockReader:
         failures: DidErrors = {}
         step = settings.batch * settings.concurrent_calls
         for start in range(0, len(due), step):
-            if self._queries.connection.deadline.remaining_seconds < 0.5 * settings.deadline.total_seconds():
+            if self._queries.is_late(0.5):
                 return
             self._read(poll, {did for _, did in due[start : start + step]}, failures, {})
             poll.errors.update(
@@ -163,9 +163,8 @@ class LockReader:
                 poll.errors[did] = exc
 
     def _query_spreading_rules(self, did: Did) -> list[Rule]:
-        scope, name = split_did(did)
         rules = self._queries.ask(
-            lambda client: client.list_did_rules(scope, name),
+            lambda client: client.list_did_rules(*split_did(did)),
             lambda rows: parse_rules(rows, "list_did_rules"),
         )
         return [rule for rule in rules if rule.grouping == "NONE" and rule.state in UNFINISHED_STATES]
@@ -178,17 +177,15 @@ class LockReader:
         return [Lock(did, storage, state, rule.id) for storage, state in sorted(states)]
 
     def _query_file_dids(self, did: Did) -> frozenset[Did | None]:
-        scope, name = split_did(did)
         return self._queries.ask(
-            lambda client: client.list_files(scope, name),
-            lambda rows: frozenset(read_did(require_record(row, "list_files"), "list_files") for row in rows),
+            lambda client: client.list_files(*split_did(did)),
+            lambda rows: frozenset(read_did(row, "list_files") for row in iter_records(rows, "list_files")),
         )
 
 
 def _parse_file_locks(rows: Iterable[object]) -> set[tuple[Did | None, str, str]]:
     call = "list_replica_locks"
-    records = (require_record(row, call) for row in rows)
     return {
         (read_did(row, call), read_text(row, "rse", call), read_choice(LOCK_STATES, row, "state", call))
-        for row in records
+        for row in iter_records(rows, call)
     }

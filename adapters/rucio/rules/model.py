@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from adapters.rucio.responses import (
     BadRow,
     GarbledRow,
+    iter_records,
     parse_rows,
     read_choice,
     read_did,
     read_text,
     read_time,
-    require_record,
 )
 from hydrator.domain.model import NO_PROVENANCE, Did, Provenance
 
@@ -98,7 +98,7 @@ def parse_rules(rows: Iterable[object], call: str) -> list[Rule]:
 
 def iter_rules(rows: Iterable[object], call: str) -> Iterator[Rule]:
     """Yield the rules of *rows* as they arrive; see :func:`parse_rules`."""
-    return (_parse_rule(require_record(row, call), call) for row in rows)
+    return (_parse_rule(row, call) for row in iter_records(rows, call))
 
 
 def _parse_rule(row: Mapping[str, object], call: str) -> Rule:

@@ -59,7 +59,7 @@ class ConnectionPool:
             self._idle_connections.put(each)
         self._thread_local = threading.local()
 
-    def ask(self, call: Callable[[RucioClient], R]) -> R:
+    def run(self, call: Callable[[RucioClient], R]) -> R:
         """Run *call* on this thread's connection, or on an idle one; see :meth:`RucioConnection.ask`."""
         own: RucioConnection | None = getattr(self._thread_local, "connection", None)
         if own is not None:

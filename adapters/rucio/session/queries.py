@@ -1,6 +1,6 @@
 """Queries to Rucio: single ones, streams, and batches that are halved until the refused DID is alone."""
 
-from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from itertools import islice
@@ -18,11 +18,14 @@ from hydrator.domain.errors import (
 from hydrator.domain.model import Did
 
 from .client import RucioClient, RucioConnection, RucioSettings, UnreadableAnswer
-from .connection_pool import BackgroundQuery, ConnectionPool
+from .connection_pool import ConnectionPool
 from .transport import Forbidden, InvalidRequest, ServerFault
 
 T = TypeVar("T")
-J = TypeVar("J")
+BatchCall = Callable[[RucioClient, list[dict[str, str]]], Iterable[object]]
+"""A call of Rucio's client for a batch of DIDs, each as a record of scope and name."""
+BatchParser = Callable[[Iterable[object]], Iterable[T | GarbledRow]]
+"""A parser of the rows of a batch; it returns tuples whose first element is their DID."""
 # Finds five bad names in a thousand, and soon stops halving for a server that fails over everything.
 _MAX_HALVINGS = 60
 _ROWS_PER_CHUNK = 500
@@ -54,16 +57,16 @@ class DenialCounter:
         return isinstance(answer, CatalogueDenied)
 
 
-class QueryRunner:
-    """A runner of queries over *connection*, and over as many more connections as *settings* allow.
+class QueryRunner(ConnectionPool):
+    """A connection pool with queries: *connection*, and as many more connections as *settings* allow.
 
     Every failure is a CatalogueError that names the catalogue.
     """
 
     def __init__(self, settings: RucioSettings, connection: RucioConnection) -> None:
+        super().__init__(connection, settings.concurrent_calls)
         self.settings = settings
         self.connection = connection
-        self._pool = ConnectionPool(connection, settings.concurrent_calls)
 
     @property
     def name(self) -> str:
@@ -79,11 +82,15 @@ class QueryRunner:
 
         *call* may return rows as they arrive: of a long answer, only the result of *read* stays in memory.
         """
-        return self._pool.ask(lambda client: read(call(client)))
+        return self.run(lambda client: read(call(client)))
 
-    def run_in_background(self, task: Callable[[], T]) -> AbstractContextManager[BackgroundQuery[T]]:
-        """Run *task* beside the ``with`` block; see :meth:`ConnectionPool.run_in_background`."""
-        return self._pool.run_in_background(task)
+    def start_poll(self) -> AbstractContextManager[None]:
+        """Give all queries of the ``with`` block the time of one poll, and the current token."""
+        return self.connection.start_poll(self.settings.deadline.total_seconds())
+
+    def is_late(self, reserve: float) -> bool:
+        """Return whether less than *reserve*, a fraction (0 to 1), of the poll's time is left."""
+        return self.connection.deadline.remaining_seconds < reserve * self.settings.deadline.total_seconds()
 
     def stream(
         self, call: Callable[[RucioClient], Iterable[object]], read: Callable[[Iterable[object]], Iterator[T]]
@@ -112,22 +119,12 @@ class QueryRunner:
                 yield chunk
         query.result()
 
-    def map_concurrently(
-        self, jobs: MutableSequence[J], task: Callable[[J], T]
-    ) -> Iterator[tuple[J, T | CatalogueError]]:
-        """Yield each of *jobs* with its result or error; see :meth:`ConnectionPool.map_concurrently`."""
-        return self._pool.map_concurrently(jobs, task)
-
-    def close(self) -> None:
-        """Close the connections and forget the tokens."""
-        self._pool.close()
-
     def query_in_batches(
         self,
         dids: Dids,
         errors: DidErrors,
-        call: Callable[[RucioClient, list[dict[str, str]]], Iterable[object]],
-        read: Callable[[Iterable[object]], Iterable[T | GarbledRow]],
+        call: BatchCall,
+        read: BatchParser[T],
         size: int | None = None,
     ) -> list[T]:
         """Query *dids* in batches, and return all records; see :meth:`iter_batches`."""
@@ -137,14 +134,13 @@ class QueryRunner:
         self,
         dids: Dids,
         errors: DidErrors,
-        call: Callable[[RucioClient, list[dict[str, str]]], Iterable[object]],
-        read: Callable[[Iterable[object]], Iterable[T | GarbledRow]],
+        call: BatchCall,
+        read: BatchParser[T],
         size: int | None = None,
     ) -> Iterator[tuple[Sequence[Did], Iterable[T]]]:
         """Query *dids* in batches; yield each batch with its records, while other batches are queried.
 
         The DIDs of a batch that fails get into *errors*, and so does each DID with an unreadable row.
-        *read* returns tuples whose first element is their DID.
 
         Rucio refuses a whole batch for one name that it considers malformed.
         Such a batch is halved until that name is alone. A denied account sends no further batch.
@@ -190,10 +186,10 @@ class QueryRunner:
     def _query_batch(
         self,
         dids: Sequence[Did],
-        call: Callable[[RucioClient, list[dict[str, str]]], Iterable[object]],
-        read: Callable[[Iterable[object]], Iterable[T | GarbledRow]],
+        call: BatchCall,
+        read: BatchParser[T],
     ) -> Iterable[T | GarbledRow]:
-        names = [dict(zip(("scope", "name"), split_did(did), strict=True)) for did in dids]
+        names = [did_record(did) for did in dids]
         return self.ask(lambda client: call(client, names), lambda rows: _reject_stray_rows(dids, read(rows)))
 
 
@@ -201,13 +197,13 @@ class SeriesGuard:
     """The rule that stops a series of queries for single DIDs; the rest then waits for the next poll.
 
     It stops the series when the account is denied, when ``max_unanswered`` queries were not answered,
-    or when less than *reserve_seconds* of the poll's time are left.
+    or when less than *reserve*, a fraction (0 to 1), of the poll's time is left.
     """
 
-    def __init__(self, queries: QueryRunner, reserve_seconds: float = 0.0) -> None:
+    def __init__(self, queries: QueryRunner, reserve: float = 0.0) -> None:
         self.denied: CatalogueError | None = None
         self._queries = queries
-        self._reserve_seconds = reserve_seconds
+        self._reserve = reserve
         self._denials = DenialCounter(concurrent_calls=queries.settings.concurrent_calls)
         self._unanswered = 0
 
@@ -216,7 +212,7 @@ class SeriesGuard:
         self._unanswered += is_unanswered(answer)
         if self._denials.is_denied_after(answer) and isinstance(answer, CatalogueError):
             self.denied = answer
-        is_late = self._queries.connection.deadline.remaining_seconds < self._reserve_seconds
+        is_late = self._queries.is_late(self._reserve)
         return bool(self.denied) or is_late or self._unanswered >= self._queries.max_unanswered
 
 
@@ -242,6 +238,12 @@ def _reject_stray_rows(dids: Sequence[Did], rows: Iterable[T]) -> Iterable[T]:
 def is_unanswered(answer: object) -> bool:
     """Return whether Rucio did not answer at all. That takes a whole timeout; other failures are quick."""
     return isinstance(answer, CatalogueUnreachable) and not isinstance(answer, ServerFault)
+
+
+def did_record(did: Did) -> dict[str, str]:
+    """Return *did* as Rucio's bulk calls want it."""
+    scope, name = split_did(did)
+    return {"scope": scope, "name": name}
 
 
 def _split_into_batches(dids: Sequence[Did], size: int) -> list[Sequence[Did]]:
