@@ -196,19 +196,19 @@ class TestOnlyRucio(RucioTests):
         self.server.do("transferred", **where)
         assert self.said(did) == {(CAM, COMPLETE, 1.0)}
 
-    def test_a_dataset_that_leaves_is_gone(self):
+    def test_a_dataset_that_leaves_has_no_replica(self):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0), (RAL, COMPLETE, 1.0))
         assert {site for site, *_ in self.said(did)} == {CAM, RAL}
         self.server.do("remove", did=did, rse="CAM-DISK")
         assert self.said(did) == {(RAL, COMPLETE, 1.0)}
 
-    def test_a_dataset_is_whole_before_anybody_counted_it(self):
+    def test_a_dataset_is_complete_by_its_cheap_rows_before_a_count(self):
         did = self.dataset("L1")
         where = {"did": did, "rse": "CAM-DISK"}
         self.server.seed(("place", where), ("replicate", where))  # and no abacus: the cheap row says 0 of 0
         assert self.said(did) == {(CAM, COMPLETE, 1.0)}
 
-    def test_files_that_went_bad_are_missed_although_rucio_does_not_recount(self):
+    def test_bad_files_are_noticed_although_rucio_does_not_recount(self):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0))
         assert self.said(did) == {(CAM, COMPLETE, 1.0)}
         self.server.seed(("go_bad", {"did": did, "rse": "CAM-DISK", "files": 1}))
@@ -231,7 +231,7 @@ class TestOnlyRucio(RucioTests):
         self.server.do("replicate", did=did, rse="CAM-DISK")
         assert self.said(did) == set()
 
-    def test_a_storage_element_without_a_site_is_named_and_says_nothing(self):
+    def test_a_storage_element_without_a_site_is_reported_as_unmapped(self):
         did = self.dataset("L1")
         assert self.said(did) == set()
         assert "ORIGIN" in self.open.read(frozenset()).unmapped_storages
@@ -285,7 +285,7 @@ class TestOnlyRucio(RucioTests):
         catalogue.close()
 
     @pytest.mark.parametrize("kind", ["dataset", "container", "dataset of a container"])
-    def test_a_did_whose_own_lifetime_ends_soon_is_none_to_count_on(self, kind):
+    def test_a_did_that_expires_soon_is_not_complete(self, kind):
         catalogue = self.catalogue(verify_every=timedelta(hours=1))
         part = self.dataset("L1", (CAM, COMPLETE, 1.0))
         box = Did(f"{self.scope}:box")
@@ -300,7 +300,7 @@ class TestOnlyRucio(RucioTests):
         assert "its own lifetime" in replica.provenance.reason
         catalogue.close()
 
-    def test_what_arrives_for_a_did_that_ends_soon_is_not_on_its_way(self):
+    def test_a_transfer_of_a_did_that_expires_soon_is_not_incoming(self):
         did = self.dataset("L1", (CAM, INCOMING, 0.25))
         self.server.do("end_in", did=did, seconds=3600)
         assert self.said(did) == {(CAM, PARTIAL, 0.25)}
@@ -329,7 +329,7 @@ class TestOnlyRucio(RucioTests):
         self.server.do("end_rules", did=did, rse="RAL-DISK")
         assert self.said(did) == {(CAM, COMPLETE, 1.0)}
 
-    def test_a_container_is_whole_where_each_dataset_is_at_any_element_of_the_site(self):
+    def test_a_container_is_complete_where_all_datasets_are_at_any_storage(self):
         one, two = self.dataset("L1", (CAM, COMPLETE, 1.0)), self.dataset("L2", (RAL, PARTIAL, 0.5))
         self.server.do("place", did=two, rse="CAM-DISK2")
         inner, outer = Did(f"{self.scope}:inner"), Did(f"{self.scope}:outer")
@@ -345,7 +345,7 @@ class TestOnlyRucio(RucioTests):
         self.server.do("add_container", did=container, children=[one, two])
         assert self.said(container) == {(CAM, INCOMING, 0.75)}
 
-    def test_an_empty_dataset_keeps_no_container_from_being_whole(self):
+    def test_a_container_with_an_empty_dataset_can_be_complete(self):
         one, empty = self.dataset("L1", (CAM, COMPLETE, 1.0)), Did(f"{self.scope}:empty")
         container, hollow = Did(f"{self.scope}:both"), Did(f"{self.scope}:hollow")
         self.server.do("add_dataset", did=empty, files=0)
@@ -358,7 +358,7 @@ class TestOnlyRucio(RucioTests):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0), (RAL, ON_TAPE, 1.0))
         assert self.said(Did(f"{did}.00002")) == {(CAM, COMPLETE, 1.0), (RAL, ON_TAPE, 0.0)}
 
-    def test_one_name_that_rucio_refuses_does_not_blind_the_others(self):
+    def test_one_refused_name_leaves_the_others_seen(self):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0))
         odd = {Did("a-scope-longer-than-rucio-allows:L1"), Did(f"{self.scope}:~+")}
         readings = self.open.read({did, *odd}).readings
@@ -371,7 +371,7 @@ class TestOnlyRucio(RucioTests):
         assert all(len(reading.replicas) == 1 for reading in catalogue.read(dids).readings.values())
         catalogue.close()
 
-    def test_what_the_budget_leaves_uncounted_is_unseen_until_its_turn(self):
+    def test_an_uncounted_dataset_is_unseen_until_its_turn(self):
         dids = {self.dataset(f"L{n}", (CAM, COMPLETE, 1.0)) for n in range(3)}
         catalogue = self.catalogue(deep_calls=2)
         polls = [
@@ -382,7 +382,7 @@ class TestOnlyRucio(RucioTests):
         assert set().union(*polls) == dids
         catalogue.close()
 
-    def test_what_was_counted_and_did_not_change_is_not_counted_again_soon(self):
+    def test_an_unchanged_count_is_not_repeated_soon(self):
         dids = {self.dataset(f"L{n}", (CAM, COMPLETE, 1.0)) for n in range(3)}
         catalogue = self.catalogue(deep_calls=2, verify_every=timedelta(hours=1))
         for did in dids:  # what no rule holds is not in the cheap answer, and would be counted every time
@@ -398,7 +398,7 @@ class TestOnlyRucio(RucioTests):
         (told,) = {r.provenance for r in self.read(did).replicas if r.site == site}
         return told
 
-    def test_a_stuck_rule_says_why_and_who_pays(self):
+    def test_a_stuck_rule_has_its_reason_and_account(self):
         did = self.dataset("L1", (CAM, INCOMING, 0.5))
         self.server.do("fail", did=did, rse="CAM-DISK", error="no route to host")
         assert self.said(did) == {(CAM, STUCK, 0.5)}
@@ -425,7 +425,7 @@ class TestOnlyRucio(RucioTests):
         self.server.seed(("add_rse", {"rse": name, "attributes": {"site": "CAM"}}))
         return name
 
-    def test_a_transfer_that_the_conveyor_carries_out_is_timed_as_it_goes(self):
+    def test_a_transfer_by_the_conveyor_has_a_completion_estimate(self):
         disk = self.new_disk()
         did = self.dataset("L1")
         ticks = itertools.count()
@@ -444,7 +444,7 @@ class TestOnlyRucio(RucioTests):
         assert (replica.state, replica.provenance.ready_at) == (COMPLETE, None)
         slow.close()
 
-    def test_a_recall_from_tape_says_what_it_waits_for_and_arrives(self):
+    def test_a_recall_from_tape_has_a_reason_and_completes(self):
         disk = self.new_disk()
         did = Did(f"{self.scope}:L1")
         self.server.do("add_dataset", did=did, rse="RAL-TAPE", files=2)
@@ -457,12 +457,12 @@ class TestOnlyRucio(RucioTests):
         self.server.do("convey", rse=disk)
         assert self.said(did) == {(RAL, ON_TAPE, 0.0), (CAM, COMPLETE, 1.0)}
 
-    def test_a_promise_that_any_site_could_keep_is_a_promise_at_none(self):
+    def test_a_rule_that_any_of_several_sites_fulfils_counts_at_none(self):
         did = self.dataset("L1")
         self.server.do("replicate", did=did, rse="CAM-DISK|RAL-DISK", asynchronous=True)
         assert self.said(did) == set()
 
-    def test_data_whose_rule_was_cut_short_is_not_to_be_counted_on_and_is_again_when_it_was_renewed(self):
+    def test_data_with_a_shortened_rule_is_partial_until_the_rule_is_renewed(self):
         catalogue = self.catalogue(verify_every=timedelta(hours=1))
         did = self.dataset("L1", (CAM, COMPLETE, 1.0))
         where = {"did": did, "rse": "CAM-DISK"}
@@ -507,26 +507,26 @@ class TestOnlyRucio(RucioTests):
         assert together[ending].replicas[0].state == PARTIAL
         assert together[cut].replicas[0].state == together[inside].replicas[0].state == COMPLETE
 
-    def test_of_two_rules_the_longer_one_holds(self):
+    def test_the_longer_of_two_rules_decides_the_end(self):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0))
         self.server.do("replicate", did=did, rse="CAM-DISK|CAM-DISK2", lifetime=3600)
         assert self.said(did) == {(CAM, COMPLETE, 1.0)}
 
-    def test_what_arrives_only_to_go_again_is_not_on_its_way(self):
+    def test_a_transfer_with_a_rule_that_ends_soon_is_not_incoming(self):
         did = self.dataset("L1")
         self.server.do("replicate", did=did, rse="CAM-DISK", lifetime=3600)
         assert self.said(did) == set()
         self.server.do("transferred", did=did, rse="CAM-DISK", files=1)
         assert self.said(did) == {(CAM, PARTIAL, 0.25)}
 
-    def test_nothing_arrives_where_nothing_can_be_written(self):
+    def test_a_transfer_to_an_unwritable_element_is_stuck(self):
         did = self.dataset("L1")
         self.server.do("replicate", did=did, rse="CAM-FULL")
         assert self.said(did) == {(CAM, STUCK, 0.0)}
         self.server.do("transferred", did=did, rse="CAM-FULL")
         assert self.said(did) == {(CAM, COMPLETE, 1.0)}
 
-    def test_a_whole_copy_elsewhere_at_the_site_outweighs_one_that_cannot_be_read(self):
+    def test_a_complete_copy_at_a_site_outweighs_an_unreadable_one(self):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0))
         self.server.do("place", did=did, rse="CAM-DOWN")
         assert self.said(did) == {(CAM, COMPLETE, 1.0), (CAM, STUCK, 0.0)}
@@ -541,7 +541,7 @@ class TestOnlyRucio(RucioTests):
         )
         return did
 
-    def test_two_halves_at_two_elements_of_a_site_are_whole_there(self):
+    def test_two_halves_at_two_elements_of_a_site_are_complete_there(self):
         did = self.halves("L1", "CAM-DISK2")
         whole, *parts = self.read(did).replicas
         assert (whole.site, whole.state, whole.fraction) == (CAM, COMPLETE, 1.0)
@@ -559,11 +559,11 @@ class TestOnlyRucio(RucioTests):
         assert self.said(did) == {(CAM, PARTIAL, 0.5)}
 
     @pytest.mark.parametrize("second", ["RAL-DISK", "CAM-DOWN", "CAM-CACHE", "CAM-TAPE"])
-    def test_halves_at_two_sites_or_where_they_cannot_be_counted_on_are_not_whole(self, second):
+    def test_two_halves_at_separate_sites_or_short_lived_are_not_complete(self, second):
         did = self.halves("L1", second)
         assert COMPLETE not in {state for _, state, _ in self.said(did)}
 
-    def test_halves_at_a_site_and_its_neighbour_are_whole_where_both_are_read(self):
+    def test_two_halves_are_complete_at_a_site_that_reads_both(self):
         did = self.halves("L1", "RAL-DISK")
         known = SiteMapping(read_costs={CAM: {RAL: 0}})
         inner = RucioCatalogue(self.settings, utc_now, group_sites=known.shared_storage_groups)
@@ -571,7 +571,7 @@ class TestOnlyRucio(RucioTests):
         assert {(r.site, r.state) for r in found} == {(CAM, COMPLETE), (CAM, PARTIAL), (RAL, PARTIAL)}
         inner.close()
 
-    def test_a_half_whose_rule_ended_does_not_make_a_whole(self):
+    def test_a_half_without_a_rule_does_not_complete_the_other_half(self):
         did = self.halves("L1", "CAM-DISK2")
         where = {"did": did, "rse": "CAM-DISK2"}
         self.server.seed(("replicate", where), ("end_rules", where), ("abacus", {}))
@@ -587,7 +587,7 @@ class TestOnlyRucio(RucioTests):
         assert "3 at CAM-DISK, 2 at CAM-DISK2" in whole.provenance.reason
         catalogue.close()
 
-    def test_a_cache_counts_where_the_operator_says_so(self):
+    def test_a_volatile_storage_counts_as_complete_if_caches_are_trusted(self):
         did = self.dataset("L1")
         self.server.do("place", did=did, rse="CAM-CACHE")
         assert self.said(did) == {(CAM, PARTIAL, 1.0)}
@@ -640,7 +640,7 @@ class TestOnlyRucio(RucioTests):
         assert self.said(top) == {(CAM, INCOMING, 0.5)}
         assert self.said(two) == {(CAM, COMPLETE, 1.0)}
 
-    def test_a_container_tells_which_of_its_datasets_is_stuck_and_why(self):
+    def test_a_container_names_its_stuck_dataset_and_the_reason(self):
         one, two = self.dataset("L1", (CAM, COMPLETE, 1.0)), self.dataset("L2", (CAM, INCOMING, 0.5))
         self.server.do("fail", did=two, rse="CAM-DISK", error="no space left")
         container = Did(f"{self.scope}:both")
@@ -662,7 +662,7 @@ class TestOnlyRucio(RucioTests):
             catalogue.read(frozenset())
         assert "a-wrong-secret" not in f"{failure.value} {catalogue!r} {self.catalogue()._settings!r}"
 
-    def test_a_token_from_a_file_is_enough_and_is_read_anew(self, tmp_path):
+    def test_a_token_from_a_file_is_read_again_for_each_poll(self, tmp_path):
         self.open.read(frozenset())
         (kept,) = (tmp_path / "tokens").glob("rucio-*")
         file = tmp_path / "token"
@@ -678,7 +678,7 @@ class TestOnlyRucio(RucioTests):
             catalogue.read(frozenset())
         catalogue.close()
 
-    def test_a_token_that_a_command_prints_is_enough_and_asked_for_again_when_it_was_refused(self, tmp_path):
+    def test_a_token_command_runs_again_after_its_token_is_refused(self, tmp_path):
         self.open.read(frozenset())
         (kept,) = (tmp_path / "tokens").glob("rucio-*")
         file = tmp_path / "token"
@@ -703,7 +703,7 @@ class TestOnlyRucio(RucioTests):
         self.open.close()
         assert not token.exists()
 
-    def test_a_server_that_is_not_there_is_unreachable_and_says_why(self):
+    def test_a_missing_server_is_unreachable_with_the_reason(self):
         catalogue = self.catalogue(url="http://127.0.0.1:1")
         with pytest.raises(CatalogueUnreachable, match="refused"):
             catalogue.read(frozenset())

@@ -76,7 +76,7 @@ def settle(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_before_a_real_server_falsifies_nothing_and_passes(watched, fault):
+def test_a_fault_of_a_real_server_causes_no_false_fact_and_ends(watched, fault):
     settle(watched)
     watched.break_with(fault)
     if fault in watched.source.harmless:

@@ -54,7 +54,7 @@ def test_the_file_holds_the_text_the_hook_prints(publisher, folder):
     assert (folder / "CAM.ad").read_text() == ad(L1).text
 
 
-def test_what_was_written_is_read_back_with_its_time(publisher):
+def test_an_ad_file_is_read_back_with_its_time(publisher):
     publisher.publish([ad(L1, generation=5, at=NOON - HOUR), ad(site=RAL)])
     assert publisher.published() == {
         CAM: PublishedAd(CAM, 5, NOON - HOUR, NOON),
@@ -62,7 +62,7 @@ def test_what_was_written_is_read_back_with_its_time(publisher):
     }
 
 
-def test_nothing_is_published_before_the_folder_is_there(publisher, folder):
+def test_a_missing_folder_has_no_ads(publisher, folder):
     assert publisher.published() == {}
     assert not folder.exists()
 
@@ -74,7 +74,7 @@ def test_hooks_can_read_the_files_whatever_the_umask(publisher, folder):
     assert stat.S_IMODE(folder.stat().st_mode) == 0o755
 
 
-def test_a_folder_that_stands_keeps_its_mode(publisher, folder):
+def test_an_existing_folder_keeps_its_mode(publisher, folder):
     folder.mkdir(mode=0o700)
     publisher.publish([ad(L1)])
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -97,21 +97,21 @@ def renamed(site: str, literal: str) -> SiteAd:
     return replace(ad(L1), site=Site(site), content=tuple(content.items()))
 
 
-def test_publishing_again_replaces_the_whole_file(publisher, folder):
+def test_publishing_again_replaces_the_complete_file(publisher, folder):
     publisher.publish([ad(L1, L2, generation=1)])
     publisher.publish([ad(L1, generation=2)])
     assert (folder / "CAM.ad").read_text() == ad(L1, generation=2).text
     assert publisher.published()[CAM].generation == 2
 
 
-def test_withdrawing_removes_the_file_and_knows_no_missing_one(publisher, folder):
+def test_withdrawing_removes_the_file_if_there_is_one(publisher, folder):
     publisher.publish([ad(L1), ad(site=RAL)])
     publisher.withdraw({CAM, Site("nobody")})
     assert list(publisher.published()) == [RAL]
     publisher.withdraw({CAM})
 
 
-def test_withdrawing_before_anything_was_published_is_no_error(publisher):
+def test_withdrawing_before_any_publication_raises_no_error(publisher):
     publisher.withdraw({CAM})
 
 
@@ -138,7 +138,7 @@ def test_a_torn_or_foreign_file_does_not_count_as_published(publisher, folder, t
     assert publisher.rejected == {}
 
 
-def test_files_that_are_no_text_and_no_files_are_named_too(publisher, folder):
+def test_unreadable_files_and_folders_are_rejected_by_name(publisher, folder):
     folder.mkdir()
     (folder / "bytes.ad").write_bytes(b"\xff\xfe")
     (folder / "folder.ad").mkdir()

@@ -115,11 +115,11 @@ def test_each_word_is_a_state(toml, word, state):
     assert made.read({L1}).readings[L1].replicas == (Replica(L1, UK, state),)
 
 
-def test_sites_left_out_are_those_named(toml):
+def test_sites_default_to_those_of_the_datasets(toml):
     assert toml(ALONE).read(set()).sites == {UK}
 
 
-def test_without_as_of_the_facts_are_as_old_as_the_look_at_them(toml):
+def test_facts_without_as_of_have_the_time_of_reading(toml):
     assert toml(ALONE).read({L1}).started_at == NOON
 
 
@@ -147,7 +147,7 @@ def test_a_name_without_scope_gets_the_default_one(toml):
     assert made.read({L1}).readings[L1].replicas
 
 
-def test_dids_that_differ_in_letter_case_only_are_named_as_twins(toml):
+def test_dids_that_differ_in_letter_case_only_are_case_variants(toml):
     upper, lower = Did("lofar:L1"), Did("lofar:l1")
     made = toml(ALONE + '[datasets."lofar:l1"]\nsites.UK = "available"\n')
     readings = made.read({upper, lower, Did("LOFAR:L1"), L2}).readings
@@ -159,12 +159,12 @@ def test_dids_that_differ_in_letter_case_only_are_named_as_twins(toml):
     }
 
 
-def test_an_empty_table_of_datasets_holds_nothing_on_purpose(toml):
+def test_an_empty_table_of_datasets_is_valid(toml):
     survey = toml('sites = ["UK"]\n[datasets]\n').read({L1})
     assert (survey.sites, survey.readings) == ({UK}, {L1: Seen(NOON)})
 
 
-def test_find_takes_patterns_in_which_case_counts(toml):
+def test_find_is_case_sensitive(toml):
     made = toml(EXAMPLE)
     assert made.find(["lofar:*"]) == {L1, L2}
     assert made.find(["lofar:?2", "x"]) == {L2}
@@ -233,7 +233,7 @@ def test_a_site_may_have_any_printable_name(toml):
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_key(toml, text, told):
+def test_each_problem_of_a_file_is_reported_with_its_key(toml, text, told):
     assert told in refusal(toml(text))
 
 
@@ -252,7 +252,7 @@ def test_what_is_wrong_is_told_with_its_key(toml, text, told):
         ('{"count": 1' + "0" * 5000 + ', "datasets": {}}', "cannot be read"),
     ],
 )
-def test_what_is_wrong_in_json_is_told(as_json, text, told):
+def test_each_problem_of_a_json_file_is_reported(as_json, text, told):
     assert told in refusal(as_json(text))
 
 
@@ -270,7 +270,7 @@ def test_all_problems_come_in_one_report(toml):
     assert "5 problems" in told
 
 
-def test_of_many_problems_ten_are_shown_and_the_rest_counted(as_json):
+def test_ten_of_many_problems_are_shown_and_the_rest_counted(as_json):
     told = refusal(as_json({"datasets": {f"no scope {n}": {} for n in range(100)}}))
     assert told.count('datasets."') == 10
     assert "100 problems" in told
@@ -334,12 +334,12 @@ def test_a_missing_file_is_unreachable_and_not_empty(tmp_path):
         catalogue(tmp_path / "none.toml").read({L1})
 
 
-def test_a_folder_is_no_catalogue(tmp_path):
+def test_a_folder_in_place_of_the_file_is_unreachable(tmp_path):
     with pytest.raises(CatalogueUnreachable, match="not an ordinary file"):
         catalogue(tmp_path).read({L1})
 
 
-def test_a_pipe_without_writer_does_not_hang_us(tmp_path):
+def test_a_pipe_without_a_writer_does_not_block_the_daemon(tmp_path):
     os.mkfifo(tmp_path / "datasets.toml")
     with pytest.raises(CatalogueUnreachable, match="not an ordinary file"):
         catalogue(tmp_path / "datasets.toml").read({L1})
@@ -357,7 +357,7 @@ def as_an_ordinary_user():
         os.seteuid(0)
 
 
-def test_a_file_we_may_not_read_is_denied(toml, tmp_path):
+def test_a_file_without_read_permission_is_denied(toml, tmp_path):
     made = toml(EXAMPLE)
     (tmp_path / "datasets.toml").chmod(0)
     with as_an_ordinary_user(), pytest.raises(CatalogueDenied, match="Permission denied"):
@@ -412,7 +412,7 @@ def test_an_unchanged_file_that_has_settled_is_not_read_again(toml, tmp_path):
     assert bytes_known(made) == 2
 
 
-def test_a_file_whose_times_cannot_be_trusted_yet_is_read_each_time(toml, tmp_path):
+def test_a_recently_changed_file_is_read_each_time(toml, tmp_path):
     reads = []
     made = toml(sized(1), read_all=lambda fd: reads.append(fd) or read_descriptor(fd))
     ahead = time.time() + 3600
@@ -475,7 +475,7 @@ def test_a_file_that_never_stops_changing_is_unreachable(toml, tmp_path):
         toml(sized(1), read_all=meddling).read({L1})
 
 
-def test_a_file_replaced_again_and_again_is_always_read_whole(toml, tmp_path):
+def test_a_file_that_is_replaced_often_is_always_read_complete(toml, tmp_path):
     path = tmp_path / "datasets.toml"
     texts = ["".join(f'[datasets."v{v}:{n}"]\nbytes = {v}\n' for n in range(50)) for v in (1, 2)]
     made = toml(texts[0])
@@ -523,7 +523,7 @@ def test_times_are_aware_and_utc(toml):
     assert at == datetime(2026, 11, 21, 11, tzinfo=UTC) == from_unix(1795258800)
 
 
-def test_a_site_that_held_its_last_dataset_is_still_one_the_file_speaks_for(tmp_path):
+def test_a_site_without_datasets_is_still_covered_by_the_file(tmp_path):
     path = tmp_path / "list.json"
     path.write_text('{"datasets": {"lofar:L1": {"sites": {"UK": "available", "AU": "available"}}}}')
     catalogue = FileCatalogue("file", path, lambda: NOON)

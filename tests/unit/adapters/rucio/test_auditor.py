@@ -53,13 +53,13 @@ def auditor(stand_in, tmp_path) -> Iterator[RucioAuditor]:
         yield one
 
 
-def test_two_halves_at_one_site_are_whole_to_the_audit_as_well(auditor):
+def test_two_halves_at_one_site_are_complete_in_an_audit(auditor):
     whole = auditor.verify(DID).replicas[0]
     assert (whole.state, whole.storage) == (ReplicaState.COMPLETE, "UK-DISK,UK-DISK2")
 
 
 @pytest.mark.parametrize("damage", [{"files": 3}, {"replicas": 3}, {"replicas": 0}, {"state": "MELTED"}])
-def test_an_audit_whose_lists_were_cut_or_cannot_be_read_concludes_nothing(auditor, stand_in, damage):
+def test_an_audit_with_incomplete_lists_fails(auditor, stand_in, damage):
     for name, value in damage.items():
         setattr(stand_in, name, value)
     with pytest.raises(CatalogueGarbled, match="list_"):
