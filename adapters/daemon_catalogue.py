@@ -47,7 +47,7 @@ from hydrator.domain.redaction import read_secret, sanitize
 from hydrator.domain.text import reason_of
 from hydrator.domain.untrusted import is_loopback, valid_number
 
-from .bounded_json import Bounds, decode
+from .bounded_json import Bounds, Record, decode
 
 NOT_IN_DEMAND = "no job has asked the daemon for it yet"
 _MAX_QUERY_BYTES = 6000
@@ -141,9 +141,9 @@ class DaemonCatalogue:
             rows, _ = self._fetch_rows(dids)
             return _parse_knowledge(rows, held_reasons, now)
 
-    def _fetch_rows(self, dids: AbstractSet[Did]) -> tuple[list[Mapping[str, Any]], list[float]]:
+    def _fetch_rows(self, dids: AbstractSet[Did]) -> tuple[list[Record], list[float]]:
         """Fetch the rows of *dids*, and the daemon's time at each answer."""
-        rows: list[Mapping[str, Any]] = []
+        rows: list[Record] = []
         times = []
         for query in _build_queries(sorted(dids)):
             answer = self._get_json(f"/v1/datasets?{query}")
@@ -202,9 +202,9 @@ class DaemonCatalogue:
         raise CatalogueUnreachable(self.name, text)
 
 
-def _parse_reading(row: Mapping[str, Any], answered_at: datetime) -> Reading:
+def _parse_reading(row: Record, answered_at: datetime) -> Reading:
     """Parse one row of GET /v1/datasets; a site with state UNKNOWN (its fact is too old) is unreachable."""
-    facts: Sequence[Mapping[str, Any]] = row["sites"]
+    facts: Sequence[Record] = row["sites"]
     if not facts and row["unseen"]:
         return Unseen(str(row["unseen"]))
     if not facts and not row["demanded"]:
@@ -221,7 +221,7 @@ def _parse_reading(row: Mapping[str, Any], answered_at: datetime) -> Reading:
 
 
 def _parse_knowledge(
-    rows: Iterable[Mapping[str, Any]], held_reasons: Mapping[Site, str], now: datetime
+    rows: Iterable[Record], held_reasons: Mapping[Site, str], now: datetime
 ) -> DaemonKnowledge:
     """Parse rows of GET /v1/datasets; an older daemon omits some fields."""
     sites: dict[Site, dict[Did, Fact]] = {}
@@ -258,7 +258,7 @@ def _parse_knowledge(
     )
 
 
-def _parse_fact(did: Did, row: Mapping[str, Any]) -> Fact:
+def _parse_fact(did: Did, row: Record) -> Fact:
     provenance = row.get("provenance") or {}
     return Fact(
         DatasetState(row["state"]),
@@ -268,7 +268,7 @@ def _parse_fact(did: Did, row: Mapping[str, Any]) -> Fact:
     )
 
 
-def _parse_replica(did: Did, row: Mapping[str, Any]) -> Replica:
+def _parse_replica(did: Did, row: Record) -> Replica:
     state = _REPLICA_STATES[DatasetState(row["state"])]
     return Replica(did, Site(str(row["site"])), state, _parse_fraction(did, row["fraction"]))
 

@@ -1,4 +1,4 @@
-"""File catalogue: one TOML or JSON file, read again when it changes; its form is in :mod:`.catalogue_format`."""
+"""File catalogue: one TOML or JSON file, read again when it changes; see :mod:`.catalogue_format`."""
 
 import hashlib
 import os

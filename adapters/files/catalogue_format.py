@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from adapters.bounded_json import Bounds, check_size
+from adapters.bounded_json import Bounds, Record, check_size
 from adapters.did_matching import group_by_lower_case
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, from_unix, parse_did
@@ -126,7 +126,7 @@ class _FileParser:
         self.problems: list[str] = []
         self._default_scope = default_scope
 
-    def parse(self, document: Mapping[str, Any]) -> ParsedFile:
+    def parse(self, document: Record) -> ParsedFile:
         self._check_keys(document, ("as_of", "sites", "count", "datasets"), "")
         as_of = self._parse_as_of(document["as_of"]) if "as_of" in document else None
         sites = self._parse_sites(document["sites"]) if "sites" in document else None
@@ -143,7 +143,7 @@ class _FileParser:
     def _add_problem(self, key: str, problem: str) -> None:
         self.problems.append(f"{key}: {problem}")
 
-    def _check_keys(self, table: Mapping[str, Any], allowed_keys: tuple[str, ...], key_prefix: str) -> None:
+    def _check_keys(self, table: Record, allowed_keys: tuple[str, ...], key_prefix: str) -> None:
         for key in table:
             if key not in allowed_keys:
                 self._add_problem(key_prefix + key[:200], f"unknown; known here: {', '.join(allowed_keys)}")
@@ -192,9 +192,7 @@ class _FileParser:
         self._add_problem(key, f"{name[:50]!r} cannot be the name of a site")
         return False
 
-    def _parse_datasets(
-        self, document: Mapping[str, Any], sites: frozenset[Site] | None
-    ) -> dict[Did, DatasetEntry]:
+    def _parse_datasets(self, document: Record, sites: frozenset[Site] | None) -> dict[Did, DatasetEntry]:
         tables = document.get("datasets")
         if not isinstance(tables, dict):
             missing = "missing; write an empty table for none, so that a torn file does not look empty"
@@ -213,7 +211,7 @@ class _FileParser:
             datasets[did] = entry
         return datasets
 
-    def _check_count(self, document: Mapping[str, Any], actual_count: int) -> None:
+    def _check_count(self, document: Record, actual_count: int) -> None:
         count = document.get("count", actual_count)
         if not _is_whole_number(count):
             self._add_problem("count", "must be a whole number, 0 or more")
@@ -252,7 +250,7 @@ class _FileParser:
     def _parse_replicas(
         self,
         did: Did | None,
-        states_by_site: Mapping[str, Any],
+        states_by_site: Record,
         key_prefix: str,
         sites: frozenset[Site] | None,
     ) -> Iterable[Replica]:

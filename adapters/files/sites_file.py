@@ -4,7 +4,7 @@ A GlideinWMS frontend sees jobs and factory entries, not slots. It reads the
 content of each site's slots here, once a cycle, and never over HTTP::
 
     {"version": 1, "written": 1763690400, "valid_until": 1763694000, "max_age": 20700,
-     "sites": {"UK": {"as_of": 1763690395, "generation": 1763690000, "heard": 1763690400.0}},
+     "sites": {"UK": {"as_of": 1763690395, "generation": 1763690000, …}},
      "datasets": {"lofar:L1": ["UK"], "private:0123…": ["UK"]}}
 
 Times are Unix seconds. A dataset that no site has is not listed. Private

@@ -6,7 +6,7 @@ replica. This takes about a second for 300 files (Rucio 41.5.1).
 """
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -23,6 +23,8 @@ from .poll import DidErrors
 from .responses import (
     BadRow,
     Count,
+    Counts,
+    Rows,
     Rse,
     Rses,
     iter_records,
@@ -32,7 +34,7 @@ from .responses import (
     require_record,
 )
 from .rses import RseDirectory
-from .rules.model import Movement
+from .rules.model import Movement, Movements
 from .session.client import RucioConnection, RucioSettings
 from .session.queries import QueryRunner, did_record, split_did
 from .states import container_replicas, dataset_replicas
@@ -84,8 +86,8 @@ class RucioAuditor:
             datasets = [] if kind == "ABSENT" else [did]
             if kind == "CONTAINER":
                 datasets = sorted(self._container_lister.list_members(did))
-            verified = (self._verify_dataset(now, each, rses, is_file=kind == "FILE") for each in datasets)
-            parts = [part for part in verified if part]
+            results = [self._verify_dataset(now, each, rses, is_file=kind == "FILE") for each in datasets]
+            parts = [each for each in results if each]
         if kind == "CONTAINER" and parts:
             return Seen(now, container_replicas(did, parts))
         return parts[0] if parts else Seen(now)
@@ -133,24 +135,24 @@ def _can_be_combined(rse: Rse, state: ReplicaState) -> bool:
     return not (rse.is_tape or rse.is_volatile) and rse.is_readable and state is not ReplicaState.ON_TAPE
 
 
-def _count_by_storage(
-    states: Iterable[Mapping[str, str]], length: int
-) -> tuple[dict[str, Count], dict[str, Movement]]:
+def _count_by_storage(states: list[Mapping[str, str]], length: int) -> tuple[Counts, Movements]:
     """Count, by storage element, how many of *length* files it has; return also whether one is moving."""
-    available: dict[str, int] = {}
-    moving: dict[str, bool] = {}
-    for each in states:
-        for storage, state in each.items():
-            available[storage] = available.get(storage, 0) + (state == "AVAILABLE")
-            moving[storage] = moving.get(storage, False) or state == "COPYING"
-    counts = {storage: Count(length, number, 0, 0) for storage, number in available.items()}
-    return counts, {storage: Movement(is_moving=is_moving) for storage, is_moving in moving.items()}
+    storages = {storage for each in states for storage in each}
+    counts = {
+        storage: Count(length, sum(each.get(storage) == "AVAILABLE" for each in states), 0, 0)
+        for storage in storages
+    }
+    movements = {
+        storage: Movement(is_moving=any(each.get(storage) == "COPYING" for each in states))
+        for storage in storages
+    }
+    return counts, movements
 
 
-def _parse_states(rows: Iterable[object]) -> dict[str, Mapping[str, str]]:
+def _parse_states(rows: Rows) -> dict[str, Mapping[str, str]]:
     call = "list_replicas"
     return {read_file(row, call): read_states(row, call) for row in iter_records(rows, call)}
 
 
-def _parse_files(rows: Iterable[object]) -> set[str]:
+def _parse_files(rows: Rows) -> set[str]:
     return {read_file(row, "list_files") for row in iter_records(rows, "list_files")}

@@ -23,7 +23,7 @@ step 2 looks names up first.
 """
 
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
@@ -32,7 +32,7 @@ from functools import partial
 from adapters.http.rate_limiter import HttpRateLimiter
 from adapters.ska.site_capabilities import SiteCapabilities
 from hydrator.domain.errors import CatalogueGarbled
-from hydrator.domain.model import Did, Reading, Replica, Site, Survey
+from hydrator.domain.model import Did, Reading, Site, Survey
 from hydrator.domain.ports import Clock, TokenValidity
 
 from .background import BackgroundVerifier
@@ -42,9 +42,9 @@ from .datasets.containers import ContainerLister
 from .datasets.did_search import DidSearch
 from .datasets.dids import DidInfo, DidResolver
 from .datasets.file_unions import FileLists
-from .poll import Dids, RucioPoll
+from .poll import Dids, Replicas, RucioPoll
 from .replicas import CountWithRows, DatasetCount, DatasetCounter, TrustedCount, count_dataset
-from .responses import GarbledRow, Rses, parse_rows, read_states
+from .responses import GarbledRow, Rows, Rses, parse_rows, read_states
 from .rses import RseDirectory
 from .rules.locks import LockTracker
 from .rules.model import Movements
@@ -258,9 +258,7 @@ class RucioCatalogue:
             poll.conclude(did, info.bytes_total, partial(_build_file_replicas, poll, did, states[did], info))
 
 
-def _build_file_replicas(
-    poll: RucioPoll, did: Did, states: Mapping[str, str], did_info: DidInfo
-) -> tuple[Replica, ...]:
+def _build_file_replicas(poll: RucioPoll, did: Did, states: Mapping[str, str], did_info: DidInfo) -> Replicas:
     replicas = file_replicas(did, states, poll.rses, held_until=poll.held_until)
     return apply_did_expiry(replicas, did_info.ends_at, poll.held_until)
 
@@ -281,5 +279,5 @@ def _raise_if_all_failed(poll: RucioPoll, dids: Dids) -> None:
         raise poll.errors[min(dids)]
 
 
-def _parse_file_rows(rows: Iterable[object]) -> list[tuple[Did, Mapping[str, str]] | GarbledRow]:
+def _parse_file_rows(rows: Rows) -> list[tuple[Did, Mapping[str, str]] | GarbledRow]:
     return list(parse_rows(rows, "list_replicas", lambda did, row: (did, read_states(row, "list_replicas"))))

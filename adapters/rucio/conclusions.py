@@ -10,12 +10,12 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
-from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site
+from hydrator.domain.model import Did, ReplicaState, Seen, Site
 
 from .datasets.containers import ContainerLister
 from .datasets.dids import DidInfo, DidResolver
 from .eta import ProgressTracker
-from .poll import Dids, RucioPoll
+from .poll import Dids, Replicas, RucioPoll
 from .replicas import CountWithRows, DatasetCount
 from .responses import BadRow, Counts, Rse, Rses
 from .rses import RseDirectory
@@ -38,7 +38,7 @@ class _CachedReplicas:
     counts: Counts
     movements: Movements
     rses: Rses
-    replicas: tuple[Replica, ...]
+    replicas: Replicas
 
     def is_valid_for(self, counts: Counts, movements: Movements, rses: Rses) -> bool:
         return self.counts is counts and self.movements is movements and self.rses is rses
@@ -117,7 +117,7 @@ class DatasetConclusions:
         dataset_count: DatasetCount,
         movements: Movements,
         ends_at: datetime | None,
-    ) -> tuple[Replica, ...]:
+    ) -> Replicas:
         counts = dataset_count.counts
         cached = self._cached_replicas.get(did)
         if cached and ends_at is None and cached.is_valid_for(counts, movements, poll.rses):
@@ -208,14 +208,14 @@ class ContainerConclusions:
         """
         if container in poll.errors or self._is_list_checked(poll, container, members):
             return
-        listed = sum(poll.conclusions[did].bytes_total or 0 for did in members)
+        total = sum(poll.conclusions[did].bytes_total or 0 for did in members)
         try:
             size = self._lister.query_size(container)
         except CatalogueError as exc:
             poll.errors[container] = exc
             return
-        if size > listed and not self._member_resolver.is_any_open(members):
-            reason = f"its list has {len(members)} datasets of {listed} bytes in all, and it has {size} bytes"
+        if size > total and not self._member_resolver.is_any_open(members):
+            reason = f"its list has {len(members)} datasets of {total} bytes in all, and it has {size} bytes"
             poll.errors[container] = CatalogueGarbled(poll.name, f"{container}: {reason}")
             return
         self._complete_lists[container] = poll.started_at, members

@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 
 from hydrator.domain.model import Did, Replica, ReplicaState
 
+from .poll import Replicas
+
 Sample = tuple[datetime, float]
 """The time of an observation, and the fraction (0 to 1) that was there."""
 
@@ -22,7 +24,7 @@ class ProgressTracker:
     def __init__(self) -> None:
         self._samples: dict[tuple[Did, str], deque[Sample]] = {}
 
-    def add_estimates(self, replicas: Iterable[Replica], now: datetime) -> tuple[Replica, ...]:
+    def add_estimates(self, replicas: Iterable[Replica], now: datetime) -> Replicas:
         """Return *replicas* of one dataset; those that move get an estimate of the time they are complete."""
         return tuple(self._add_estimate(replica, now) for replica in replicas)
 

@@ -14,6 +14,9 @@ from .responses import BadRow, Rses
 Dids = AbstractSet[Did]
 DidErrors = dict[Did, CatalogueError]
 """The DIDs without a result, each with the reason."""
+StoragesByDid = Mapping[Did, AbstractSet[str]]
+"""Names of storage elements, by dataset."""
+Replicas = tuple[Replica, ...]
 NEVER = datetime.min.replace(tzinfo=UTC)
 """The sort key of a DID that was not queried yet."""
 
@@ -53,7 +56,7 @@ class RucioPoll:
                     self._parents.setdefault(member, set()).add(container)
         return self._parents.get(did, frozenset())
 
-    def conclude(self, did: Did, size: int | None, make_replicas: Callable[[], tuple[Replica, ...]]) -> None:
+    def conclude(self, did: Did, size: int | None, make_replicas: Callable[[], Replicas]) -> None:
         """Store the result of *make_replicas*, or its BadRow as an error."""
         try:
             self.conclusions[did] = Seen(self.started_at, make_replicas(), size)

@@ -97,11 +97,11 @@ class DatasetCounter:
 
     def verification_queue(self) -> list[tuple[QueryKey, TrustedCount]]:
         """Return the counts that the last poll trusted, in the order in which they come due."""
-        counted = self._counts
-        in_order = sorted(
-            (did for did in self._trusted_dids if did in counted), key=lambda did: counted[did].counted_at
-        )
-        return [(("count", did), (did, counted[did])) for did in in_order]
+        counts = [(did, self._counts[did]) for did in self._trusted_dids if did in self._counts]
+        return [
+            (("count", did), (did, count))
+            for did, count in sorted(counts, key=lambda each: each[1].counted_at)
+        ]
 
     def _adopt_verified(self) -> None:
         """Adopt the counts that the background has verified, unless a newer one is there."""

@@ -156,7 +156,7 @@ class DmapiCatalogue:
             }
             if dids and dids <= errors.keys():
                 raise errors[min(self._last_errors.keys() or dids)]
-            self._sizes = {did: known for did, known in self._sizes.items() if did in dids}
+            self._sizes = {did: size for did, size in self._sizes.items() if did in dids}
             readings = self._add_case_variants(poll, readings)
         configured = {Site(site) for sites in self._settings.storage_sites.values() for site in sites}
         return Survey(

@@ -1,12 +1,12 @@
 """Responses of DMAPI: parse JSON into values; refuse a form that was never recorded. This module is pure."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from adapters.bounded_json import UnreadableValue, is_text, quote_excerpt
+from adapters.bounded_json import Record, UnreadableValue, is_text, quote_excerpt
 from hydrator.domain.model import Did
 from hydrator.domain.sites import number_files
 
@@ -99,7 +99,7 @@ def _parse_location(entry: Any) -> tuple[str, str | None, list[Any]]:  # noqa: A
     return storage, area or None, replicas
 
 
-def _read_flag(row: Mapping[str, Any], key: str, where: str) -> bool | None:
+def _read_flag(row: Record, key: str, where: str) -> bool | None:
     value = row.get(key)
     if value is None or isinstance(value, bool):
         return value
@@ -154,7 +154,7 @@ def parse_size(did: Did, body: Any) -> DatasetSize:  # noqa: ANN401 - JSON
     return DatasetSize(kind or "", 1 if kind == "FILE" else files, total, is_open is False)
 
 
-def _read_count(body: Mapping[str, Any], key: str) -> int | None:
+def _read_count(body: Record, key: str) -> int | None:
     value = body.get(key)
     if value is None:
         return None

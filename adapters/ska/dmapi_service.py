@@ -72,7 +72,7 @@ class DmapiService:
         """Return the size of *did* from Rucio's columns.
 
         Raises:
-            CatalogueError: the query failed, or there is no metadata.
+            CatalogueError: the query failed, or the metadata is missing.
         """
         path = f"/metadata/{self._did_path(did)}"
         answer = self._get(did, path, {"plugin": "DID_COLUMN"}, seconds_left, partial(parse_size, did))

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from adapters.bounded_json import is_text, quote_excerpt
+from adapters.bounded_json import Record, is_text, quote_excerpt
 from adapters.http.client import JsonClient
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Site
@@ -157,14 +157,14 @@ class _ParentClosings:
     closings: dict[str, tuple[Closing, ...]] = field(default_factory=dict)
     faults: dict[str, str] = field(default_factory=dict)
 
-    def add(self, place: str, row: Mapping[str, Any], subject: str, *parents: tuple[str, str]) -> None:
+    def add(self, place: str, row: Record, subject: str, *parents: tuple[str, str]) -> None:
         """Add *place*, described by *row*, below *parents*: pairs of a kind and the column with its key."""
         try:
             self.closings[place] = _closings(row, subject) + self.closings_of(row, *parents)
         except _UnreadableRow as error:
             self.faults[place] = str(error)
 
-    def closings_of(self, row: Mapping[str, Any], *parents: tuple[str, str]) -> tuple[Closing, ...]:
+    def closings_of(self, row: Record, *parents: tuple[str, str]) -> tuple[Closing, ...]:
         """Return the closings of the *parents* of *row*.
 
         Raises:
@@ -226,7 +226,7 @@ def _find_parents(nodes: list[Any], sites: list[Any], storages: list[Any]) -> _P
 
 
 def _build_area(
-    key: str, row: Mapping[str, Any], parent_closings: _ParentClosings, readers: Mapping[str, frozenset[Site]]
+    key: str, row: Record, parent_closings: _ParentClosings, readers: Mapping[str, frozenset[Site]]
 ) -> Area:
     name, tier = _read_text(row, "name"), row.get("tier")
     closings = _closings(row, f"storage area {name or key}")
@@ -256,7 +256,7 @@ def _find_readers(services: list[Any]) -> tuple[dict[str, frozenset[Site]], dict
     return readers, faults
 
 
-def _require_record(row: object, subject: str) -> Mapping[str, Any]:
+def _require_record(row: object, subject: str) -> Record:
     if not isinstance(row, dict):
         raise ValueError(f"{subject} is not a record: {quote_excerpt(row)}")  # noqa: TRY004 - garbled, not a bug
     return row
@@ -270,7 +270,7 @@ def _read_key(row: object, column: str, subject: str) -> str:
     return key
 
 
-def _read_text(row: Mapping[str, Any], column: str) -> str:
+def _read_text(row: Record, column: str) -> str:
     """Return the text at *column*; empty where it is missing."""
     value = row.get(column)
     if value is None or value == "":
@@ -280,7 +280,7 @@ def _read_text(row: Mapping[str, Any], column: str) -> str:
     return value
 
 
-def _read_site(row: Mapping[str, Any]) -> Site:
+def _read_site(row: Record) -> Site:
     name = row.get("parent_site_name")
     if not _is_site(name):
         raise _UnreadableRow(f"parent_site_name is not the name of a site: {quote_excerpt(name)}")
@@ -292,14 +292,14 @@ def _is_site(name: object) -> bool:
     return isinstance(name, str) and bool(_SITE.fullmatch(name)) and name.isprintable()
 
 
-def _is_disabled(row: Mapping[str, Any]) -> bool:
+def _is_disabled(row: Record) -> bool:
     value = row.get("is_force_disabled")
     if value is not None and not isinstance(value, bool):
         raise _UnreadableRow(f"is_force_disabled is neither true nor false: {quote_excerpt(value)}")
     return value is True
 
 
-def _closings(row: Mapping[str, Any], subject: str) -> tuple[Closing, ...]:
+def _closings(row: Record, subject: str) -> tuple[Closing, ...]:
     """Return the closings of *row*, without unreadable downtimes, since most downtimes are over."""
     closings = [Closing(f"{subject} is disabled")] if _is_disabled(row) else []
     downtimes = row.get("downtime")

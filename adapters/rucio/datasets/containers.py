@@ -1,13 +1,12 @@
 """Containers of Rucio: the datasets in a container, and the containers that a dataset is in."""
 
-from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from adapters.rucio.background import BackgroundVerifier
 from adapters.rucio.poll import NEVER, DidErrors, Dids, drop_all_but
-from adapters.rucio.responses import BadRow, iter_records, read_choice, read_did
+from adapters.rucio.responses import BadRow, Rows, iter_records, read_choice, read_did
 from adapters.rucio.session.queries import QueryRunner, is_unanswered, split_did
 from adapters.rucio.session.transport import NotFound
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
@@ -103,7 +102,7 @@ class ParentFinder:
         """Forget the containers of all but *dids*."""
         drop_all_but(dids, self._parents)
 
-    def cached(self, did: Did) -> frozenset[Did]:
+    def last_parents(self, did: Did) -> frozenset[Did]:
         """Return the containers from the last query, of any age; none without one."""
         return self._parents[did][1] if did in self._parents else frozenset()
 
@@ -146,7 +145,7 @@ def _list_in_background(queries: QueryRunner, did: Did) -> frozenset[Did]:
     return ContainerLister(queries).list_members(did)
 
 
-def _parse_content(rows: Iterable[object]) -> list[tuple[Did, str]]:
+def _parse_content(rows: Rows) -> list[tuple[Did, str]]:
     """Return the children of a container and their types.
 
     Raises:

@@ -1,7 +1,7 @@
 """DIDs in Rucio: look up which are datasets, containers, files, or absent."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -13,6 +13,8 @@ from adapters.rucio.poll import NEVER, DidErrors, Dids, drop_all_but
 from adapters.rucio.responses import (
     BadRow,
     GarbledRow,
+    Record,
+    Rows,
     parse_rows,
     read_amount,
     read_did,
@@ -224,10 +226,10 @@ def _look_up_in_background(queries: QueryRunner, did: Did) -> DidInfo:
     return DidResolver(queries).query_one(did)
 
 
-def _parse_metadata(rows: Iterable[object]) -> list[tuple[Did, DidInfo] | GarbledRow]:
+def _parse_metadata(rows: Rows) -> list[tuple[Did, DidInfo] | GarbledRow]:
     call = "get_metadata_bulk"
 
-    def read(did: Did, row: Mapping[str, Any]) -> tuple[Did, DidInfo]:
+    def read(did: Did, row: Record) -> tuple[Did, DidInfo]:
         ends_at = read_time(row, "expired_at", call)
         is_open = read_flag(row, "is_open", call, default=False)
         return did, DidInfo(read_text(row, "did_type", call), _read_size(row, call), is_open, ends_at)
@@ -250,5 +252,5 @@ def parse_did_info(answer: object, did: Did) -> DidInfo:
     return DidInfo(read_text(row, "type", call), _read_size(row, call), is_open, ends_at)
 
 
-def _read_size(row: Mapping[str, object], call: str) -> int | None:
+def _read_size(row: Record, call: str) -> int | None:
     return None if row.get("bytes") is None else int(read_amount(row, "bytes", call))

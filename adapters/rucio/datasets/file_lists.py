@@ -1,12 +1,20 @@
 """File lists: the files of a Rucio dataset with their addresses, on a connection of its own."""
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from adapters.rucio.poll import Dids
-from adapters.rucio.responses import BadRow, iter_records, read_amount, read_file, read_number, require_record
+from adapters.rucio.responses import (
+    BadRow,
+    Rows,
+    iter_records,
+    read_amount,
+    read_file,
+    read_number,
+    require_record,
+)
 from adapters.rucio.session.client import RucioConnection, RucioSettings
 from adapters.rucio.session.queries import QueryRunner, did_record, split_did
 from adapters.rucio.session.transport import NotFound
@@ -98,7 +106,7 @@ def _parse_length(answer: object) -> int:
     return 1 if row.get("type") == "FILE" else read_number(row, "length", "get_did")
 
 
-def _parse_sizes(rows: Iterable[object]) -> dict[str, int | None]:
+def _parse_sizes(rows: Rows) -> dict[str, int | None]:
     sizes: dict[str, int | None] = {}
     for row in iter_records(rows, "list_files"):
         has_size = row.get("bytes") is not None
@@ -107,7 +115,7 @@ def _parse_sizes(rows: Iterable[object]) -> dict[str, int | None]:
     return sizes
 
 
-def _parse_addresses(rows: Iterable[object]) -> dict[str, dict[str, tuple[str, ...]]]:
+def _parse_addresses(rows: Rows) -> dict[str, dict[str, tuple[str, ...]]]:
     call = "list_replicas"
     addresses_by_file: dict[str, dict[str, tuple[str, ...]]] = {}
     for row in iter_records(rows, call):

@@ -10,14 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from adapters.rucio.poll import NEVER, Dids, RucioPoll, drop_all_but
-from adapters.rucio.responses import (
-    BadRow,
-    Counts,
-    iter_records,
-    read_amount,
-    read_file,
-    read_states,
-)
+from adapters.rucio.responses import BadRow, Counts, Rows, iter_records, read_amount, read_file, read_states
 from adapters.rucio.session.queries import QueryRunner, did_record
 from hydrator.domain.errors import CatalogueError, CatalogueUnreachable
 from hydrator.domain.model import Did, FilesOnDisk
@@ -71,14 +64,14 @@ class FileLists:
         due = {did for did in shared_counts if did in unknown or self._is_due(did, poll.started_at)}
         jobs = sorted(due, key=lambda did: (self._tried_at.get(did, NEVER), did not in unknown, did))
         jobs = jobs[: max(1, self._queries.settings.deep_calls // 10)][::-1]
-        for did, listed in self._queries.map_concurrently(
+        for did, answer in self._queries.map_concurrently(
             jobs, lambda each: self._list_files(each, shared_counts[each], poll.started_at)
         ):
             self._tried_at[did] = poll.started_at
-            if isinstance(listed, CatalogueError):
-                poll.errors[did] = listed
+            if isinstance(answer, CatalogueError):
+                poll.errors[did] = answer
             else:
-                self._listings[did] = listed
+                self._listings[did] = answer
                 unknown.discard(did)
             if self._queries.is_late(0.3):
                 jobs.clear()
@@ -105,7 +98,7 @@ class FileLists:
         )
 
 
-def files_at(did: Did, rows: Iterable[object], counts: Counts) -> Mapping[str, FilesOnDisk]:
+def files_at(did: Did, rows: Rows, counts: Counts) -> Mapping[str, FilesOnDisk]:
     """Return the available files of *did* by storage element.
 
     Raises:
@@ -122,8 +115,8 @@ def files_at(did: Did, rows: Iterable[object], counts: Counts) -> Mapping[str, F
                 sizes[file] = read_amount(row, "bytes", _CALL)
     for storage, count in counts.items():
         if not count.available_length <= len(available[storage]) <= count.length:
-            listed = f"{len(available[storage])} files of {did} at {storage}"
-            raise BadRow(f"{_CALL} lists {listed}, and {count.available_length} were counted")
+            files = f"{len(available[storage])} files of {did} at {storage}"
+            raise BadRow(f"{_CALL} lists {files}, and {count.available_length} were counted")
     numbers, masks = number_files(available)
     packed = array("d", (sizes[file] for file in numbers)).tobytes()
     return {

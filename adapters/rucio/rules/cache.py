@@ -5,11 +5,11 @@ It has all rules without locks yet (waiting for approval, or INJECT), whatever D
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
+from adapters.rucio.poll import StoragesByDid
 from adapters.rucio.responses import iter_records, read_text
 from adapters.rucio.session.queries import QueryRunner, split_did
 from adapters.rucio.session.transport import InvalidRequest, NotFound, ServerFault
@@ -103,9 +103,7 @@ class RuleCache:
                 page.deleted_ids.add(rule_id)
         return frozenset()
 
-    def iter_permanent_locks(
-        self, rule_storages: Mapping[Did, AbstractSet[str]]
-    ) -> Iterator[tuple[Did, Sequence[Lock]]]:
+    def iter_permanent_locks(self, rule_storages: StoragesByDid) -> Iterator[tuple[Did, Sequence[Lock]]]:
         """Yield the datasets that their own permanent rules hold at all *rule_storages*, with the locks.
 
         They come while the list is still read. A rule without an end, on the dataset itself, whose expression

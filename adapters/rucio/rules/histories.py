@@ -4,14 +4,14 @@ After a rule ends, its data stays until Rucio deletes it, as data does that neve
 history of the rules distinguishes the two, also for rules that ended before the daemon started.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from adapters.rucio.datasets.containers import ParentFinder
-from adapters.rucio.poll import NEVER, Dids, RucioPoll, drop_all_but
-from adapters.rucio.responses import iter_records, read_text
+from adapters.rucio.poll import NEVER, Dids, RucioPoll, StoragesByDid, drop_all_but
+from adapters.rucio.responses import Rows, iter_records, read_text
 from adapters.rucio.session.queries import QueryRunner, SeriesGuard, split_did
 from adapters.rucio.session.transport import NotFound
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
@@ -31,7 +31,7 @@ class _RuleHistory:
     """
 
     read_at: datetime
-    storages: frozenset[str]
+    storages: AbstractSet[str]
     locks: Sequence[Lock] = ()
     ended_storages: frozenset[str] = frozenset()
 
@@ -73,9 +73,7 @@ class RuleHistories:
             each for each in complete_storages - queried - locked if each not in storages_with_rules
         )
 
-    def read(
-        self, poll: RucioPoll, storages_by_did: Mapping[Did, frozenset[str]]
-    ) -> Mapping[Did, frozenset[str]]:
+    def read(self, poll: RucioPoll, storages_by_did: StoragesByDid) -> StoragesByDid:
         """Query the histories, oldest first; return the storages whose rules have ended, by dataset.
 
         A failed query puts its dataset into ``poll.errors``; so does missing time, except where only
@@ -112,17 +110,17 @@ class RuleHistories:
         read_at = self._histories[did].read_at if did in self._histories else NEVER
         return max(read_at, self._failed_at.get(did, NEVER)), did
 
-    def _query(self, poll: RucioPoll, did: Did, storages: frozenset[str]) -> _RuleHistory:
+    def _query(self, poll: RucioPoll, did: Did, storages: AbstractSet[str]) -> _RuleHistory:
         """Query all rules that ever wanted *did*, or one of its containers, at *storages*."""
         owners = {did, *self._parents.find(did, poll.started_at, keep=False)}
         locks, ended = [], set[str]()
         for owner in sorted(owners):
             for rule, expression in sorted(self._query_past_rules(owner)):
-                here = {each for each in storages if self._may_match(poll, expression, each)}
-                if here and self._rule_cache.exists(rule):
-                    locks += [Lock(did, each, "OK", rule) for each in sorted(here)]
+                matches = {each for each in storages if self._may_match(poll, expression, each)}
+                if matches and self._rule_cache.exists(rule):
+                    locks += [Lock(did, each, "OK", rule) for each in sorted(matches)]
                 else:
-                    ended |= here
+                    ended |= matches
         return _RuleHistory(
             poll.started_at, storages, locks, frozenset(ended) - {lock.storage for lock in locks}
         )
@@ -144,7 +142,7 @@ class RuleHistories:
             return True
 
 
-def _parse_past_rules(rows: Iterable[object]) -> frozenset[tuple[str, str]]:
+def _parse_past_rules(rows: Rows) -> frozenset[tuple[str, str]]:
     call = "list_replication_rule_full_history"
     return frozenset(
         (read_text(row, "rule_id", call), read_text(row, "rse_expression", call))

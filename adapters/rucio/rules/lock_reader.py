@@ -1,13 +1,13 @@
 """Locks of datasets: query them in bulk, from permanent rules, or file by file."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 
 from adapters.rucio.datasets.containers import ParentFinder
-from adapters.rucio.poll import NEVER, DidErrors, Dids, RucioPoll, drop_all_but
-from adapters.rucio.responses import iter_records, read_choice, read_did, read_text
+from adapters.rucio.poll import NEVER, DidErrors, Dids, RucioPoll, StoragesByDid, drop_all_but
+from adapters.rucio.responses import Rows, iter_records, read_choice, read_did, read_text
 from adapters.rucio.session.client import UnreadableAnswer
 from adapters.rucio.session.queries import QueryRunner, split_did
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
@@ -41,7 +41,7 @@ class LockReader:
         """Forget the locks of all but *dids*."""
         drop_all_but(dids, self._dataset_locks)
 
-    def cached(self, did: Did) -> Sequence[Lock] | None:
+    def locks_of(self, did: Did) -> Sequence[Lock] | None:
         """Return the locks of *did* from the last query, of any age; None without one."""
         entry = self._dataset_locks.get(did)
         return entry.locks if entry else None
@@ -53,9 +53,7 @@ class LockReader:
             return True
         return bool(changed_dids) and not changed_dids.isdisjoint({did, *poll.parents(did)})
 
-    def read_unsettled(
-        self, poll: RucioPoll, dids: Dids, rule_storages: Mapping[Did, AbstractSet[str]]
-    ) -> None:
+    def read_unsettled(self, poll: RucioPoll, dids: Dids, rule_storages: StoragesByDid) -> None:
         """Query the locks of *dids*; where a dataset has none, the locks on its files.
 
         A dataset whose locks cannot be read gets into ``poll.errors``.
@@ -66,7 +64,7 @@ class LockReader:
         )
 
     def iter_permanent(
-        self, poll: RucioPoll, rule_storages: Mapping[Did, AbstractSet[str]]
+        self, poll: RucioPoll, rule_storages: StoragesByDid
     ) -> Iterator[tuple[Did, Sequence[Lock]]]:
         """Yield datasets whose rules imply their locks; reading these rules costs a tenth of their locks."""
         try:
@@ -100,7 +98,7 @@ class LockReader:
         poll: RucioPoll,
         dids: Dids,
         errors: DidErrors,
-        rule_storages: Mapping[Did, AbstractSet[str]],
+        rule_storages: StoragesByDid,
     ) -> None:
         """Query the locks of *dids*, and twice where a lock is missing: an answer may be cut short."""
         first = self._query(dids - errors.keys(), errors)
@@ -183,7 +181,7 @@ class LockReader:
         )
 
 
-def _parse_file_locks(rows: Iterable[object]) -> set[tuple[Did | None, str, str]]:
+def _parse_file_locks(rows: Rows) -> set[tuple[Did | None, str, str]]:
     call = "list_replica_locks"
     return {
         (read_did(row, call), read_text(row, "rse", call), read_choice(LOCK_STATES, row, "state", call))

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from adapters.rucio.datasets.containers import ParentFinder
-from adapters.rucio.poll import Dids, RucioPoll, drop_all_but
+from adapters.rucio.poll import Dids, RucioPoll, StoragesByDid, drop_all_but
 from adapters.rucio.session.connection_pool import BackgroundQuery
 from adapters.rucio.session.queries import QueryRunner
 from hydrator.domain.errors import CatalogueError, CatalogueUnreachable
@@ -83,7 +83,7 @@ class LockTracker:
         self,
         poll: RucioPoll,
         settled_by_did: Mapping[Did, bool],
-        rule_storages: Mapping[Did, AbstractSet[str]],
+        rule_storages: StoragesByDid,
     ) -> Iterator[tuple[Did, Movements]]:
         """Yield each dataset with its movements by storage element; some while others are queried.
 
@@ -106,13 +106,13 @@ class LockTracker:
             for did, is_settled in settled_by_did.items()
             if is_settled and self._lock_reader.is_due(poll, did, changed)
         }
-        done = set()
+        permanent = set()
         for did, _ in self._lock_reader.iter_permanent(poll, {did: rule_storages[did] for did in due}):
-            done.add(did)
+            permanent.add(did)
             yield did, self._movements_of(poll, did)
-        self._lock_reader.read_settled(poll, due - done)
+        self._lock_reader.read_settled(poll, due - permanent)
         yield from self._load_and_iter(
-            poll, {did: settled_by_did[did] for did in settled_by_did.keys() - done}
+            poll, {did: settled_by_did[did] for did in settled_by_did.keys() - permanent}
         )
 
     def storages_needing_history(
@@ -123,13 +123,13 @@ class LockTracker:
         storages_with_rules: Container[str],
     ) -> frozenset[str]:
         """Return the storages whose rule history to query; none while the dataset's locks are unknown."""
-        locks = self._lock_reader.cached(did)
+        locks = self._lock_reader.locks_of(did)
         if locks is None:
             return frozenset()
         return self._histories.storages_to_query(poll, did, locks, complete_storages, storages_with_rules)
 
     def iter_histories(
-        self, poll: RucioPoll, storages_by_did: Mapping[Did, frozenset[str]]
+        self, poll: RucioPoll, storages_by_did: StoragesByDid
     ) -> Iterator[tuple[Did, Movements]]:
         """Query the histories; then yield each dataset with its movements, rules that ended included."""
         for did, storages in self._histories.read(poll, storages_by_did).items():
@@ -145,7 +145,7 @@ class LockTracker:
                 yield did, self._movements_of(poll, did)
 
     def _locks_of(self, did: Did) -> Sequence[Lock]:
-        locks, past = self._lock_reader.cached(did) or (), self._histories.locks_of(did)
+        locks, past = self._lock_reader.locks_of(did) or (), self._histories.locks_of(did)
         return [*locks, *past] if past else locks
 
     def _load_rules(self, poll: RucioPoll, settled_by_did: Mapping[Did, bool]) -> None:
@@ -186,11 +186,11 @@ class LockTracker:
         cached = self._cached_movements.get(did)
         if cached and cached.locks is locks and cached.rules == rules:
             return cached.movements
-        computed = movements(locks, cached_rules, held_until=poll.held_until)
+        new_movements = movements(locks, cached_rules, held_until=poll.held_until)
         self._cached_movements.pop(did, None)
         if all(rule is None or rule.expires_at is None for rule in rules):
-            self._cached_movements[did] = _CachedMovements(locks, rules, computed)
-        return computed
+            self._cached_movements[did] = _CachedMovements(locks, rules, new_movements)
+        return new_movements
 
     def _rules_without_locks(self, poll: RucioPoll, did: Did) -> Iterable[tuple[str, Rule]]:
         """Yield the rules without locks that want *did*, where their expression means a single site."""
@@ -199,7 +199,7 @@ class LockTracker:
         pending = self._pending_rules
         if not pending:
             return
-        owners = {did, *poll.parents(did), *self._parents.cached(did)}
+        owners = {did, *poll.parents(did), *self._parents.last_parents(did)}
         for rule in [rule for owner in sorted(owners & pending.keys()) for rule in pending[owner]]:
             try:
                 names = self._rule_cache.resolve_expression(rule.expression, poll.rses, poll.started_at)

@@ -3,11 +3,12 @@
 Rucio lists requests for single files only, so one file is the sample of its dataset.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from adapters.rucio.responses import read_did, read_text, require_record
+from adapters.rucio.poll import Replicas
+from adapters.rucio.responses import Record, read_did, read_text, require_record
 from adapters.rucio.session.queries import QueryRunner, split_did
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Replica, ReplicaState
@@ -31,7 +32,7 @@ class RecallSampler:
             del self._samples[key]
         self._samples_left = self._queries.settings.recall_samples
 
-    def add_recall_reasons(self, replicas: tuple[Replica, ...], now: datetime) -> tuple[Replica, ...]:
+    def add_recall_reasons(self, replicas: Replicas, now: datetime) -> Replicas:
         """Return *replicas* of one dataset; those that come from tape get the progress of their recall."""
         states = {replica.state for replica in replicas}
         if ReplicaState.ON_TAPE not in states or ReplicaState.COMPLETE in states:
@@ -82,7 +83,7 @@ def recall_reason(row: object) -> str:
     Raises:
         BadRow: *row* is not a request.
     """
-    request: Mapping[str, object] = require_record(row, "list_request_by_did")
+    request: Record = require_record(row, "list_request_by_did")
     state = read_text(request, "state", "list_request_by_did")
     source = str(request.get("source_rse") or "tape")
     if state in _WAITING_STATES:

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from typing import TypeVar, cast
 
 from adapters.rucio.poll import DidErrors, Dids
-from adapters.rucio.responses import BadRow, GarbledRow
+from adapters.rucio.responses import BadRow, GarbledRow, Rows
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueError,
@@ -102,7 +102,7 @@ class QueryRunner(ConnectionPool):
         """
         chunks: SimpleQueue[list[T] | None] = SimpleQueue()
 
-        def put_chunks(rows: Iterable[object]) -> None:
+        def put_chunks(rows: Rows) -> None:
             records = read(rows)
             while chunk := list(islice(records, _ROWS_PER_CHUNK)):
                 chunks.put(chunk)
