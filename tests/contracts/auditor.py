@@ -1,4 +1,4 @@
-"""What every catalogue that can be asked the expensive way promises."""
+"""Auditor contract: the promises of every auditor as tests."""
 
 from abc import ABC, abstractmethod
 
@@ -12,17 +12,17 @@ CAM, RAL = Site("CAM"), Site("RAL")
 
 
 class AuditorContract(ABC):
-    """Laws for all auditors. ``scope`` is where an adapter wants the test's datasets."""
+    """Tests for every auditor. ``scope`` is the scope of the datasets in the tests."""
 
     scope = "lofar"
 
     @abstractmethod
     def recording(self, *replicas: Replica) -> Auditor:
-        """The auditor of a catalogue that records exactly these."""
+        """Return the auditor of a catalogue with exactly these replicas."""
 
     @abstractmethod
     def without_answer(self) -> Auditor:
-        """One whose catalogue cannot answer right now."""
+        """Return an auditor whose catalogue cannot answer now."""
 
     def did(self, name: str) -> Did:
         return Did(f"{self.scope}:{name}")

@@ -1,4 +1,4 @@
-"""What every publisher promises; each adapter joins by saying how to make one."""
+"""Publisher contract: the promises of every publisher as tests; an adapter joins by building one."""
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
@@ -28,7 +28,7 @@ ODD_SITES = (
 def site_ad(
     site: str, generation: int = 1_763_690_400, *, as_of: datetime = MORNING, datasets: int = 2
 ) -> SiteAd:
-    """An ad as ``hydrator.reconcile.ads.site_ads`` makes them, with *datasets* datasets, all AVAILABLE."""
+    """Build an ad as ``hydrator.reconcile.ads.site_ads`` does, with *datasets* datasets, all AVAILABLE."""
     dids = [f"ska:observation_{site_number:05d}" for site_number in range(datasets)]
     quoted = site.replace("\\", "\\\\").replace('"', '\\"')
     content = (
@@ -47,11 +47,11 @@ def site_ad(
 class PublisherContract(ABC):
     @abstractmethod
     def publisher(self) -> Publisher:
-        """One that works and in which nothing is published."""
+        """Build a working publisher without ads."""
 
     @abstractmethod
     def unreachable(self) -> Publisher:
-        """One that can neither be written to nor read back."""
+        """Build a publisher that can be neither written to nor read back."""
 
     def test_a_new_publisher_has_no_ads(self) -> None:
         assert dict(self.publisher().published()) == {}

@@ -1,4 +1,4 @@
-"""The catalogues in memory and in a file keep the promises of an auditor too."""
+"""Auditor contract for the catalogues in memory and in a file."""
 
 import os
 

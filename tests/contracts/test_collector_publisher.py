@@ -1,4 +1,4 @@
-"""The collector of a real pool keeps the publishers' promises."""
+"""Publisher contract for the collector of a real pool."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -91,5 +91,5 @@ class TestCollectorPublisher(PublisherContract):
         assert seen("condor@pool.test") - before == {"forged"}
 
     def other(self, pool: "Pool") -> CondorClient:
-        """A client of another identity that the collector lets advertise too."""
+        """Return a client of another identity that may advertise to the collector too."""
         return CondorClient(CondorSettings(pool.collector, token_directory=pool.token("condor")))

@@ -1,4 +1,4 @@
-"""The catalogue of folders keeps the promises of the others."""
+"""Catalogue contract for the directory catalogue, and its own tests."""
 
 import os
 import tempfile
@@ -104,7 +104,7 @@ NOBODY = 65534
 
 @contextmanager
 def as_nobody():
-    """As a user who may not read everything; where we are no superuser, that is us."""
+    """Run as a user that may not read everything; without root rights, as the current user."""
     root = os.geteuid() == 0
     if root:
         os.seteuid(NOBODY)
@@ -117,7 +117,7 @@ def as_nobody():
 
 @pytest.fixture
 def open_folder():
-    """A folder that every user can get to."""
+    """Return a folder that every user can enter."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         put(Path(name), "RAL", "other")

@@ -1,4 +1,4 @@
-"""The DMAPI adapter on a stand-in of DMAPI, Site Capabilities and IAM (testbed.dmapi_standin)."""
+"""Catalogue contract for DMAPI, on a stand-in of DMAPI, Site Capabilities and IAM (testbed.dmapi_standin)."""
 
 import itertools
 from dataclasses import replace
@@ -23,7 +23,7 @@ FAST = HttpLimits(
 
 
 def dmapi(standin: DmapiStandIn, folder, *, capabilities=True, clock=lambda: NOON, limits=FAST, **changes):
-    """A catalogue on *standin*, with a token for each of its services."""
+    """Build a catalogue on *standin*, with a token for each of its services."""
     secret = folder / "secret"
     secret.write_text(SECRET + "\n")
 

@@ -1,4 +1,4 @@
-"""The catalogue in a file keeps the promises of the others, in TOML and in JSON."""
+"""Catalogue contract for the file catalogue, in TOML and in JSON."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The in-memory adapters keep the promises of the others, or they would lie to us."""
+"""Contracts for the in-memory adapters, which other tests rely on."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The expensive question to a real Rucio server, and the lies of its cheap answers that it finds."""
+"""Auditor contract on a real Rucio server: an audit finds the errors of Rucio's cheap answers."""
 
 import pytest
 

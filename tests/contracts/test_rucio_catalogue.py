@@ -1,4 +1,4 @@
-"""The Rucio adapter on a real server: the common promises, and what only Rucio does."""
+"""Catalogue contract on a real Rucio server, and the tests for Rucio only."""
 
 import itertools
 import time
@@ -60,7 +60,7 @@ def storage(site: Site, state: ReplicaState) -> str:
 
 
 def seeds(replica: Replica) -> list[tuple[str, dict]]:
-    """The commands that bring one replica about, of a dataset that has all its files at ORIGIN."""
+    """Return the commands that create one replica of a dataset that has all its files at ORIGIN."""
     where = {"did": replica.did, "rse": storage(replica.site, replica.state)}
     some = {**where, "files": round((replica.fraction or 0) * FILES)}
     return {
@@ -107,7 +107,7 @@ def with_storages(server: RucioServer) -> RucioServer:
 
 
 class RucioTests:
-    """A scope of its own for each test, on the shared server."""
+    """Tests on the shared server, each with its own scope."""
 
     server: RucioServer
     settings: RucioSettings
@@ -420,7 +420,7 @@ class TestOnlyRucio(RucioTests):
         assert self.said(did) == {(CAM, COMPLETE, 1.0)}
 
     def new_disk(self) -> str:
-        """A disk at CAM for this test alone: the conveyor takes what is wanted there, whoever wants it."""
+        """Create a disk at CAM for this test only: the conveyor transfers all that rules want there."""
         name = f"CAM-{self.scope[5:]}"
         self.server.seed(("add_rse", {"rse": name, "attributes": {"site": "CAM"}}))
         return name
@@ -532,7 +532,7 @@ class TestOnlyRucio(RucioTests):
         assert self.said(did) == {(CAM, COMPLETE, 1.0), (CAM, STUCK, 0.0)}
 
     def halves(self, name: str, second: str, *, after: int = 2) -> Did:
-        """A dataset with its first two files in CAM-DISK and two in *second*, after so many."""
+        """Create a dataset with its first two files at CAM-DISK and two files at *second*, after so many."""
         did = self.dataset(name)
         self.server.seed(
             ("place", {"did": did, "rse": "CAM-DISK", "files": 2}),

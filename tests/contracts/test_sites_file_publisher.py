@@ -1,4 +1,4 @@
-"""The file of sites by dataset keeps the publishers' promises, and some of its own."""
+"""Publisher contract for the sites file, and its own tests."""
 
 import json
 import os

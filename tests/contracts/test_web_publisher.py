@@ -1,4 +1,4 @@
-"""The HTTP publisher, read back through a real server on loopback."""
+"""Publisher contract for the HTTP publisher, which reads back from a real server on loopback."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,7 @@
 """Every fault of every catalogue, at the start, in steady running and while its data shrinks.
 
-After each: the daemon lives, other catalogues and sites go on, nothing false is published, facts keep their
-state and their age, and the first good answers mend everything.
+After each fault the daemon runs, other catalogues and sites continue, no false fact is published, facts keep
+their state and age, and the first good answers repair everything.
 """
 
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ def matrix(*, only_harmful: bool = False) -> pytest.MarkDecorator:
 
 
 def well(watched: Watched) -> None:
-    """Poll until what is true now is published."""
+    """Poll until the published facts are the current truth."""
     for _ in range(PATIENCE):
         if watched.run().is_complete and watched.shows(watched.truth):
             return
@@ -81,7 +81,7 @@ def well(watched: Watched) -> None:
 
 
 def told(report: CycleReport) -> bool:
-    """Is it said that the catalogue could not answer, or for which datasets not, or what is held?"""
+    """Return whether the daemon reports the failed catalogue, its unseen datasets, or held ads."""
     return bool(
         report.catalogue_errors["faulty"] or report.evaluation.snapshot.unseen_reasons or report.held_reasons
     )

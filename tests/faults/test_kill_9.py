@@ -1,4 +1,4 @@
-"""kill -9 at random moments under load: what was promised before it holds after it."""
+"""kill -9 at random moments under load: the daemon's promises from before are valid afterwards."""
 
 import random
 import re
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(chosen(900, 3600))]
 
 
 class Witness:
-    """Looks at ads wherever they are shown, all the time, and notes what must not be."""
+    """A reader of all published ads that runs all the time and records violations."""
 
     def __init__(self) -> None:
         self.wrong: list[str] = []
@@ -35,7 +35,7 @@ class Witness:
         self._lock = threading.Lock()
 
     def saw(self, where: str, site: str, text: str | None) -> int:
-        """An ad as it was read there, None where there was none; gives its generation."""
+        """Record an ad that was read, or None where none was there; return its generation."""
         self.looks += 1
         if text is None:
             if (where, site) in self._highest:
@@ -57,7 +57,7 @@ class Witness:
 
 
 class Loaded:
-    """A daemon whose catalogue changes without end, and who is killed and started again."""
+    """A daemon whose catalogue changes all the time, and which is killed and started again."""
 
     def __init__(self, folder: Path, chance: random.Random) -> None:
         self.folder = folder
@@ -80,7 +80,7 @@ class Loaded:
         return {site: self.witness.saw("file", site, self.daemon.file(site)) for site in SITES}
 
     def look_at_state(self) -> dict[str, int]:
-        """The generations in the database, which must open; no daemon runs meanwhile."""
+        """Return the generations in the database, which must open; no daemon runs meanwhile."""
         if not (self.folder / "state" / "state.sqlite").exists():
             return {}  # killed before it made one
         with Store.open_to_write(self.folder / "state") as store:
@@ -188,7 +188,7 @@ def look(pool: Pool, witness: Witness) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that *pid* started."""
+    """Return the child processes of *pid*."""
     return [
         int(child)
         for task in Path(f"/proc/{pid}/task").iterdir()

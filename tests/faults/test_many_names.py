@@ -1,4 +1,4 @@
-"""Many names that do not exist, and many that never answer: the others are seen in every poll."""
+"""Many names that are absent or never answer: all other datasets are seen in every poll."""
 
 import time
 from collections.abc import Iterator

@@ -22,7 +22,7 @@ STORAGE = {CAM: "CAM-FAULTS", RAL: "RAL-FAULTS"}
 
 
 class RealSource(HttpSource):
-    """A real Rucio server behind the proxy; what is true there is seeded."""
+    """A real Rucio server behind the proxy; its content is seeded."""
 
     rests = RucioSource.rests
 
@@ -46,12 +46,12 @@ class RealSource(HttpSource):
         return rucio_catalogue(settings, clock)
 
     def hold(self, truth):
-        """It was seeded once, and does not change."""
+        """Keep the seeded content, which does not change."""
 
 
 @pytest.fixture(scope="module")
 def seeded(rucio_server):
-    """The datasets of FULL: 4 files each, all at CAM, half of them at RAL where they are partial."""
+    """Seed the datasets of FULL: 4 files each, all at CAM, half of them at RAL where they are partial."""
     commands = [("add_scope", {"scope": "lofar"})]
     commands += [("add_rse", {"rse": storage}) for storage in STORAGE.values()]
     for did, where in FULL.items():

@@ -1,4 +1,4 @@
-"""JSON from outside: bounds on bytes, values and depth, and values that nobody can read."""
+"""Bounded JSON: bounds on bytes, values and depth, and unreadable values."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""A command that looks at the storage: what its exit status means, and what it cannot do to us."""
+"""Command probe: the meaning of its exit status, and the limits of the command."""
 
 import sys
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The daemon as a witness over HTTP: what it knows, what it was not asked, and when it cannot say."""
+"""Catalogue of a daemon's facts over HTTP: its readings, and its errors."""
 
 import json
 from datetime import timedelta
@@ -39,7 +39,7 @@ URL = "https://hydrator.example.org"
 
 
 class Daemon:
-    """What the daemon serves, on a socket of this machine; remembers how often it was looked at."""
+    """A server of the daemon's answers on a local socket; it counts the requests."""
 
     def __init__(self, shown: ServerState) -> None:
         self.looks = 0

@@ -1,4 +1,4 @@
-"""Ads read back are untrusted: what cannot be ours is not adopted, is reported, and hides no other ad."""
+"""Ads that are read back are untrusted: foreign ones are not adopted, are reported, and hide no other ad."""
 
 import json
 import math
@@ -59,7 +59,7 @@ def site_row(name: object = "CAM", **given: object) -> dict[str, Any]:
 
 
 class Pool:
-    """What a client of the pool answers: ads, and who we are to each collector."""
+    """A pool client with fixed answers: ads, and the daemon's identity at each collector."""
 
     def __init__(self, *rows: dict[str, Any], who: dict[str, str | None] | None = None) -> None:
         self.rows = list(rows)
@@ -281,7 +281,7 @@ def test_a_heartbeat_of_another_identity_is_ignored():
 
 
 class Forged(MemoryPublisher):
-    """Shows what somebody else wrote, beside a good ad."""
+    """A publisher with an ad that another writer forged, beside a good ad."""
 
     rejected: ClassVar = {"EVIL": "evil@example.org sent it, not this daemon"}
 
@@ -304,7 +304,7 @@ def cycle_over(
 
 
 def spoilt(cycle: Reconciler) -> ReconcileState:
-    """The state after a cycle, with a generation as an older version took it over."""
+    """Return the state after a cycle, with a generation as an older version adopted it."""
     cycle.run()
     ads = {CAM: replace(cycle.state.ads[CAM], generation=FORGED)}
     return replace(cycle.state, ads=ads)

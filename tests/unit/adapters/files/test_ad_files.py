@@ -1,4 +1,4 @@
-"""One file per site for the hook: written whole, read back, never half there."""
+"""Ad files for the hook, one for each site: written whole and read back."""
 
 import os
 import resource
@@ -40,7 +40,7 @@ def umask(mask: int):
 
 @contextmanager
 def files_no_larger_than(limit: int):
-    """What a full disk does to a writer: the write fails half way (EFBIG in place of ENOSPC)."""
+    """Make a write fail half-way, as on a full disk (EFBIG in place of ENOSPC)."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
@@ -92,7 +92,7 @@ def test_a_site_of_any_name_stays_inside_the_folder(publisher, folder, tmp_path,
 
 
 def renamed(site: str, literal: str) -> SiteAd:
-    """An ad of a site whose name the factories would not take; *literal* is how a ClassAd writes it."""
+    """Return the ad of a site whose name the factories reject; *literal* is its ClassAd literal."""
     content = dict(ad(L1).content) | {"DataLocalitySite": f'"{literal}"'}
     return replace(ad(L1), site=Site(site), content=tuple(content.items()))
 

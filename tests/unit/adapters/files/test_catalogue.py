@@ -1,4 +1,4 @@
-"""The catalogue in a file: what it reads, and everything it refuses."""
+"""File catalogue: valid files, refused files and files that change."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def catalogue(path: Path, **more) -> FileCatalogue:
 
 @pytest.fixture
 def toml(tmp_path):
-    """Writes a TOML catalogue and gives it to read."""
+    """Return a function that writes a TOML catalogue and opens it."""
 
     def write(text: str, **more) -> FileCatalogue:
         path = tmp_path / "datasets.toml"

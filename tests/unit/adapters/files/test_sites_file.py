@@ -1,4 +1,4 @@
-"""The file of sites by dataset, as whole cycles keep it."""
+"""Sites file: its content after complete cycles."""
 
 import json
 from datetime import timedelta
@@ -21,7 +21,7 @@ def folder(tmp_path):
 
 
 def listed(folder, **states: str) -> None:
-    """The catalogue of *folder* has two datasets, one of them private, both as *states* says by site."""
+    """Write a catalogue of *folder* with two datasets, one of them private, both with *states* by site."""
     where = ", ".join(f'"{site}" = "{state}"' for site, state in states.items())
     (folder / "catalogue.toml").write_text(
         f'sites = ["UK", "AU"]\n[datasets."lofar:L1"]\nsites = {{ {where} }}\n'
@@ -49,7 +49,7 @@ class Daemon:
         self.file = folder / "out" / "sites.json"
 
     def run(self, **ahead: float) -> dict:
-        """What the file says after one cycle more."""
+        """Run one more cycle; return the content of the file."""
         self.ahead += timedelta(**ahead)
         report = self.cycle.run()
         assert not any(outcome.error or outcome.unconfirmed_sites for outcome in report.results)

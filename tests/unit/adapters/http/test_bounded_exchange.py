@@ -1,4 +1,4 @@
-"""HTTP exchanges that end, with real servers on loopback that want none to."""
+"""Bounded HTTP exchanges against real servers on loopback that send endless or large answers."""
 
 import gzip
 import subprocess
@@ -86,7 +86,7 @@ def test_a_compressed_answer_that_is_incomplete_or_too_large_is_refused(body, pa
     ["Retry-After: " + "9" * 400, "Retry-After: Fri, 31 Dec 99999999999 23:59:59 GMT", "Retry-After: \xff"],
 )
 def test_an_absurd_retry_after_raises_no_error_and_has_a_limit(header):
-    """A pause is 15 minutes at most: the clock of this test is turned by so much."""
+    """Advance the clock by 15 minutes, the longest pause."""
     now = [0.0]
     with Hostile(lambda send: send(f"HTTP/1.1 503 X\r\n{header}\r\n{CLOSED}".encode("latin-1"))) as sick:
         server = JsonClient("sick", sick.url, limits=LIMITS, monotonic=lambda: now[0])

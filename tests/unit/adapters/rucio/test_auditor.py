@@ -1,4 +1,4 @@
-"""The audit of Rucio and answers that were cut or cannot be read: it concludes nothing (a stand-in)."""
+"""Rucio auditor: incomplete and unreadable answers end in an error (on a stand-in)."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,7 +17,7 @@ DID = Did("lofar:L1")
 
 
 class Listed(RucioStandIn):
-    """A stand-in with one dataset, two halves of it at two elements of a site; lists may be cut."""
+    """A stand-in with one dataset, half of it at each of two elements of a site; lists may be cut short."""
 
     def __init__(self) -> None:
         super().__init__({"UK-DISK": "UK", "UK-DISK2": "UK"})

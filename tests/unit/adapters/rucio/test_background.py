@@ -1,4 +1,4 @@
-"""Questions to Rucio that no poll waits for (a stand-in answers)."""
+"""Background queries to Rucio that no poll waits for (on a stand-in)."""
 
 import threading
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ SOON = timedelta(seconds=1)
 
 
 class Spoiling(RucioStandIn):
-    """A stand-in whose files go bad without a recount, and that holds up requests with ``silent`` in them."""
+    """A stand-in whose files go bad without a recount, and that delays requests with ``silent`` in them."""
 
     def __init__(self) -> None:
         super().__init__({"UK-DISK": "UK"})
@@ -60,14 +60,14 @@ def server() -> Iterator[Spoiling]:
 
 @pytest.fixture
 def asking(server, tmp_path):
-    """Makes a catalogue on the stand-in that verifies its counts every second, closed at the end."""
+    """Build a catalogue on the stand-in that verifies its counts every second; close it at the end."""
     usual = {"twins_every": None, "calls_per_second": 10_000, "verify_every": SOON, "concurrent_calls": 2}
     with catalogues(url=server.url, token_dir=tmp_path / "tokens", **usual) as make:
         yield make
 
 
 def states(catalogue: RucioCatalogue) -> dict[Did, ReplicaState | None]:
-    """The state of each dataset, None where it is unseen."""
+    """Return the state of each dataset; None where it is unseen."""
     readings = catalogue.read(frozenset(DIDS)).readings
     return {did: seen.replicas[0].state if isinstance(seen, Seen) else None for did, seen in readings.items()}
 
@@ -178,7 +178,7 @@ def test_a_failed_verification_makes_only_its_dataset_unseen(asking, server):
 
 
 class Turned:
-    """An asker, and a clock, that tests turn."""
+    """A query runner and a clock that tests advance."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""What the Rucio adapter makes of rows, and what it says of a server that misbehaves (a stand-in)."""
+"""Rucio catalogue: parse rows, and report a server that misbehaves (on a stand-in)."""
 
 import json
 import socket
@@ -80,7 +80,7 @@ def at(storage: Rse, count: Count, movement: Movement) -> tuple[ReplicaState, fl
 
 
 def plain(replicas: tuple[Replica, ...]) -> tuple[Replica, ...]:
-    """Without how it came to that."""
+    """Return *replicas* without their provenance."""
     return tuple(replace(replica, provenance=NO_PROVENANCE) for replica in replicas)
 
 
@@ -378,7 +378,7 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 def json_lines(*rows: object) -> Answer:
-    """*rows*; to a question about some DIDs those of them that are about these."""
+    """Answer with *rows*; to a query about some DIDs, only with the rows about these."""
 
     def answer(request: BaseHTTPRequestHandler) -> None:
         sent = json.loads(request.sent or "{}")
@@ -403,7 +403,7 @@ def body(text: str, kind: str = "application/json", status: int = 200, **headers
 
 
 def one_of(first: Answer, then: Answer, when: Callable[[], bool]) -> Answer:
-    """*first* as long as *when* says so, else *then*."""
+    """Answer with *first* while *when* is true, else with *then*."""
 
     def answer(request: BaseHTTPRequestHandler) -> None:
         (first if when() else then)(request)
@@ -412,7 +412,7 @@ def one_of(first: Answer, then: Answer, when: Callable[[], bool]) -> Answer:
 
 
 def raw(text: str, *, drip: bool = False) -> Answer:
-    """Exactly *text*, then the end; with *drip* a byte each 20 ms for as long as anybody listens."""
+    """Send exactly *text*, then close; with *drip* send a byte each 20 ms while a client reads."""
 
     def answer(request: BaseHTTPRequestHandler) -> None:
         request.close_connection = True
@@ -424,7 +424,7 @@ def raw(text: str, *, drip: bool = False) -> Answer:
 
 
 class StandIn(ThreadingHTTPServer):
-    """A stand-in for Rucio with lofar:L1 and lofar:L2 whole at UK-DISK; ``answers`` are by path."""
+    """A stand-in for Rucio with lofar:L1 and lofar:L2 complete at UK-DISK; ``answers`` are by path."""
 
     daemon_threads = True
 
@@ -453,7 +453,7 @@ class StandIn(ThreadingHTTPServer):
         }
 
     def handle_error(self, *_):
-        """Clients that hang up are what these tests are about."""
+        """Ignore clients that hang up: these tests provoke it."""
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -472,7 +472,7 @@ class _Request(BaseHTTPRequestHandler):
     do_POST = do_GET  # noqa: N815 (http.server's name)
 
     def log_message(self, *_) -> None:
-        """Quiet."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -488,7 +488,7 @@ def stand_in() -> Iterator[StandIn]:
 
 @pytest.fixture
 def asking(stand_in, tmp_path):
-    """Makes a catalogue on the stand-in, closed at the end."""
+    """Build a catalogue on the stand-in; close it at the end."""
     url = f"http://127.0.0.1:{stand_in.server_port}"
     limits = {"timeout": timedelta(seconds=5), "deadline": timedelta(seconds=20)}
     with catalogues(url=url, token_dir=tmp_path, **limits) as make:
@@ -761,7 +761,7 @@ def test_two_virtual_organisations_of_one_server_have_separate_tokens(asking, st
 
 
 def half_way(stand_in: StandIn, *names: str) -> None:
-    """Each of *names* is at half in UK-DISK, and a rule of its own brings the rest."""
+    """Put half of each of *names* at UK-DISK, with a rule that transfers the rest."""
     rows = [{**ROW, "name": name, "available_length": 2} for name in names]
     held = [
         {"scope": "lofar", "name": name, "rse": "UK-DISK", "state": "REPLICATING", "rule_id": f"of-{name}"}
@@ -829,7 +829,7 @@ def test_all_rules_are_read_again_if_the_server_cannot_list_changes(asking, stan
 
 
 def whole(stand_in: StandIn, *names: str) -> set[Did]:
-    """The datasets *names* are whole at UK-DISK, to the cheap call and to the deep one."""
+    """Put the datasets *names* complete at UK-DISK, in the cheap and in the deep answer."""
     rows = [{**ROW, "name": name} for name in names]
     stand_in.answers["/dids/bulkmeta"] = json_lines(*({**row, "did_type": "DATASET"} for row in rows))
     stand_in.answers["/replicas/datasets_bulk"] = json_lines(*rows)
@@ -842,7 +842,7 @@ def seen_of(catalogue: RucioCatalogue, dids: set[Did]) -> set[Did]:
 
 
 def counted_at(stand_in: StandIn) -> list[str]:
-    """The datasets it was asked to count since last time, in that order."""
+    """Return the datasets that it counted since the last call, in order."""
     asked = [path.split("/")[3] for path, _ in stand_in.asked if path.endswith("/datasets")]
     stand_in.asked.clear()
     return asked

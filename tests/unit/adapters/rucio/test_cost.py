@@ -1,4 +1,4 @@
-"""Which questions a poll of Rucio spares itself, and when it must not (a stand-in answers)."""
+"""Cost of a Rucio poll: queries that it need not send, and those that it must (on a stand-in)."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ SOON = "Sat, 21 Nov 2026 13:00:00 UTC"
 
 
 class Ruled(RucioStandIn):
-    """A stand-in whose datasets have the rules and the locks it is told."""
+    """A stand-in whose datasets have the given rules and locks."""
 
     def __init__(self) -> None:
         super().__init__({"UK-DISK": "UK"})

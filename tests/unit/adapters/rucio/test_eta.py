@@ -1,4 +1,4 @@
-"""When what moves is complete: a straight line through what was observed, with its error."""
+"""Completion estimates: a straight line through the samples, with its error."""
 
 from datetime import timedelta
 

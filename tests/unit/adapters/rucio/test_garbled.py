@@ -1,4 +1,4 @@
-"""Rows of Rucio that cannot be read, and answers that were cut: each is its dataset's (a stand-in)."""
+"""Garbled rows and incomplete answers of Rucio: each affects only its dataset (on a stand-in)."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ Spoil = Callable[[list[dict]], list]
 
 
 class Spoilt(RucioStandIn):
-    """A stand-in whose answers are changed by ``spoil``, by a pattern of the path; it knows one container."""
+    """A stand-in whose answers ``spoil`` changes, by a pattern of the path; it has one container."""
 
     def __init__(self) -> None:
         super().__init__({"UK-DISK": "UK", "AU-DISK": "AU"})
@@ -188,7 +188,7 @@ def without(text: str) -> Spoil:
 
 
 def once(cut: Spoil) -> Spoil:
-    """*cut* the first answer, and no other."""
+    """Cut the first answer short with *cut*, and no other."""
     left = [cut]
     return lambda rows: left.pop()(rows) if left else rows
 

@@ -1,4 +1,4 @@
-"""A secret that changes in its file is taken up at once where the old one is refused (a stand-in answers)."""
+"""Secrets that change in their files: used at once when Rucio refuses the old one (on a stand-in)."""
 
 import sys
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Datasets and names that Rucio refuses, fails over or does not have: the others are read all the same."""
+"""Names that Rucio refuses, fails over or does not have: all other datasets are read (on a stand-in)."""
 
 import threading
 import time
@@ -22,7 +22,7 @@ SILENT = "silent"
 
 
 class Troubled(RucioStandIn):
-    """A stand-in that answers as ``trouble`` says to requests with a given text, and notes all."""
+    """A stand-in that answers as ``trouble`` says to requests with a given text, and records all requests."""
 
     def __init__(self) -> None:
         super().__init__({"UK-DISK": "UK"})
@@ -47,7 +47,7 @@ class Troubled(RucioStandIn):
         return status, rows
 
     def counted(self) -> list[str]:
-        """The datasets that it was asked to count since the last call, in that order."""
+        """Return the datasets that it counted since the last call, in order."""
         found = [path.split("/")[3] for path in self.asked if path.endswith("/datasets")]
         self.asked.clear()
         return found
@@ -62,7 +62,7 @@ def server() -> Iterator[Troubled]:
 
 @pytest.fixture
 def asking(server, tmp_path):
-    """Makes a catalogue on the stand-in, closed at the end."""
+    """Build a catalogue on the stand-in; close it at the end."""
     usual = {"twins_every": None, "calls_per_second": 10_000, "verify_every": timedelta(0)}
     with catalogues(url=server.url, token_dir=tmp_path / "tokens", **usual) as make:
         yield make
@@ -136,7 +136,7 @@ ABSENT = [Did(f"lofar:A{n:03}") for n in range(700)]
 
 
 def about(names, asked: list[str]) -> list[str]:
-    """Those requests of *asked* that are about one of *names* alone."""
+    """Return the requests of *asked* that are about one of *names* alone."""
     wanted = {f"/dids/{did.replace(':', '/')}" for did in names}
     return [path for path in asked if path in wanted]
 

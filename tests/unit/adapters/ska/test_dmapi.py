@@ -1,4 +1,4 @@
-"""The DMAPI adapter: what was recorded of the service, what is inferred, its bad habits (stand-in)."""
+"""DMAPI catalogue: recorded answers, inferred ones, and the service's bad habits (on a stand-in)."""
 
 import json
 import threading
@@ -367,7 +367,7 @@ def test_a_busy_server_is_queried_again_and_then_reported():
 
 
 def test_a_pause_longer_than_the_query_ends_it_at_once():
-    """Nothing sleeps here: a sleep of an hour would be seen."""
+    """End the query without a sleep: a sleep of an hour would delay the test."""
     asked = []
 
     def handle(request):

@@ -1,4 +1,4 @@
-"""Rows of DMAPI that cannot be read: a garbled one is never a file that is not there."""
+"""Unreadable rows of DMAPI: a garbled row never counts as a missing file."""
 
 import copy
 import json
@@ -35,7 +35,7 @@ METADATA = {
 
 
 def read(value):
-    """*value* on the way that an answer takes."""
+    """Decode *value* as an answer is decoded."""
     return decode(json.dumps(value).encode(), Bounds())
 
 

@@ -1,4 +1,4 @@
-"""Whose turn it is at DMAPI: slow and dead names take no others' time."""
+"""Turns of DMAPI queries: names that are slow or never answer take no time from others."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -22,7 +22,7 @@ DEADLINE_SECONDS = 120.0
 
 
 class Service:
-    """DMAPI with some names that never answer, and a clock that goes on only while one hangs."""
+    """A DMAPI with some names that never answer; its clock advances only while one hangs."""
 
     def __init__(self) -> None:
         self.now = 0.0

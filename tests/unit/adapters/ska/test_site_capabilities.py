@@ -1,4 +1,4 @@
-"""Rows of Site Capabilities that cannot be read: they cost what depends on them, and no more."""
+"""Unreadable rows of Site Capabilities: they affect only areas that depend on them."""
 
 import copy
 
@@ -14,7 +14,7 @@ L1, L2 = Did("testing:L1"), Did("testing:L2")
 
 
 def listed():
-    """What the service lists: two areas, each at a site of its own, and compute that reads the first."""
+    """Return the lists of the service: two areas, each at its own site, and compute that reads the first."""
     standin = DmapiStandIn()
     standin.add_area("CAM", "CAM-DISK")
     standin.add_area("RAL", "RAL-DISK")
@@ -29,7 +29,7 @@ def listed():
 
 
 def read(kind="nodes", **changes):
-    """The areas, where the first row of *kind* has *changes*."""
+    """Build the areas, with *changes* to the first row of *kind*."""
     rows = copy.deepcopy(listed())
     rows[kind][0].update(changes)
     return build_areas(**rows)

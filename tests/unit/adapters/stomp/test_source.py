@@ -1,4 +1,4 @@
-"""STOMP: frames whatever the pieces, and a listener that comes back whatever the broker does."""
+"""STOMP: frames in any pieces, and a source that reconnects after any fault of the broker."""
 
 import contextlib
 import random
@@ -102,7 +102,7 @@ def test_a_login_with_a_line_break_is_never_sent():
 
 
 class Ears:
-    """Writes down what it is told."""
+    """An event handler that records its calls."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes | None] = []

@@ -1,4 +1,4 @@
-"""Files of datasets that Rucio lists, and answers that were cut or cannot be read (a stand-in answers)."""
+"""File lists of Rucio datasets, also incomplete and unreadable ones (on a stand-in)."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -22,7 +22,7 @@ OTHER = Did("lofar:L2")
 
 
 class Listed(RucioStandIn):
-    """A stand-in with one dataset of two files, one of them at an element; tests change what it says."""
+    """A stand-in with one dataset of two files, one of them at an element; tests change its answers."""
 
     def __init__(self) -> None:
         super().__init__({"UK-DISK": "UK"})

@@ -1,4 +1,4 @@
-"""Files that are listed where a dataset may be whole over several storage elements (a stand-in answers)."""
+"""File unions: datasets that are complete over several storage elements (on a stand-in)."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -16,7 +16,7 @@ LIST = "/replicas/list"
 
 
 class Halved(RucioStandIn):
-    """A stand-in with two elements at one site; ``there`` are the files at each, of all datasets alike."""
+    """A stand-in with two storage elements at one site; ``there`` has the files at each, for all datasets."""
 
     def __init__(self) -> None:
         super().__init__({"UK-DISK": "UK", "UK-DISK2": "UK"})
@@ -70,7 +70,7 @@ def asking(stand_in, tmp_path):
 
 
 def best(catalogue: RucioCatalogue, dids=DIDS) -> dict[Did, tuple[ReplicaState, float] | None]:
-    """What the first replica of each is, which is the best; None of those that are unseen."""
+    """Return the first, that is best, replica of each dataset; None for unseen ones."""
     readings = catalogue.read(frozenset(dids)).readings
     return {
         did: (reading.replicas[0].state, reading.replicas[0].fraction) if isinstance(reading, Seen) else None

@@ -1,4 +1,4 @@
-"""A token that others make: read from a file, or printed by a command that is asked again in time."""
+"""Tokens that Rucio did not issue: from a file, or from a command that runs again in time."""
 
 import base64
 import json
@@ -21,7 +21,7 @@ def jwt(**claims) -> str:
 
 @pytest.fixture
 def make(tmp_path):
-    """Makes a Bearer whose command is a shell script; the command's runs are lines of ``runs``."""
+    """Build an ExternalToken whose command is a shell script; each run adds a line to ``runs``."""
 
     def bearer(script: str, clock=NOON.timestamp, timeout=timedelta(seconds=10)) -> ExternalToken:
         text = f"echo run >> {tmp_path}/runs; {script}"
@@ -35,7 +35,7 @@ def make(tmp_path):
 
 
 class Ticking:
-    """A clock that stands at so many minutes past noon."""
+    """A clock that is so many minutes past noon."""
 
     minutes = 0
 

@@ -1,4 +1,4 @@
-"""Answers that no Rucio gives, through rucio-clients: they end, and take little memory."""
+"""Hostile answers through rucio-clients: they end, and take little memory."""
 
 import gzip
 import subprocess
@@ -36,7 +36,7 @@ def connected(url, folder, **more):
 
 
 def files(connection, seconds=1.0):
-    """The rows of list_files, as the adapter reads them."""
+    """Read the rows of list_files as the adapter does."""
     with connection.start_poll(seconds):
         return connection.ask(lambda client: list(client.list_files("s", "n")))
 

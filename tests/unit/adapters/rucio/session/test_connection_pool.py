@@ -1,4 +1,4 @@
-"""Several questions to Rucio at a time: what that keeps of the promises of one (a stand-in answers)."""
+"""Connection pool: several queries at a time keep the promises of a single one (on a stand-in)."""
 
 import stat
 import threading
@@ -20,7 +20,7 @@ PATIENCE = 60  # seconds, for what must happen
 
 
 class Crowded(RucioStandIn):
-    """A stand-in that notes how many questions it has at a time; *expected* wait for each other."""
+    """A stand-in that records its concurrent queries; *expected* queries wait for each other."""
 
     def __init__(self) -> None:
         super().__init__({"UK-DISK": "UK"})
@@ -54,7 +54,7 @@ def server() -> Iterator[Crowded]:
 
 @pytest.fixture
 def asking(server, tmp_path):
-    """Makes a catalogue on the stand-in, closed at the end."""
+    """Build a catalogue on the stand-in; close it at the end."""
     folder = tmp_path / "tokens"
     with catalogues(url=server.url, token_dir=folder, twins_every=None, calls_per_second=10_000) as make:
         yield make
@@ -132,7 +132,7 @@ def test_a_server_that_hangs_on_every_connection_is_left_at_the_deadline(asking,
 
 
 class Wire:
-    """Stands for a line to a server: answers at once, whatever *client* is."""
+    """A replacement of a connection that answers at once, whatever *client* is."""
 
     def __init__(self, client: object = None) -> None:
         self.client = client

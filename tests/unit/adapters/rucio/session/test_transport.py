@@ -1,4 +1,4 @@
-"""How long answers of Rucio are read: in gulps, and whole."""
+"""Transport: coalesced reads of long answers."""
 
 import io
 
@@ -8,7 +8,7 @@ from adapters.rucio.session.transport import CoalescingReader
 
 
 class Dripping(io.RawIOBase):
-    """Has *there* bytes to give, and gets more while it is waited for."""
+    """A stream with *there* bytes to read now, and more after each wait."""
 
     def __init__(self, content: bytes, each: int) -> None:
         self.content, self.each = content, each
