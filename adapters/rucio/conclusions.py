@@ -3,7 +3,7 @@
 The decisions themselves are in :mod:`.states`; this module adds caches, progress and recalls.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, ReplicaState, Seen, Site
 
 from .datasets.containers import ContainerLister
-from .datasets.dids import DidInfo, DidResolver
+from .datasets.dids import DidResolver
 from .eta import ProgressTracker
 from .poll import Dids, Replicas, RucioPoll
 from .replicas import CountWithRows, DatasetCount
@@ -93,12 +93,12 @@ class DatasetConclusions:
         did: Did,
         count_with_rows: CountWithRows,
         movements: Movements,
-        did_info: DidInfo | None,
     ) -> None:
         """Put the reading of *did* into *poll*."""
         dataset_count, rows = count_with_rows
         row_amounts = (row.amount for row in rows if row.amount.length > 0)
         count = next(iter(dataset_count.counts.values()), None) or next(row_amounts, None)
+        did_info = poll.did_infos.get(did)
         ends_at = did_info.ends_at if did_info else None
         if count:
             size: int | None = int(count.bytes)
@@ -173,14 +173,14 @@ class ContainerConclusions:
         self._verify_every = verify_every
         self._complete_lists: dict[Did, tuple[datetime, Dids]] = {}
 
-    def conclude_all(self, poll: RucioPoll, did_infos: Mapping[Did, DidInfo]) -> None:
+    def conclude_all(self, poll: RucioPoll) -> None:
         """Put the readings of all containers of *poll* into it, after those of their datasets."""
         members_by_container = poll.members_by_container
         self._complete_lists = {
             did: each for did, each in self._complete_lists.items() if did in members_by_container
         }
         for did, members in members_by_container.items():
-            self._conclude(poll, did, members, did_infos[did].ends_at)
+            self._conclude(poll, did, members, poll.did_infos[did].ends_at)
 
     def _conclude(self, poll: RucioPoll, container: Did, members: Dids, ends_at: datetime | None) -> None:
         unseen = sorted(did for did in members if did in poll.errors)

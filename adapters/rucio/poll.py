@@ -9,7 +9,7 @@ from typing import Any
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, Reading, Replica, Seen, Unseen
 
-from .responses import BadRow, Rses
+from .responses import BadRow, DidInfo, Rses
 
 Dids = AbstractSet[Did]
 DidErrors = dict[Did, CatalogueError]
@@ -33,7 +33,8 @@ class RucioPoll:
     """The state of one poll.
 
     *held_until* is the time until which a rule must hold data for a job to start on it. *errors* has the DIDs
-    without a result, *conclusions* those with one, *empty_datasets* those without a file.
+    without a result, *conclusions* those with one, *empty_datasets* those without a file. *did_infos* has
+    Rucio's information on each name.
     *members_by_container* has the datasets in each demanded container.
     """
 
@@ -41,6 +42,7 @@ class RucioPoll:
     started_at: datetime
     held_until: datetime
     rses: Rses
+    did_infos: dict[Did, DidInfo] = field(default_factory=dict)
     errors: DidErrors = field(default_factory=dict)
     conclusions: dict[Did, Seen] = field(default_factory=dict)
     empty_datasets: set[Did] = field(default_factory=set)
@@ -63,8 +65,9 @@ class RucioPoll:
         except BadRow as exc:
             self.errors[did] = CatalogueGarbled(self.name, str(exc))
 
-    def build_reading(self, did: Did, kind: str) -> Reading:
-        """Build the reading of *did*, whose type in Rucio is *kind*."""
+    def build_reading(self, did: Did) -> Reading:
+        """Build the reading of *did*."""
+        kind = self.did_infos[did].kind
         if did in self.errors:
             return Unseen(self.errors[did].reason)
         if kind == "ABSENT":

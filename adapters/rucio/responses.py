@@ -52,6 +52,22 @@ class Rse:
         return tuple(sorted(({self.site} if self.site else frozenset[Site]()) | self.other_sites))
 
 
+@dataclass(frozen=True, slots=True)
+class DidInfo:
+    """Rucio's information on a DID: DATASET, CONTAINER or FILE; *bytes_total* is None while it is open.
+
+    *ends_at* is the end of the DID's own lifetime, and of all its rules; None: it has no end.
+    """
+
+    kind: str
+    bytes_total: int | None
+    is_open: bool = False
+    ends_at: datetime | None = None
+
+
+UNRESOLVED, ABSENT_DID = DidInfo("LOST", None), DidInfo("ABSENT", None)
+
+
 class Count(NamedTuple):
     """The files and bytes of a dataset, in all and available at one storage element; *length* is in files.
 

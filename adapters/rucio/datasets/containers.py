@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from adapters.rucio.background import BackgroundVerifier
-from adapters.rucio.poll import NEVER, DidErrors, Dids, drop_all_but
+from adapters.rucio.poll import NEVER, Dids, RucioPoll, drop_all_but
 from adapters.rucio.responses import BadRow, Rows, iter_records, read_choice, read_did
 from adapters.rucio.session.queries import QueryRunner, is_unanswered, split_did
 from adapters.rucio.session.transport import NotFound
@@ -30,25 +30,25 @@ class ContainerLister:
         self._background = background
         self._failed_at: dict[Did, datetime] = {}
 
-    def list_all(self, containers: Dids, errors: DidErrors, now: datetime) -> dict[Did, frozenset[Did]]:
-        """Return the datasets in each of *containers*; put those that cannot be listed into *errors*."""
+    def list_all(self, poll: RucioPoll, containers: Dids) -> dict[Did, frozenset[Did]]:
+        """Return the datasets in each of *containers*; an error gets into ``poll.errors``."""
         drop_all_but(containers, self._failed_at)
         members: dict[Did, frozenset[Did]] = {}
         unanswered = 0
         for did in sorted(containers, key=lambda each: (self._failed_at.get(each, NEVER), each)):
             members[did] = frozenset()
             if self._background and (error := self._background.error_of(("members", did))):
-                errors[did] = error
+                poll.errors[did] = error
             elif unanswered >= self._queries.max_unanswered:
-                errors[did] = CatalogueUnreachable(
+                poll.errors[did] = CatalogueUnreachable(
                     self._queries.name, "not listed: Rucio did not answer for other containers"
                 )
             else:
                 try:
                     members[did] = self.list_members(did)
                 except CatalogueError as error:
-                    errors[did] = error
-                    self._failed_at[did] = now
+                    poll.errors[did] = error
+                    self._failed_at[did] = poll.started_at
                     unanswered += is_unanswered(error)
                     self._retry_in_background(did, error)
         return members

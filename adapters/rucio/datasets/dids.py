@@ -2,16 +2,18 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from heapq import nsmallest
 from typing import Any
 
 from adapters.rucio.background import BackgroundVerifier
-from adapters.rucio.poll import NEVER, DidErrors, Dids, drop_all_but
+from adapters.rucio.poll import NEVER, DidErrors, Dids, RucioPoll, drop_all_but
 from adapters.rucio.responses import (
+    ABSENT_DID,
+    UNRESOLVED,
     BadRow,
+    DidInfo,
     GarbledRow,
     Record,
     Rows,
@@ -28,21 +30,6 @@ from adapters.rucio.session.transport import InvalidRequest, NotFound
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did
 
-
-@dataclass(frozen=True, slots=True)
-class DidInfo:
-    """Rucio's information on a DID: DATASET, CONTAINER or FILE; *bytes_total* is None while it is open.
-
-    *ends_at* is the end of the DID's own lifetime, and of all its rules; None: it has no end.
-    """
-
-    kind: str
-    bytes_total: int | None
-    is_open: bool = False
-    ends_at: datetime | None = None
-
-
-UNRESOLVED, ABSENT_DID = DidInfo("LOST", None), DidInfo("ABSENT", None)
 _MAX_SINGLE_QUERIES = 500  # names that one poll looks up one by one
 _MAX_ABSENT_RECHECKS = 50  # absent names that one poll looks up again
 
@@ -65,13 +52,13 @@ class DidResolver:
         self._late_infos: dict[Did, DidInfo] = {}
         self._tried_at: dict[Did, datetime] = {}
 
-    def resolve(self, dids: Dids, errors: DidErrors, now: datetime) -> dict[Did, DidInfo]:
+    def resolve(self, poll: RucioPoll, dids: Dids) -> dict[Did, DidInfo]:
         """Return the information on each name; for datasets it is at most ``verify_every`` old.
 
         A name is absent after a 404, until the bulk call or a single query finds it. A name that the bulk
         call leaves out otherwise is UNRESOLVED, for :meth:`look_up_unresolved`.
         """
-        max_age = self._queries.settings.verify_every
+        errors, now, max_age = poll.errors, poll.started_at, self._queries.settings.verify_every
         cached = {
             did: info for did, info in self._dataset_infos.items() if did in dids and now - info[0] < max_age
         }
@@ -114,55 +101,47 @@ class DidResolver:
                 errors[did] = error
         return {did: entry for did, entry in answers if did in dids}
 
-    def look_up_unresolved(
-        self,
-        did_infos: dict[Did, DidInfo],
-        dids: Dids,
-        errors: DidErrors,
-        now: datetime,
-        within_seconds: float,
-    ) -> None:
+    def look_up_unresolved(self, poll: RucioPoll, dids: Dids, within_seconds: float) -> None:
         """Query the unresolved *dids* one by one: only a 404 makes a name absent.
 
         The order is by the last attempt, oldest first; at most 500 names and *within_seconds*. The next
         poll reads the names that are found. Up to 50 names that are absent for long are queried again.
         """
-        unresolved = [did for did in dids if did_infos[did].kind == UNRESOLVED.kind and did not in errors]
+        errors, infos = poll.errors, poll.did_infos
+        unresolved = [did for did in dids if infos[did].kind == UNRESOLVED.kind and did not in errors]
         for did in unresolved:
             if self._background and (error := self._background.error_of(("name", did))):
                 errors[did] = error
         in_order = sorted(
             set(unresolved) - errors.keys(), key=lambda did: (self._tried_at.get(did, NEVER), did)
         )
-        todo = [*in_order[:_MAX_SINGLE_QUERIES], *self._absent_to_recheck(now)][::-1]
+        todo = [*in_order[:_MAX_SINGLE_QUERIES], *self._absent_to_recheck(poll.started_at)][::-1]
         query_count = 0
         if todo and within_seconds > 0:
             with self._queries.connection.start_poll(within_seconds):
-                query_count = self._query_one_by_one(todo, did_infos, errors, now)
+                query_count = self._query_one_by_one(poll, todo)
         for did in in_order:
-            if did not in errors and did_infos[did].kind == UNRESOLVED.kind:
+            if did not in errors and infos[did].kind == UNRESOLVED.kind:
                 reason = f"its name was not looked up: {query_count} others were, tried longer ago"
                 errors[did] = CatalogueUnreachable(self._queries.name, reason)
 
-    def _query_one_by_one(
-        self, todo: list[Did], did_infos: dict[Did, DidInfo], errors: DidErrors, now: datetime
-    ) -> int:
+    def _query_one_by_one(self, poll: RucioPoll, todo: list[Did]) -> int:
         """Query *todo*, from the last on, until the guard stops the series; return the number of queries."""
         query_count = 0
         guard = SeriesGuard(self._queries)
         for did, answer in self._queries.map_concurrently(todo, self.query_one):
             query_count += 1
-            self._tried_at[did] = now
+            self._tried_at[did] = poll.started_at
             if isinstance(answer, CatalogueError):
                 self._retry_in_background(did, answer)
                 if did not in self._absent_at:
-                    errors[did] = answer
+                    poll.errors[did] = answer
             elif answer.kind == ABSENT_DID.kind:
-                did_infos[did] = answer
-                self._absent_at[did] = now
+                poll.did_infos[did] = answer
+                self._absent_at[did] = poll.started_at
             else:
                 self._late_infos[did] = answer
-                errors[did] = CatalogueUnreachable(
+                poll.errors[did] = CatalogueUnreachable(
                     self._queries.name, "its name was found; the next poll reads it"
                 )
             if guard.should_stop_after(answer):
@@ -181,17 +160,19 @@ class DidResolver:
         if self._background and not isinstance(error, NotFound):
             self._background.retry_later(("name", did), error, partial(_look_up_in_background, did=did))
 
-    def confirm_absent(self, dids: Dids, now: datetime) -> dict[Did, DidInfo]:
-        """Return the *dids* that the bulk call leaves out, too, after Rucio answered 404 for them."""
-        for did in dids:
+    def confirm_absent(self, poll: RucioPoll, dids: Dids) -> None:
+        """Mark the *dids* as absent for which Rucio answered 404, and which the bulk call leaves out, too."""
+        missing = {did for did in dids if isinstance(poll.errors.get(did), NotFound)}
+        for did in missing:
             self._dataset_infos.pop(did, None)
         failures: DidErrors = {}
-        infos = self._query_in_bulk(dids, failures)
-        absent = dids - infos.keys() - failures.keys()
+        infos = self._query_in_bulk(missing, failures)
+        absent = missing - infos.keys() - failures.keys()
         self._existing_dids -= absent
         for did in absent:
-            self._absent_at[did] = self._tried_at[did] = now
-        return dict.fromkeys(absent, ABSENT_DID)
+            self._absent_at[did] = self._tried_at[did] = poll.started_at
+            poll.did_infos[did] = ABSENT_DID
+            del poll.errors[did]
 
     def resolve_uncached(self, dids: Dids, errors: DidErrors) -> dict[Did, DidInfo]:
         """Return the information on each name, without the cache and its order: for few names."""
