@@ -6,10 +6,9 @@ import stat
 import time
 from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from adapters.did_matching import case_variants, filter_by_patterns
 from hydrator.domain.errors import CatalogueDenied, CatalogueGarbled, CatalogueUnreachable
@@ -31,8 +30,7 @@ SETTLE_SECONDS: Final = 2.0
 DescriptorReader = Callable[[int], bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class _CachedFile:
+class _CachedFile(NamedTuple):
     """Content of the file, and the signature and digest that show a change of it."""
 
     signature: tuple[int, ...]

@@ -19,9 +19,8 @@ does not parse, it is empty, or ``count`` is wrong.
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from adapters.bounded_json import Bounds, Record, check_size
 from adapters.did_matching import group_by_lower_case
@@ -44,16 +43,14 @@ BOUNDS: Final = Bounds(
 """Limits of one file: some 250,000 datasets."""
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetEntry:
+class DatasetEntry(NamedTuple):
     """One dataset of the file."""
 
     replicas: tuple[Replica, ...]
     bytes_total: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedFile:
+class ParsedFile(NamedTuple):
     """Content of a valid file."""
 
     as_of: datetime | None

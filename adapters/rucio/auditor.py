@@ -48,6 +48,7 @@ class RucioAuditor:
     def __init__(
         self, settings: RucioSettings, clock: Clock, capabilities: SiteCapabilities | None = None
     ) -> None:
+        self.name = settings.name
         self._settings = replace(settings, token_dir=settings.token_dir / "audit", concurrent_calls=1)
         self._clock = clock
         self._queries = QueryRunner(self._settings, RucioConnection(self._settings))
@@ -56,10 +57,6 @@ class RucioAuditor:
         self._resolver = DidResolver(self._queries)
         self._container_lister = ContainerLister(self._queries)
         self._one_at_a_time = threading.Lock()
-
-    @property
-    def name(self) -> str:
-        return self._settings.name
 
     def close(self) -> None:
         """Close the connections and forget the token."""

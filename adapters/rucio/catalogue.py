@@ -81,6 +81,7 @@ class RucioCatalogue:
         capabilities: SiteCapabilities | None = None,
         group_sites: SiteGrouping = single_site_groups,
     ) -> None:
+        self.name = settings.name
         self._settings = settings
         self._clock = clock
         self._capabilities = capabilities
@@ -111,10 +112,6 @@ class RucioCatalogue:
         self._last_rses: Rses = {}
         self._has_polled = False
         self._one_at_a_time = threading.Lock()
-
-    @property
-    def name(self) -> str:
-        return self._settings.name
 
     @property
     def token_validity(self) -> TokenValidity | None:

@@ -6,8 +6,9 @@ docs/reference/rucio.md has the same decisions as a table.
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
 from hydrator.domain.model import NO_PROVENANCE, Did, Provenance, Replica, ReplicaState, Seen, Site
 
@@ -21,8 +22,7 @@ _FILE_CALL = "list_replicas"
 _PROVENANCE_BY_CALL: dict[str, Provenance] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class RseState:
+class RseState(NamedTuple):
     """The state of a dataset at one storage element, with the fraction on disk and its provenance."""
 
     state: ReplicaState

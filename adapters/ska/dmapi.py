@@ -107,6 +107,7 @@ class DmapiCatalogue:
         capabilities: SiteCapabilities | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.name = settings.name
         self._settings = settings
         self._client = client
         self._service = DmapiService(settings.name, client, settings.limit, settings.list_path, monotonic)
@@ -121,10 +122,6 @@ class DmapiCatalogue:
         self._listing_due_at = -math.inf
         self._listing_failures = 0
         self._one_at_a_time = threading.Lock()
-
-    @property
-    def name(self) -> str:
-        return self._settings.name
 
     @property
     def token_validity(self) -> TokenValidity | None:

@@ -32,13 +32,10 @@ class RucioFileLister:
     """A file lister on the server of *settings*; see :class:`hydrator.domain.ports.FileLister`."""
 
     def __init__(self, settings: RucioSettings) -> None:
+        self.name = settings.name
         self._settings = replace(settings, token_dir=settings.token_dir / "files")
         self._queries = QueryRunner(self._settings, RucioConnection(self._settings))
         self._one_at_a_time = threading.Lock()
-
-    @property
-    def name(self) -> str:
-        return self._settings.name
 
     def close(self) -> None:
         """Close connections and forget the token."""

@@ -6,8 +6,9 @@ listed, and again when their counts change or after ``verify_every``.
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
 from adapters.rucio.poll import NEVER, Dids, RucioPoll, drop_all_but
 from adapters.rucio.responses import BadRow, Counts, Rows, iter_records, read_amount, read_file, read_states
@@ -19,8 +20,7 @@ from hydrator.domain.sites import add_unions, number_files
 _CALL = "list_replicas"
 
 
-@dataclass(frozen=True, slots=True)
-class _FileListing:
+class _FileListing(NamedTuple):
     """The files of a dataset by storage element at *listed_at*, with the counts of that time."""
 
     listed_at: datetime

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from adapters.rucio.datasets.containers import ParentFinder
 from adapters.rucio.poll import NEVER, DidErrors, Dids, RucioPoll, StoragesByDid, drop_all_but
@@ -20,8 +20,7 @@ _UNREADABLE_ROW_ERRORS = (CatalogueGarbled, UnreadableAnswer)
 """Errors for an unreadable row. After any other error the old locks are still the best information."""
 
 
-@dataclass(frozen=True, slots=True)
-class _DatasetLocks:
+class _DatasetLocks(NamedTuple):
     """The locks of a dataset as read at *read_at*."""
 
     read_at: datetime

@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from adapters.rucio.datasets.containers import ParentFinder
 from adapters.rucio.poll import Dids, RucioPoll, StoragesByDid, drop_all_but
@@ -20,8 +20,7 @@ from .model import Lock, Movement, Movements, Rule, movement_without_locks, move
 _LAST_RULE_ENDED = Provenance(reason="whole, but its last rule has ended")
 
 
-@dataclass(frozen=True, slots=True)
-class _CachedMovements:
+class _CachedMovements(NamedTuple):
     """The movements of locks and rules without an end; they change only when a lock or rule does."""
 
     locks: Sequence[Lock]

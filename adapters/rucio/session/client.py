@@ -38,7 +38,6 @@ from .login import RucioClient as RucioClient  # noqa: PLC0414 - others import i
 from .login import RucioLogin
 from .settings import RucioSettings as RucioSettings  # noqa: PLC0414 - others import it from here
 from .transport import (
-    Deadline,
     Forbidden,
     InvalidRequest,
     NotFound,
@@ -98,6 +97,7 @@ class RucioConnection:
             rate_limiter or HttpRateLimiter(settings.calls_per_second),
             OidcToken(settings.name, settings.oidc) if settings.oidc else ExternalToken(settings),
         )
+        self.deadline = self._shared.deadline
         self._transport = Transport(settings, self._shared)
         self._login = RucioLogin(settings, number)
         self._client: RucioClient | None = None
@@ -114,10 +114,6 @@ class RucioConnection:
         """Return a connection with its own deadline, for queries between polls; it shares rate and token."""
         common = SharedSession(self._shared.rate_limiter, self._shared.token_source)
         return RucioConnection(self._settings, shared=common, number=number)
-
-    @property
-    def deadline(self) -> Deadline:
-        return self._transport.deadline
 
     @property
     def pause_seconds(self) -> float:

@@ -66,11 +66,8 @@ class QueryRunner(ConnectionPool):
     def __init__(self, settings: RucioSettings, connection: RucioConnection) -> None:
         super().__init__(connection, settings.concurrent_calls)
         self.settings = settings
+        self.name = settings.name
         self.connection = connection
-
-    @property
-    def name(self) -> str:
-        return self.settings.name
 
     @property
     def max_unanswered(self) -> int:

@@ -224,28 +224,19 @@ class Transport(requests.adapters.HTTPAdapter):
         """The token of the last request, where Rucio did not issue it."""
         self.server_time: datetime | None = None
         self.token_validity: TokenValidity | None = None
+        self.deadline = shared.deadline
+        self.bounds = Bounds(settings.max_bytes, settings.max_values)
+        """The bounds of one answer."""
         self._settings = settings
         self._shared = shared
+        self._rate_limiter = shared.rate_limiter
         self._pool_classes = _build_pool_classes(shared.deadline)
         super().__init__()
-
-    @property
-    def deadline(self) -> Deadline:
-        return self._shared.deadline
-
-    @property
-    def bounds(self) -> Bounds:
-        """Return the bounds of one answer."""
-        return Bounds(self._settings.max_bytes, self._settings.max_values)
 
     @property
     def token(self) -> str | None:
         """Return the token that Rucio did not issue; None where rucio-clients logs in."""
         return self._shared.token
-
-    @property
-    def _rate_limiter(self) -> HttpRateLimiter:
-        return self._shared.rate_limiter
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (requests' own)
         super().init_poolmanager(*args, **kwargs)
