@@ -67,7 +67,7 @@ def test_a_compressed_answer_is_decompressed():
         (
             gzip.compress(gzip_bomb(1_000_000), mtime=0),
             "gzip, gzip",
-            "a way that was not asked for: 'gzip, gzip'",
+            "a Content-Encoding that was not asked for: 'gzip, gzip'",
         ),
         (b"", "br", "a Content-Encoding that was not asked for"),
         (gzip.compress(b"[1]", mtime=0)[:-9], "gzip", "it is incomplete"),
