@@ -60,7 +60,7 @@ class TestDirectoryCatalogue(CatalogueContract):
         return made
 
 
-def said(made, name="x.MS"):
+def read_site_states(made, name="x.MS"):
     did = Did(f"lofar:{name}")
     reading = made.read({did}).readings[did]
     return {replica.site: replica.state for replica in reading.replicas}, reading.unreachable_sites
@@ -74,21 +74,21 @@ def folder(tmp_path):
 
 def test_a_changing_folder_is_staging_and_an_unchanged_one_complete(folder):
     path = put(folder, "CAM", "x.MS", age=timedelta(minutes=3))
-    assert said(make(folder)) == ({"CAM": ReplicaState.INCOMING}, frozenset())
+    assert read_site_states(make(folder)) == ({"CAM": ReplicaState.INCOMING}, frozenset())
     os.utime(path / "table.dat", (0, 0))
     os.utime(path, (0, 0))
-    assert said(make(folder)) == ({"CAM": ReplicaState.COMPLETE}, frozenset())
+    assert read_site_states(make(folder)) == ({"CAM": ReplicaState.COMPLETE}, frozenset())
 
 
 def test_only_the_marker_makes_a_folder_complete(folder):
     path = put(folder, "CAM", "x.MS")
-    assert said(make(folder, marker="done"))[0] == {"CAM": ReplicaState.PARTIAL}
+    assert read_site_states(make(folder, marker="done"))[0] == {"CAM": ReplicaState.PARTIAL}
     (path / "done").write_text("")
-    assert said(make(folder, marker="done"))[0] == {"CAM": ReplicaState.COMPLETE}
+    assert read_site_states(make(folder, marker="done"))[0] == {"CAM": ReplicaState.COMPLETE}
 
 
 def test_an_unmounted_root_makes_its_site_unreachable(folder):
-    assert said(make(folder)) == ({}, {Site("CAM")})
+    assert read_site_states(make(folder)) == ({}, {Site("CAM")})
     with pytest.raises(CatalogueUnreachable, match="CAM"):
         make(folder).find(["*"])
 
@@ -130,8 +130,8 @@ def test_datasets_below_an_unreadable_folder_are_unknown(open_folder):
     made = make(open_folder, patterns=["*/*.MS"])
     (open_folder / "CAM" / "closed").chmod(0o700 if os.geteuid() == 0 else 0)
     with as_nobody():
-        assert said(made, "open/x.MS") == ({"CAM": ReplicaState.COMPLETE}, frozenset())
-        assert said(made, "closed/y.MS") == ({}, {Site("CAM")})
+        assert read_site_states(made, "open/x.MS") == ({"CAM": ReplicaState.COMPLETE}, frozenset())
+        assert read_site_states(made, "closed/y.MS") == ({}, {Site("CAM")})
         with pytest.raises(CatalogueUnreachable, match="below the root of CAM cannot be read"):
             made.find(["*"])
     (open_folder / "CAM" / "closed").chmod(0o755)
@@ -141,7 +141,7 @@ def test_an_unreadable_dataset_is_not_complete(open_folder):
     path = put(open_folder, "CAM", "x.MS")
     path.chmod(0o700 if os.geteuid() == 0 else 0)
     with as_nobody():
-        assert said(make(open_folder)) == ({}, {Site("CAM")})
+        assert read_site_states(make(open_folder)) == ({}, {Site("CAM")})
     path.chmod(0o755)
 
 

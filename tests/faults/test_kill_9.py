@@ -129,8 +129,8 @@ def test_killed_at_any_moment_it_loses_nothing_and_takes_nothing_back(loaded, re
         time.sleep(loaded.chance.uniform(0, 0.8))
         assert daemon.alive, daemon.log[-2000:]
         daemon.stop(signal.SIGKILL)
-        files, kept = loaded.look_at_files(), loaded.look_at_state()
-        ahead = [site for site in SITES if files[site] > kept.get(site, 0)]
+        files, saved = loaded.look_at_files(), loaded.look_at_state()
+        ahead = [site for site in SITES if files[site] > saved.get(site, 0)]
         assert not ahead, f"published before it was saved: {ahead}"
         assert loaded.witness.wrong == []
     daemon.start()
@@ -172,9 +172,9 @@ def alive(pid: int) -> bool:
 
 
 def look(pool: Pool, witness: Witness) -> None:
-    told = ("DataLocalitySite", "DataLocalityGeneration")
-    ads = {ad[told[0]]: ad[told[1]] for ad in pool.ads('MyType == "DataLocality"', *told)}
-    slots = pool.slots("GLIDEIN_Site", *told, constraint="PartitionableSlot")
+    attributes = ("DataLocalitySite", "DataLocalityGeneration")
+    ads = {ad[attributes[0]]: ad[attributes[1]] for ad in pool.ads('MyType == "DataLocality"', *attributes)}
+    slots = pool.slots("GLIDEIN_Site", *attributes, constraint="PartitionableSlot")
     for site in SITES:
         if site not in ads:
             witness.wrong.append(f"collector: {site} was withdrawn")

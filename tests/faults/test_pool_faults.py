@@ -66,13 +66,13 @@ class Beside:
         self.catalogue = MemoryCatalogue("memory", sites=(UK, AU))
         self._control = folder / "spoilt.json"
         self.spoil()
-        told = {
+        options = {
             "collector": pool.collector,
             "token_directory": pool.token("hydrator"),
             "timeout": timedelta(seconds=TIMEOUT),
         }
         command = (sys.executable, str(SPOILT_CHILD), str(self._control))
-        self.client = CondorClient(CondorSettings(**{**told, **settings}), command)
+        self.client = CondorClient(CondorSettings(**{**options, **settings}), command)
         self.collector = CollectorPublisher(self.client, lifetime=LIFETIME, clock=system_clock)
         self.file = AdFilePublisher(folder / "ads", system_clock)
         self.cycle = Reconciler(
@@ -127,8 +127,11 @@ class Beside:
 
     def in_collector(self) -> dict[str, int]:
         """Return the generations by site, as an operator sees them."""
-        told = ("DataLocalitySite", "DataLocalityGeneration")
-        return {ad[told[0]]: ad[told[1]] for ad in self.pool.ads('MyType == "DataLocality"', *told)}
+        attributes = ("DataLocalitySite", "DataLocalityGeneration")
+        return {
+            ad[attributes[0]]: ad[attributes[1]]
+            for ad in self.pool.ads('MyType == "DataLocality"', *attributes)
+        }
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from testbed.faults import FaultProxy
 
 from .sources import HttpSource, RucioSource, rucio_catalogue, rucio_settings
-from .test_catalogue_faults import told
+from .test_catalogue_faults import is_reported
 from .watched import CAM, FULL, RAL, Watched
 
 pytestmark = [pytest.mark.rucio, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -83,7 +83,7 @@ def test_a_fault_of_a_real_server_causes_no_false_fact_and_ends(watched, fault):
         settle(watched)
         return
     for _ in range(2):
-        assert told(watched.run())
+        assert is_reported(watched.run())
         assert watched.published(CAM).keys() == FULL.keys()
     watched.heal()
     settle(watched)

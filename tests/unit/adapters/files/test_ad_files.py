@@ -116,7 +116,7 @@ def test_withdrawing_before_any_publication_raises_no_error(publisher):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "torn"),
         (ad(L1).text[:-1], "torn"),
@@ -128,11 +128,11 @@ def test_withdrawing_before_any_publication_raises_no_error(publisher):
         (ad(L1).text + ad(L1).text, "not an ad of this daemon"),
     ],
 )
-def test_a_torn_or_foreign_file_does_not_count_as_published(publisher, folder, text, told):
+def test_a_torn_or_foreign_file_does_not_count_as_published(publisher, folder, text, message):
     publisher.publish([ad(site=RAL)])
     (folder / "CAM.ad").write_text(text)
     assert list(publisher.published()) == [RAL]
-    assert told in publisher.rejected["CAM.ad"]
+    assert message in publisher.rejected["CAM.ad"]
     publisher.publish([ad(L1)])
     assert list(publisher.published()) == [CAM, RAL]
     assert publisher.rejected == {}

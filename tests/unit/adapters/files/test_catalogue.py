@@ -182,7 +182,7 @@ def test_a_site_may_have_any_printable_name(toml):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "it is empty"),
         (" \n", "it is empty"),
@@ -233,12 +233,12 @@ def test_a_site_may_have_any_printable_name(toml):
         ),
     ],
 )
-def test_each_problem_of_a_file_is_reported_with_its_key(toml, text, told):
-    assert told in refusal(toml(text))
+def test_each_problem_of_a_file_is_reported_with_its_key(toml, text, message):
+    assert message in refusal(toml(text))
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[]", "outermost value must be an object"),
         ('{"datasets": {}', "cannot be read"),
@@ -252,8 +252,8 @@ def test_each_problem_of_a_file_is_reported_with_its_key(toml, text, told):
         ('{"count": 1' + "0" * 5000 + ', "datasets": {}}', "cannot be read"),
     ],
 )
-def test_each_problem_of_a_json_file_is_reported(as_json, text, told):
-    assert told in refusal(as_json(text))
+def test_each_problem_of_a_json_file_is_reported(as_json, text, message):
+    assert message in refusal(as_json(text))
 
 
 def test_a_default_scope_that_makes_two_names_one_is_refused(toml):
@@ -262,19 +262,19 @@ def test_a_default_scope_that_makes_two_names_one_is_refused(toml):
 
 
 def test_all_problems_come_in_one_report(toml):
-    told = refusal(
+    message = refusal(
         toml('count = 5\nx = 1\n[datasets."L1"]\nbytes = -1\n[datasets."a:b"]\nsites.UK = "here"\n')
     )
     for key in ("count:", "x:", 'datasets."L1":', 'datasets."L1".bytes:', 'datasets."a:b".sites.UK.state:'):
-        assert key in told
-    assert "5 problems" in told
+        assert key in message
+    assert "5 problems" in message
 
 
 def test_ten_of_many_problems_are_shown_and_the_rest_counted(as_json):
-    told = refusal(as_json({"datasets": {f"no scope {n}": {} for n in range(100)}}))
-    assert told.count('datasets."') == 10
-    assert "100 problems" in told
-    assert told.endswith("; and 90 more")
+    message = refusal(as_json({"datasets": {f"no scope {n}": {} for n in range(100)}}))
+    assert message.count('datasets."') == 10
+    assert "100 problems" in message
+    assert message.endswith("; and 90 more")
 
 
 anything = st.recursive(
@@ -304,12 +304,12 @@ def test_any_json_is_either_read_or_refused_with_one_line(as_json, content):
     try:
         survey = as_json(content).read({L1})
     except CatalogueGarbled as exc:
-        told = str(exc)
+        message = str(exc)
     else:
-        told = ""
+        message = ""
         assert survey.readings.keys() == {L1}
         assert survey.started_at <= NOON
-    assert "\n" not in told
+    assert "\n" not in message
 
 
 def test_text_that_is_not_utf8_is_refused(tmp_path):

@@ -57,16 +57,16 @@ class Daemon:
 
 
 def test_the_sites_file_has_demanded_datasets_and_sites_without_data(folder):
-    said = Daemon(folder).run()
-    assert said["datasets"] == {"embargo:canary": ["UK"], "lofar:L1": ["UK"]}
-    assert set(said["sites"]) == {"UK", "AU"}
+    content = Daemon(folder).run()
+    assert content["datasets"] == {"embargo:canary": ["UK"], "lofar:L1": ["UK"]}
+    assert set(content["sites"]) == {"UK", "AU"}
 
 
 def test_private_datasets_are_listed_by_their_pseudonyms(folder):
     daemon = Daemon(folder, private=True)
-    said = daemon.run()
+    content = daemon.run()
     assert "canary" not in daemon.file.read_text()
-    (opaque,) = set(said["datasets"]) - {"lofar:L1"}
+    (opaque,) = set(content["datasets"]) - {"lofar:L1"}
     assert daemon.register.resolve(opaque) == "embargo:canary"
 
 
@@ -109,15 +109,15 @@ def test_a_retired_site_is_removed_from_the_file(folder):
     daemon.run()
     again = Daemon(folder, '[sites]\nretired = ["UK"]\n')
     again.cycle.state = daemon.cycle.state
-    said = again.run(minutes=1)
-    assert set(said["sites"]) == {"AU"}
-    assert said["datasets"] == {}
+    content = again.run(minutes=1)
+    assert set(content["sites"]) == {"AU"}
+    assert content["datasets"] == {}
 
 
 @pytest.mark.parametrize(("more", "seconds"), [("", 3600), ("valid_minutes = 20\n", 1200)])
 def test_the_sites_file_expires_some_time_after_it_was_written(folder, more, seconds):
-    said = Daemon(folder, more).run()
-    assert said["valid_until"] - said["written"] == seconds
+    content = Daemon(folder, more).run()
+    assert content["valid_until"] - content["written"] == seconds
 
 
 def test_the_sites_file_is_not_written_if_switched_off(folder):

@@ -60,7 +60,7 @@ def opened(standin, tmp_path):
         one.close()
 
 
-def said(catalogue, did=L1):
+def read_replicas(catalogue, did=L1):
     reading = catalogue.read({did}).readings[did]
     assert isinstance(reading, Seen), reading
     return {(r.site, r.state, r.fraction) for r in reading.replicas}
@@ -86,7 +86,7 @@ def test_recorded_2024_a_record_by_storage_element_is_read():
 def test_recorded_forms_all_give_the_same_locations(standin, opened, shape):
     standin.habits.shape = shape
     standin.put(L1, 4, {"SPSRC_STORM": 4, "CAM-T0": 1})
-    assert said(opened()) == {("ESPSRC", COMPLETE, 1.0), ("UKSRC CAM", PARTIAL, 0.25)}
+    assert read_replicas(opened()) == {("ESPSRC", COMPLETE, 1.0), ("UKSRC CAM", PARTIAL, 0.25)}
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ def test_recorded_the_order_is_shuffled_and_the_answer_is_not(standin, opened):
 
 
 def test_recorded_an_unknown_did_is_a_nested_404_and_has_no_replica(standin, opened):
-    assert said(opened()) == set()
+    assert read_replicas(opened()) == set()
     standin.habits.unknown_is_empty = True
-    assert said(opened()) == set()
+    assert read_replicas(opened()) == set()
 
 
 def test_recorded_nearest_by_ip_fails_so_no_query_has_it(standin, opened, tmp_path):
     standin.put(L1, 1, {"SPSRC_STORM": 1})
-    assert len(said(opened())) == 1
+    assert len(read_replicas(opened())) == 1
     bearer = ClientCredentials("dmapi", _who(standin, tmp_path), lambda: NOON)
     direct = JsonClient("dmapi", standin.url, token_source=bearer, limits=FAST)
     with pytest.raises(CatalogueUnreachable, match="status 500"):
@@ -157,15 +157,15 @@ def test_recorded_tokens_that_expire_in_mid_poll_are_renewed(standin, opened):
     times = iter([NOON + n * MINUTE for n in range(1000)])
     catalogue = opened(clock=lambda: next(times))
     standin.put(L1, 1, {"SPSRC_STORM": 1})
-    assert len(said(catalogue)) == 1
+    assert len(read_replicas(catalogue)) == 1
     standin.expire_tokens()
-    assert len(said(catalogue)) == 1
+    assert len(read_replicas(catalogue)) == 1
 
 
 def test_recorded_names_with_slashes_go_into_the_path_as_they_are(standin, opened):
     did = Did("srcnet_test.comm:eb_001.prod_001/PTF10tce.fits")
     standin.put(did, 1, {"SPSRC_STORM": 1}, kind="FILE")
-    assert said(opened(), did) == {("ESPSRC", COMPLETE, 1.0)}
+    assert read_replicas(opened(), did) == {("ESPSRC", COMPLETE, 1.0)}
     assert any(
         call.endswith("/data/locate/srcnet_test.comm/eb_001.prod_001/PTF10tce.fits") for call in standin.calls
     )
@@ -176,7 +176,7 @@ def test_recorded_names_with_slashes_go_into_the_path_as_they_are(standin, opene
 
 def test_a_file_is_complete_where_it_is_and_needs_no_metadata(standin, opened):
     standin.put(L1, 1, {"SPSRC_STORM": 1}, kind="FILE")
-    assert said(opened()) == {("ESPSRC", COMPLETE, 1.0)}
+    assert read_replicas(opened()) == {("ESPSRC", COMPLETE, 1.0)}
     assert not any("/metadata/" in call for call in standin.calls)
 
 
@@ -191,8 +191,8 @@ def test_the_same_file_under_two_protocols_counts_once():
 @pytest.mark.parametrize(("bare", "state"), [(PARTIAL, PARTIAL), (COMPLETE, COMPLETE)])
 def test_an_uncounted_location_has_the_configured_state(standin, opened, bare, state):
     standin.put(L1, 4, {"SPSRC_STORM": 4}, is_open=True)
-    assert said(opened(bare_location=bare)) == {("ESPSRC", state, None)}
-    assert said(opened(bare_location=bare, count_files=False)) == {("ESPSRC", state, None)}
+    assert read_replicas(opened(bare_location=bare)) == {("ESPSRC", state, None)}
+    assert read_replicas(opened(bare_location=bare, count_files=False)) == {("ESPSRC", state, None)}
 
 
 def test_an_uncounted_location_may_make_its_site_unreachable(standin, opened):
@@ -203,7 +203,7 @@ def test_an_uncounted_location_may_make_its_site_unreachable(standin, opened):
 
 def test_a_container_is_never_counted_by_its_length(standin, opened):
     standin.put(L1, 4, {"SPSRC_STORM": 4}, kind="CONTAINER")
-    assert said(opened()) == {("ESPSRC", PARTIAL, None)}
+    assert read_replicas(opened()) == {("ESPSRC", PARTIAL, None)}
 
 
 def test_more_files_at_a_location_than_in_the_dataset_is_an_error(standin, opened):
@@ -227,7 +227,7 @@ def test_the_size_of_a_closed_dataset_is_cached(standin, opened):
     standin.put(L1, 4, {"SPSRC_STORM": 4})
     for later in (NOON, NOON + MINUTE, NOON + 2 * HOUR):
         times[0] = later
-        assert said(catalogue) == {("ESPSRC", COMPLETE, 1.0)}
+        assert read_replicas(catalogue) == {("ESPSRC", COMPLETE, 1.0)}
     assert sum("/metadata/" in call for call in standin.calls) == 2
 
 
@@ -235,12 +235,12 @@ def test_each_fact_has_its_call_and_reason_as_provenance(standin, opened):
     standin.put(L1, 4, {"SPSRC_STORM": 1})
     standin.put(L2, 1, {"CAM-T0": 1}, kind="FILE")
     readings = opened().read({L1, L2}).readings
-    told = {
+    provenances = {
         r.storage: (r.provenance.call, r.provenance.reason)
         for did in (L1, L2)
         for r in readings[did].replicas
     }
-    assert told == {
+    assert provenances == {
         "SPSRC_STORM": ("GET /data/locate", "1 of 4 files, by GET /metadata"),
         "CAM-T0": ("GET /data/locate", "a file has all of itself"),
     }
@@ -259,7 +259,7 @@ def test_an_answer_that_was_cut_short_makes_the_dataset_unseen(standin, opened):
 def test_a_server_with_a_smaller_limit_never_makes_a_dataset_complete(standin, opened):
     standin.habits.cut_at = 3
     standin.put(L1, 8, {"SPSRC_STORM": 8})
-    assert said(opened()) == {("ESPSRC", PARTIAL, 0.375)}
+    assert read_replicas(opened()) == {("ESPSRC", PARTIAL, 0.375)}
 
 
 def test_an_answer_with_a_next_page_counts_as_cut_short(standin, opened):
