@@ -61,7 +61,7 @@ class TooLarge(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class UnreadableValue:
-    """The place of an unreadable value; ``reason`` is for messages, without the value's text."""
+    """A placeholder for an unreadable value; ``reason`` is for messages, without the value's text."""
 
     reason: str
 

@@ -130,7 +130,7 @@ class BackgroundVerifier(Generic[T, R]):
             return results
 
     def start_verifying(self, items: Iterable[tuple[QueryKey, T]]) -> None:
-        """Verify *items*, in this order, in place of those of the last poll."""
+        """Verify *items*, in this order; drop the items of the last poll that are left."""
         if not self.is_enabled:
             return
         with self._condition:

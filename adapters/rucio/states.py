@@ -145,7 +145,7 @@ def _is_usable_until(rse: Rse | None, movement: Movement, held_until: datetime) 
 
 
 def apply_did_expiry(replicas: Iterable[Replica], ends_at: datetime | None, held_until: datetime) -> Replicas:
-    """Return *replicas* of a DID whose own lifetime ends at *ends_at*.
+    """Return *replicas* of a DID after a check of its own lifetime, which ends at *ends_at*.
 
     Before *held_until* no replica counts as complete or incoming: Rucio deletes the DID with its rules then,
     even if a rule has a later end.

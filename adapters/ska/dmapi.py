@@ -326,7 +326,7 @@ class DmapiCatalogue:
 def _state_reason(location: Location, size: DatasetSize | None) -> str:
     """Return the reason for the state of a location."""
     if location.is_dataset is False or (size and size.kind == "FILE"):
-        return "a file has all of itself"
+        return "a single file is complete where it is"
     if size is None:
         return "its files are not counted (count_files)"
     if size.file_count is None or not size.is_settled:

@@ -263,7 +263,7 @@ def _require_record(row: object, subject: str) -> Record:
 
 
 def _read_key(row: object, column: str, subject: str) -> str:
-    """Return the key of *row*. Raises ValueError where it is unreadable: it could be that of any place."""
+    """Return the key of *row*. Raises ValueError if it is unreadable: the row could belong to any place."""
     key = _require_record(row, subject).get(column)
     if not isinstance(key, str) or not is_text(key):
         raise ValueError(f"{subject} without {column}: {quote_excerpt(key)}")

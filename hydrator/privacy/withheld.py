@@ -17,7 +17,7 @@ from .pseudonyms import HIDDEN_DID, is_masked, is_opaque
 
 NOT_SHOWN: Final = "the catalogue's own words are not shown: the dataset is private"
 _SAFE_SENTENCES: Final = (
-    "a file has all of itself",
+    "a single file is complete where it is",
     "the server asked for a pause that is longer than this query may take",
     "the server asked for a pause",
     "its answer did not end in time",

@@ -35,7 +35,7 @@ _MAX_ABSENT_RECHECKS = 50  # absent names that one poll looks up again
 
 
 class DidResolver:
-    """A resolver of names: in bulk, then one by one for names that the bulk call leaves out, at a poll's end.
+    """A resolver of names: in bulk, and at the end of a poll one by one for names that the bulk call left out.
 
     Names that existed before, new names and absent names are in separate batches, so that a batch that
     fails because of a new name does not fail the existing ones. A name that failed alone is left
@@ -81,7 +81,7 @@ class DidResolver:
         return infos
 
     def _reject_dotted(self, dids: Dids, errors: DidErrors) -> Dids:
-        """Return the *dids* that a URL can have; a part that is only dots would lead to another path."""
+        """Return the *dids* that a URL can have; one with a part of dots only would be another path."""
         dotted = {did for did in dids if not {".", ".."}.isdisjoint(split_did(did))}
         for did in dotted:
             reason = f"{did}: a scope or name that is only dots cannot be queried: it would be another URL"

@@ -135,7 +135,7 @@ class RuleHistories:
             return frozenset()
 
     def _may_match(self, poll: RucioPoll, expression: str, storage: str) -> bool:
-        """Return whether *expression* matches *storage*; True for one that Rucio can no longer parse."""
+        """Return whether *expression* matches *storage*; True if Rucio can no longer parse the expression."""
         try:
             return storage in self._rule_cache.resolve_expression(expression, poll.rses, poll.started_at)
         except CatalogueGarbled:

@@ -242,7 +242,7 @@ def test_each_fact_has_its_call_and_reason_as_provenance(standin, opened):
     }
     assert provenances == {
         "SPSRC_STORM": ("GET /data/locate", "1 of 4 files, by GET /metadata"),
-        "CAM-T0": ("GET /data/locate", "a file has all of itself"),
+        "CAM-T0": ("GET /data/locate", "a single file is complete where it is"),
     }
 
 
