@@ -167,7 +167,7 @@ class RucioCatalogue:
     # -- the steps of a poll
 
     def _read_rses(self, now: datetime) -> Rses:
-        """Read all storage elements; without a change return the same object, as caches compare by identity."""
+        """Read all storage elements; without a change return the same object: caches compare identity."""
         rses = self._rses.read(now)
         if rses != self._last_rses:
             self._last_rses = rses

@@ -35,7 +35,7 @@ _MAX_ABSENT_RECHECKS = 50  # absent names that one poll looks up again
 
 
 class DidResolver:
-    """A resolver of names: in bulk, and at the end of a poll one by one for names that the bulk call left out.
+    """A resolver of names: in bulk, and at the end of a poll one by one for names that it left out.
 
     Names that existed before, new names and absent names are in separate batches, so that a batch that
     fails because of a new name does not fail the existing ones. A name that failed alone is left
