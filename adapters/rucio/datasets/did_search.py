@@ -55,7 +55,7 @@ def _could_match(pattern: str, scope: str) -> bool:
 
 
 def _server_pattern(pattern: str, scope: str) -> str:
-    """Return a pattern, with ``*`` only, for the names in *scope* that *pattern* matches, and perhaps more."""
+    """Return a pattern, with ``*`` only, for the names in *scope* that *pattern* matches, or more."""
     start, prefix = f"{scope}:", sub(r"[*?\[].*", "", pattern)
     if not prefix.startswith(start):
         return "*"
