@@ -15,7 +15,7 @@ from hydrator.domain.model import Did, ReplicaState, Seen, Site
 from .datasets.containers import ContainerLister
 from .datasets.dids import DidResolver
 from .eta import ProgressTracker
-from .poll import Dids, Replicas, RucioPoll
+from .poll import Dids, Replicas, RucioPoll, drop_all_but
 from .replicas import CountWithRows, DatasetCount
 from .responses import BadRow, Counts, Rse, Rses
 from .rses import RseDirectory
@@ -72,7 +72,7 @@ class DatasetConclusions:
         self._recalls.start_poll(dids)
         self._progress.forget_all_but(dids)
         self.shared_counts = {}
-        self._cached_replicas = {did: each for did, each in self._cached_replicas.items() if did in dids}
+        drop_all_but(dids, self._cached_replicas)
 
     def storages_needing_history(
         self, poll: RucioPoll, did: Did, counts: Counts, movements: Movements
@@ -176,9 +176,7 @@ class ContainerConclusions:
     def conclude_all(self, poll: RucioPoll) -> None:
         """Put the readings of all containers of *poll* into it, after those of their datasets."""
         members_by_container = poll.members_by_container
-        self._complete_lists = {
-            did: each for did, each in self._complete_lists.items() if did in members_by_container
-        }
+        drop_all_but(members_by_container.keys(), self._complete_lists)
         for did, members in members_by_container.items():
             self._conclude(poll, did, members, poll.did_infos[did].ends_at)
 

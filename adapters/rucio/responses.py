@@ -222,7 +222,8 @@ def parse_rows(rows: Rows, call: str, read: Callable[[Did, Record], T]) -> Itera
     Raises:
         BadRow: a row whose DID is unreadable.
     """
-    for row in iter_records(rows, call):
+    for each in rows:
+        row = require_record(each, call)
         did = read_did(row, call)
         if did is None:
             raise BadRow(f"{call}: {row['scope']}:{row['name']} is not a DID that was asked for")

@@ -3,11 +3,10 @@
 Rucio lists requests for single files only, so one file is the sample of its dataset.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from adapters.rucio.poll import Replicas
+from adapters.rucio.poll import Dids, Replicas
 from adapters.rucio.responses import Record, read_did, read_text, require_record
 from adapters.rucio.session.queries import QueryRunner, split_did
 from hydrator.domain.errors import CatalogueError
@@ -25,11 +24,9 @@ class RecallSampler:
         self._samples: dict[tuple[Did, str], tuple[datetime, str]] = {}
         self._samples_left = 0
 
-    def start_poll(self, dids: Iterable[Did]) -> None:
+    def start_poll(self, dids: Dids) -> None:
         """Start a poll of *dids*: renew the budget, and forget the samples of other datasets."""
-        current = frozenset(dids)
-        for key in [key for key in self._samples if key[0] not in current]:
-            del self._samples[key]
+        self._samples = {key: each for key, each in self._samples.items() if key[0] in dids}
         self._samples_left = self._queries.settings.recall_samples
 
     def add_recall_reasons(self, replicas: Replicas, now: datetime) -> Replicas:
