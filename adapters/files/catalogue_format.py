@@ -122,17 +122,20 @@ class _FileParser:
     def __init__(self, default_scope: str | None) -> None:
         self.problems: list[str] = []
         self._default_scope = default_scope
+        self._sites: frozenset[Site] | None = None
+        """The sites that the file lists; None without a list."""
 
     def parse(self, document: Record) -> ParsedFile:
         self._check_keys(document, ("as_of", "sites", "count", "datasets"), "")
         as_of = self._parse_as_of(document["as_of"]) if "as_of" in document else None
-        sites = self._parse_sites(document["sites"]) if "sites" in document else None
-        datasets = self._parse_datasets(document, sites)
+        if "sites" in document:
+            self._sites = self._parse_sites(document["sites"])
+        datasets = self._parse_datasets(document)
         named_sites = {replica.site for entry in datasets.values() for replica in entry.replicas}
         return ParsedFile(
             as_of,
-            frozenset(named_sites if sites is None else sites),
-            sites is not None,
+            frozenset(named_sites if self._sites is None else self._sites),
+            self._sites is not None,
             datasets,
             group_by_lower_case(datasets),
         )
@@ -147,11 +150,10 @@ class _FileParser:
 
     def _parse_as_of(self, value: object) -> datetime | None:
         if isinstance(value, str):
-            text = value
             try:
-                value = datetime.fromisoformat(text)
+                value = datetime.fromisoformat(value)
             except ValueError:
-                self._add_problem("as_of", f"{text[:50]!r} is not a time like 2026-11-21T02:00:00Z")
+                self._add_problem("as_of", f"{str(value)[:50]!r} is not a time like 2026-11-21T02:00:00Z")
                 return None
         if isinstance(value, int | float) and not isinstance(value, bool):
             try:
@@ -189,7 +191,7 @@ class _FileParser:
         self._add_problem(key, f"{name[:50]!r} cannot be the name of a site")
         return False
 
-    def _parse_datasets(self, document: Record, sites: frozenset[Site] | None) -> dict[Did, DatasetEntry]:
+    def _parse_datasets(self, document: Record) -> dict[Did, DatasetEntry]:
         tables = document.get("datasets")
         if not isinstance(tables, dict):
             missing = "missing; write an empty table for none, so that a torn file does not look empty"
@@ -200,7 +202,7 @@ class _FileParser:
         for key, table in tables.items():
             key_path = f'datasets."{key[:200]}"'
             did = self._parse_did(key, key_path)
-            entry = self._parse_dataset(did, table, key_path, sites)
+            entry = self._parse_dataset(did, table, key_path)
             if did is None or entry is None:
                 continue
             if did in datasets:
@@ -225,9 +227,7 @@ class _FileParser:
             self._add_problem(key_path, exc.reason)
             return None
 
-    def _parse_dataset(
-        self, did: Did | None, table: object, key: str, sites: frozenset[Site] | None
-    ) -> DatasetEntry | None:
+    def _parse_dataset(self, did: Did | None, table: object, key: str) -> DatasetEntry | None:
         if not isinstance(table, dict):
             self._add_problem(key, "must be a table with bytes and sites")
             return None
@@ -241,22 +241,16 @@ class _FileParser:
         if not isinstance(states, dict):
             self._add_problem(f"{key}.sites", 'must be a table of sites, like sites.UK = "available"')
             states = {}
-        replicas = self._parse_replicas(did, states, key, sites)
+        replicas = self._parse_replicas(did, states, key)
         return DatasetEntry(tuple(replicas), bytes_total)
 
-    def _parse_replicas(
-        self,
-        did: Did | None,
-        states_by_site: Record,
-        key_prefix: str,
-        sites: frozenset[Site] | None,
-    ) -> Iterable[Replica]:
+    def _parse_replicas(self, did: Did | None, states_by_site: Record, key_prefix: str) -> Iterable[Replica]:
         for name, value in sorted(states_by_site.items()):
             key = f"{key_prefix}.sites.{name[:200]}"
-            if sites is None:
+            if self._sites is None:
                 is_valid = self._check_site_name(name, key)
             else:
-                is_valid = name in sites
+                is_valid = name in self._sites
                 if not is_valid:
                     self._add_problem(key, f"{name[:50]!r} is not among sites")
             states = self._parse_states(value, key)
