@@ -5,7 +5,6 @@ are second-hand and not complete: a dataset that is not in demand is Unseen, not
 absent, and the catalogue cannot be searched.
 """
 
-import ssl
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -17,7 +16,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from adapters.http.bounded_exchange import BoundedHttpClient, RawResponse
+from adapters.http.bounded_exchange import BoundedHttpClient, RawResponse, build_ssl_context
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueGarbled,
@@ -97,7 +96,7 @@ class DaemonCatalogue:
             self.name,
             _BOUNDS,
             headers={"Authorization": f"Bearer {_read_token(token_file)}"} if token_file else {},
-            verify=_build_ssl_context(ca_cert) if ca_cert else True,
+            verify=build_ssl_context(ca_cert, "submit.ca_cert") if ca_cert else True,
             timeout=_TIMEOUT_SECONDS,
             trust_env=not is_local,
             transport=transport,
@@ -303,10 +302,3 @@ def _read_token(file: Path) -> str:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise ConfigError([f"submit.token_file {file}: {why}"]) from error
-
-
-def _build_ssl_context(file: Path) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=str(file))
-    except OSError as error:  # SSLError among them
-        raise ConfigError([f"submit.ca_cert {file}: {error.strerror or error}"]) from error

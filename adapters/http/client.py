@@ -2,7 +2,6 @@
 
 import math
 import re
-import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,13 +18,12 @@ from hydrator.domain.errors import (
     CatalogueError,
     CatalogueGarbled,
     CatalogueUnreachable,
-    ConfigError,
 )
 from hydrator.domain.ports import TokenValidity
 from hydrator.domain.redaction import SECRETS
 from hydrator.domain.text import reason_of
 
-from .bounded_exchange import BoundedHttpClient, RawResponse
+from .bounded_exchange import BoundedHttpClient, RawResponse, build_ssl_context
 from .headers import http_date, retry_after
 from .rate_limiter import HttpRateLimiter
 
@@ -139,7 +137,7 @@ class JsonClient:
             limits.bounds,
             monotonic,
             headers={"Accept": "application/json"},
-            verify=_build_ssl_context(name, ca_cert) if ca_cert else True,
+            verify=build_ssl_context(ca_cert, f"catalogue {name}: ca_cert") if ca_cert else True,
             timeout=limits.timeout.total_seconds(),
             transport=transport,
         )
@@ -294,10 +292,3 @@ def _error_detail(content: bytes | bytearray) -> str:
         body = None
     detail = body.get("detail", body) if isinstance(body, dict) else begin.decode("utf-8", "replace")
     return " ".join(hide_secrets(str(detail)).split())[:_MAX_DETAIL_CHARS]
-
-
-def _build_ssl_context(name: str, file: Path) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=str(file))
-    except OSError as error:  # SSLError among them
-        raise ConfigError([f"catalogue {name}: ca_cert {file}: {error.strerror or error}"]) from error

@@ -104,8 +104,8 @@ class BackgroundVerifier(Generic[T, R]):
     # -- failed queries
 
     def retry_later(self, key: QueryKey, error: CatalogueError, ask: Callable[[QueryRunner], object]) -> None:
-        """Repeat a failed query of a poll with *ask* until it is answered."""
-        if self.is_enabled:
+        """Repeat a failed query of a poll with *ask* until it is answered; a 404 is an answer."""
+        if self.is_enabled and not isinstance(error, NotFound):
             with self._condition:
                 self._failed_queries[key] = _FailedQuery(error, ask, 1, self._monotonic())
 

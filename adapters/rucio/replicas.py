@@ -22,7 +22,7 @@ from .responses import (
     require_record,
 )
 from .session.queries import QueryRunner, SeriesGuard, split_did
-from .session.transport import Forbidden, NotFound
+from .session.transport import Forbidden
 
 RowsVersion = tuple[tuple[str, int, int, str], ...]
 """The cheap rows of a dataset: storage element, files, files available there, time of the update."""
@@ -231,13 +231,12 @@ class DatasetCounter:
     ) -> None:
         """Leave *did* to the background: polls skip it until the background gets an answer."""
         self._failed_at[did] = poll.started_at
-        if not isinstance(error, NotFound):
-            previous = self._counts.get(did)
-            self._background.retry_later(
-                ("count", did),
-                error,
-                lambda queries: count_dataset(queries, did, rows_version, poll.started_at, previous),
-            )
+        previous = self._counts.get(did)
+        self._background.retry_later(
+            ("count", did),
+            error,
+            lambda queries: count_dataset(queries, did, rows_version, poll.started_at, previous),
+        )
 
 
 def count_dataset(

@@ -1,7 +1,6 @@
 """Responses of DMAPI: parse JSON into values; refuse a form that was never recorded. This module is pure."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -193,8 +192,8 @@ def check_namespaces(body: Any) -> list[Any]:  # noqa: ANN401 - JSON
     return body
 
 
-def parse_listing(namespace: str, body: Any) -> Iterable[Did]:  # noqa: ANN401 - JSON
-    """Yield the DIDs of a listing of *namespace*.
+def parse_listing(namespace: str, body: Any) -> set[Did]:  # noqa: ANN401 - JSON
+    """Return the DIDs of a listing of *namespace*.
 
     The inferred forms are names, with or without scope, and records with ``name``.
 
@@ -203,10 +202,12 @@ def parse_listing(namespace: str, body: Any) -> Iterable[Did]:  # noqa: ANN401 -
     """
     if not isinstance(body, list):
         raise BadAnswer(f"the listing of {namespace} is not a list{_describe_value(body)}")
+    dids = set[Did]()
     for row in body:
         name = row.get("name") if isinstance(row, dict) else row
         if not isinstance(name, str) or not is_text(name):
             raise BadAnswer(
                 f"the listing of {namespace} has a row without a readable name{_describe_value(name)}"
             )
-        yield Did(name if name.startswith(f"{namespace}:") else f"{namespace}:{name}")
+        dids.add(Did(name if name.startswith(f"{namespace}:") else f"{namespace}:{name}"))
+    return dids

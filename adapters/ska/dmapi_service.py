@@ -95,7 +95,7 @@ class DmapiService:
         for namespace in self.list_namespaces(parse_namespaces):
             path = self._list_path.replace("{namespace}", quote(namespace, safe=""))
             seconds_left = deadline_at - self._monotonic()
-            parse = partial(_parse_listing, namespace)
+            parse = partial(parse_listing, namespace)
             answer = self._get(path, path, {"limit": self._limit}, seconds_left, parse)
             if answer.status == 404:
                 raise CatalogueGarbled(self._name, f"{path}: not found (404); check list_path")
@@ -140,7 +140,3 @@ class DmapiService:
         if any(part in {"", ".", ".."} for part in (scope, *name.split("/"))):
             raise CatalogueGarbled(self._name, "a URL path cannot have a name with empty or dotted parts")
         return f"{quote(scope, safe='')}/{quote(name, safe='/')}"
-
-
-def _parse_listing(namespace: str, body: Any) -> set[Did]:  # noqa: ANN401 - JSON
-    return set(parse_listing(namespace, body))

@@ -1,7 +1,6 @@
 """Containers of Rucio: the datasets in a container, and the containers that a dataset is in."""
 
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from adapters.rucio.background import BackgroundVerifier
@@ -87,8 +86,10 @@ class ContainerLister:
         return self._queries.ask(lambda client: client.list_content(*split_did(container)), _parse_content)
 
     def _retry_in_background(self, did: Did, error: CatalogueError) -> None:
-        if self._background and not isinstance(error, NotFound):
-            self._background.retry_later(("members", did), error, partial(_list_in_background, did=did))
+        if self._background:
+            self._background.retry_later(
+                ("members", did), error, lambda queries: ContainerLister(queries).list_members(did)
+            )
 
 
 class ParentFinder:
@@ -139,10 +140,6 @@ class ParentFinder:
         except NotFound:
             return set()
         return {each for each in parents if each}
-
-
-def _list_in_background(queries: QueryRunner, did: Did) -> frozenset[Did]:
-    return ContainerLister(queries).list_members(did)
 
 
 def _parse_content(rows: Rows) -> list[tuple[Did, str]]:

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
-from functools import partial
 from heapq import nsmallest
 from typing import Any
 
@@ -157,8 +156,10 @@ class DidResolver:
         )
 
     def _retry_in_background(self, did: Did, error: CatalogueError) -> None:
-        if self._background and not isinstance(error, NotFound):
-            self._background.retry_later(("name", did), error, partial(_look_up_in_background, did=did))
+        if self._background:
+            self._background.retry_later(
+                ("name", did), error, lambda queries: DidResolver(queries).query_one(did)
+            )
 
     def confirm_absent(self, poll: RucioPoll, dids: Dids) -> None:
         """Mark the *dids* as absent for which Rucio answered 404, and which the bulk call leaves out, too."""
@@ -201,10 +202,6 @@ class DidResolver:
     def is_any_open(self, dids: Iterable[Did]) -> bool:
         """Return whether one of *dids* was open at its last look-up, and so may still grow."""
         return any(self._dataset_infos[did][1].is_open for did in dids if did in self._dataset_infos)
-
-
-def _look_up_in_background(queries: QueryRunner, did: Did) -> DidInfo:
-    return DidResolver(queries).query_one(did)
 
 
 def _parse_metadata(rows: Rows) -> list[tuple[Did, DidInfo] | GarbledRow]:

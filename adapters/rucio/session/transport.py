@@ -136,7 +136,7 @@ class Deadline:
     def start(self, seconds: float) -> Iterator[None]:
         """Limit the ``with`` block to *seconds*."""
         self._has_passed, self._ends_at, self.seconds = False, time.monotonic() + seconds, seconds
-        timer = threading.Timer(seconds, self._shut_sockets)
+        timer = threading.Timer(seconds, self.expire_now)
         timer.daemon = True
         timer.start()
         try:
@@ -160,13 +160,10 @@ class Deadline:
             with self._lock:
                 self._sockets.add(connection)
         if self.has_passed():
-            self._shut_sockets()
+            self.expire_now()
 
     def expire_now(self) -> None:
-        """End all running queries now."""
-        self._shut_sockets()
-
-    def _shut_sockets(self) -> None:
+        """End all running queries now: shut their sockets."""
         self._has_passed = True
         with self._lock:
             sockets = list(self._sockets)
