@@ -200,14 +200,14 @@ class RucioConnection:
         except _CLIENT_ERRORS as exc:
             raise self._translate_error(exc) from None
         if self.deadline.has_passed():
-            raise self._transport.deadline_error()
+            raise self.deadline_error()
         return answer
 
     def _translate_error(self, exc: Exception) -> CatalogueError:
         name, status = self._settings.name, self._transport.status
         reason = _describe_error(exc, status, self._transport.last_failure)
         if self.deadline.has_passed():
-            return self._transport.deadline_error()
+            return self.deadline_error()
         if status == 429 or status >= 500 or isinstance(exc, _UNREACHABLE_ERRORS):
             return CatalogueUnreachable(name, reason)
         if status == 403 or isinstance(exc, rucio_errors.AccessDenied):

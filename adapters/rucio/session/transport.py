@@ -151,7 +151,7 @@ class Deadline:
         return 0.0 if self.has_passed() else max(0.0, self._ends_at - time.monotonic())
 
     def has_passed(self) -> bool:
-        """Return whether the deadline has passed."""
+        """Return whether the deadline has passed; another thread sets it."""
         return self._has_passed
 
     def watch(self, connection: socket.socket | None) -> None:
@@ -209,6 +209,7 @@ class SharedSession:
     token_source: ExternalToken | OidcToken
     deadline: Deadline = field(default_factory=Deadline)
     token: str | None = field(default=None, repr=False)
+    """The token that Rucio did not issue; None where rucio-clients logs in."""
 
 
 class Transport(requests.adapters.HTTPAdapter):
@@ -230,11 +231,6 @@ class Transport(requests.adapters.HTTPAdapter):
         self._pool_classes = _build_pool_classes(shared.deadline)
         super().__init__()
 
-    @property
-    def token(self) -> str | None:
-        """Return the token that Rucio did not issue; None where rucio-clients logs in."""
-        return self._shared.token
-
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (requests' own)
         super().init_poolmanager(*args, **kwargs)
         self.poolmanager.pool_classes_by_scheme = self._pool_classes
@@ -254,7 +250,7 @@ class Transport(requests.adapters.HTTPAdapter):
         if self.deadline.has_passed():
             raise self.deadline_error()
         self._wait_for_turn()
-        self.sent_token = self.token
+        self.sent_token = self._shared.token
         if self.sent_token is not None:
             request.headers["X-Rucio-Auth-Token"] = self.sent_token
         request.headers["Accept-Encoding"] = "gzip"
@@ -305,7 +301,7 @@ class Transport(requests.adapters.HTTPAdapter):
         reason = f"HTTP {status}{_error_text(response)}"
         if status == 503 and "Retry-After" in response.headers:
             return CatalogueUnreachable(name, reason)
-        if status in {502, 503, 504} or (status == 401 and self.token is None):
+        if status in {502, 503, 504} or (status == 401 and self._shared.token is None):
             return None  # rucio-clients retries, or logs in again
         if status in {401, 403}:
             forbidden = status == 403 or response.headers.get("ExceptionClass") == "AccessDenied"
