@@ -1,4 +1,4 @@
-"""Catalogue contract: the promises of every catalogue as tests; see docs/how-to/develop/add-a-catalogue.md."""
+"""Catalogue contract: the promises of every catalogue as tests; docs/how-to/develop/add-a-catalogue.md."""
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
