@@ -417,7 +417,7 @@ def rucio_catalogue(settings: RucioSettings, clock: Clock) -> RucioCatalogue:
 
 def rucio_settings(url: str, folder: Path, **more: object) -> RucioSettings:
     """Build settings with short timeouts that count all datasets in each poll."""
-    told = {
+    login = {
         "name": "faulty",
         "url": url,
         "account": "hydrator",
@@ -432,4 +432,4 @@ def rucio_settings(url: str, folder: Path, **more: object) -> RucioSettings:
         "max_values": 40_000,
         **more,
     }
-    return RucioSettings(**told)
+    return RucioSettings(**login)

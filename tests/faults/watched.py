@@ -129,10 +129,10 @@ class Watched:
         """Check that every fact in *ad*, also an absence, was true at the time that the ad has for it."""
         if ad.site == OSO:
             return
-        told = attributes(ad)
+        ad_values = attributes(ad)
         assert ad.as_of <= self.clock.now
-        ages = {did: from_unix(second) for did, second in dict(told["DatasetAsOf"]).items()}
-        states = dict(told["DatasetStates"])
+        ages = {did: from_unix(second) for did, second in dict(ad_values["DatasetAsOf"]).items()}
+        states = dict(ad_values["DatasetStates"])
         never_seen = {did for did in report.evaluation.snapshot.unseen_reasons if did not in self._known()}
         for did in DIDS:
             at = ages.get(did, ad.as_of)
@@ -189,6 +189,6 @@ class Watched:
 
 
 def _ages(ad: SiteAd) -> dict[Did, int]:
-    told = attributes(ad)
-    own = dict(told["DatasetAsOf"])
-    return {did: own.get(did, told["DataLocalityAsOf"]) for did in DIDS}
+    ad_values = attributes(ad)
+    own = dict(ad_values["DatasetAsOf"])
+    return {did: own.get(did, ad_values["DataLocalityAsOf"]) for did in DIDS}
