@@ -12,7 +12,7 @@ the reader's own check refuses that row, and the other rows stay valid.
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,10 @@ from hydrator.domain import redaction as redact
 _WIDE_CHARACTER = re.compile(rb"[\xf0-\xff]|\\u")
 _MAX_DIGITS = 19
 """The digits of the largest 64-bit integer; a sign may add one character."""
+
+
+Record = Mapping[str, Any]
+"""One JSON object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class TooLarge(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class UnreadableValue:
-    """The place of an unreadable value; ``reason`` is for messages, without the value's text."""
+    """A placeholder for an unreadable value; ``reason`` is for messages, without the value's text."""
 
     reason: str
 

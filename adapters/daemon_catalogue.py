@@ -5,7 +5,6 @@ are second-hand and not complete: a dataset that is not in demand is Unseen, not
 absent, and the catalogue cannot be searched.
 """
 
-import ssl
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -17,7 +16,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from adapters.http.bounded_exchange import BoundedHttpClient, RawResponse
+from adapters.http.bounded_exchange import BoundedHttpClient, RawResponse, build_ssl_context
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueGarbled,
@@ -47,7 +46,7 @@ from hydrator.domain.redaction import read_secret, sanitize
 from hydrator.domain.text import reason_of
 from hydrator.domain.untrusted import is_loopback, valid_number
 
-from .bounded_json import Bounds, decode
+from .bounded_json import Bounds, Record, decode
 
 NOT_IN_DEMAND = "no job has asked the daemon for it yet"
 _MAX_QUERY_BYTES = 6000
@@ -97,7 +96,7 @@ class DaemonCatalogue:
             self.name,
             _BOUNDS,
             headers={"Authorization": f"Bearer {_read_token(token_file)}"} if token_file else {},
-            verify=_build_ssl_context(ca_cert) if ca_cert else True,
+            verify=build_ssl_context(ca_cert, "submit.ca_cert") if ca_cert else True,
             timeout=_TIMEOUT_SECONDS,
             trust_env=not is_local,
             transport=transport,
@@ -141,9 +140,9 @@ class DaemonCatalogue:
             rows, _ = self._fetch_rows(dids)
             return _parse_knowledge(rows, held_reasons, now)
 
-    def _fetch_rows(self, dids: AbstractSet[Did]) -> tuple[list[Mapping[str, Any]], list[float]]:
+    def _fetch_rows(self, dids: AbstractSet[Did]) -> tuple[list[Record], list[float]]:
         """Fetch the rows of *dids*, and the daemon's time at each answer."""
-        rows: list[Mapping[str, Any]] = []
+        rows: list[Record] = []
         times = []
         for query in _build_queries(sorted(dids)):
             answer = self._get_json(f"/v1/datasets?{query}")
@@ -202,9 +201,9 @@ class DaemonCatalogue:
         raise CatalogueUnreachable(self.name, text)
 
 
-def _parse_reading(row: Mapping[str, Any], answered_at: datetime) -> Reading:
+def _parse_reading(row: Record, answered_at: datetime) -> Reading:
     """Parse one row of GET /v1/datasets; a site with state UNKNOWN (its fact is too old) is unreachable."""
-    facts: Sequence[Mapping[str, Any]] = row["sites"]
+    facts: Sequence[Record] = row["sites"]
     if not facts and row["unseen"]:
         return Unseen(str(row["unseen"]))
     if not facts and not row["demanded"]:
@@ -221,7 +220,7 @@ def _parse_reading(row: Mapping[str, Any], answered_at: datetime) -> Reading:
 
 
 def _parse_knowledge(
-    rows: Iterable[Mapping[str, Any]], held_reasons: Mapping[Site, str], now: datetime
+    rows: Iterable[Record], held_reasons: Mapping[Site, str], now: datetime
 ) -> DaemonKnowledge:
     """Parse rows of GET /v1/datasets; an older daemon omits some fields."""
     sites: dict[Site, dict[Did, Fact]] = {}
@@ -258,7 +257,7 @@ def _parse_knowledge(
     )
 
 
-def _parse_fact(did: Did, row: Mapping[str, Any]) -> Fact:
+def _parse_fact(did: Did, row: Record) -> Fact:
     provenance = row.get("provenance") or {}
     return Fact(
         DatasetState(row["state"]),
@@ -268,7 +267,7 @@ def _parse_fact(did: Did, row: Mapping[str, Any]) -> Fact:
     )
 
 
-def _parse_replica(did: Did, row: Mapping[str, Any]) -> Replica:
+def _parse_replica(did: Did, row: Record) -> Replica:
     state = _REPLICA_STATES[DatasetState(row["state"])]
     return Replica(did, Site(str(row["site"])), state, _parse_fraction(did, row["fraction"]))
 
@@ -303,10 +302,3 @@ def _read_token(file: Path) -> str:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise ConfigError([f"submit.token_file {file}: {why}"]) from error
-
-
-def _build_ssl_context(file: Path) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=str(file))
-    except OSError as error:  # SSLError among them
-        raise ConfigError([f"submit.ca_cert {file}: {error.strerror or error}"]) from error

@@ -1,4 +1,4 @@
-"""Directory catalogue: measurement sets in folders below one root a site. Written as a plugin.
+"""Directory catalogue: measurement sets in folders below one root for each site. Written as a plugin.
 
 A folder is a dataset if one of the patterns matches its path below the root. It is complete when it has the
 *marker*, or, without a marker, when nothing in it changed for a while. An empty root looks like one that is
@@ -33,7 +33,7 @@ from hydrator.domain.ports import Clock
 
 def _require_absolute(path: Path) -> Path:
     if not path.is_absolute():
-        raise ValueError("write the absolute path, from / on")
+        raise ValueError("it must be an absolute path, which starts with /")
     return path
 
 
@@ -57,7 +57,7 @@ def catalogue(name: str, options: Mapping[str, Any], clock: Clock) -> "Directory
 
 
 class DirectoryCatalogue:
-    """A catalogue of the folders below the roots; see the module."""
+    """A catalogue of the folders below the roots; see the module's docstring."""
 
     def __init__(self, name: str, options: DirectoryOptions, clock: Clock) -> None:
         self.name = name
@@ -118,7 +118,7 @@ class DirectoryCatalogue:
         return paths, frozenset(unreadable), frozenset(incomplete)
 
     def _replica_state(self, path: Path, now: datetime) -> ReplicaState | None:
-        """Return if *path* is complete, still written to, or left unfinished; None if it cannot be read."""
+        """Return the state of *path*: complete, incoming or partial; None if it cannot be read."""
         marker = self._options.marker
         try:
             if marker and (path / marker).exists():

@@ -4,7 +4,7 @@ A GlideinWMS frontend sees jobs and factory entries, not slots. It reads the
 content of each site's slots here, once a cycle, and never over HTTP::
 
     {"version": 1, "written": 1763690400, "valid_until": 1763694000, "max_age": 20700,
-     "sites": {"UK": {"as_of": 1763690395, "generation": 1763690000, "heard": 1763690400.0}},
+     "sites": {"UK": {"as_of": 1763690395, "generation": 1763690000, …}},
      "datasets": {"lofar:L1": ["UK"], "private:0123…": ["UK"]}}
 
 Times are Unix seconds. A dataset that no site has is not listed. Private
@@ -95,19 +95,17 @@ class SitesFilePublisher:
             self._replace(_SitesFileContents(ads, dids), self._clock())
 
     def _load(self) -> _SitesFileContents:
-        contents, self.rejected = self._read_file()
-        return contents
-
-    def _read_file(self) -> tuple[_SitesFileContents, Mapping[str, str]]:
         """Read the file; empty if it is missing or not valid."""
+        contents, self.rejected = _SitesFileContents(), {}
         try:
-            return _read_back(self._path, self._clock())
+            contents, self.rejected = _read_back(self._path, self._clock())
         except FileNotFoundError:
-            return _SitesFileContents(), {}
+            pass
         except OSError as exc:
             raise PublishError(self.name, f"{self._path}: {exc.strerror}") from exc
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as exc:
-            return _SitesFileContents(), {self._path.name: reason_of(exc)}
+            self.rejected = {self._path.name: reason_of(exc)}
+        return contents
 
     def _replace(self, contents: _SitesFileContents, now: datetime) -> None:
         text = _to_json(contents, now, self._valid_for, self._max_age)

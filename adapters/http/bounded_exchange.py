@@ -13,13 +13,14 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import httpcore
 import httpx
 
 from adapters.bounded_json import Bounds, quote_excerpt
-from hydrator.domain.errors import CatalogueGarbled, CatalogueUnreachable
+from hydrator.domain.errors import CatalogueGarbled, CatalogueUnreachable, ConfigError
 
 T = TypeVar("T")
 
@@ -127,6 +128,18 @@ class BoundedHttpClient:
                 self._name, "other large answers of this server took the time of this one"
             )
         cleanup.callback(self._large_lock.release)
+
+
+def build_ssl_context(file: Path, setting: str) -> ssl.SSLContext:
+    """Build a context that trusts the CA in *file*.
+
+    Raises:
+        ConfigError: the file cannot be read; the error has the name of its *setting*.
+    """
+    try:
+        return ssl.create_default_context(cafile=str(file))
+    except OSError as error:  # SSLError among them
+        raise ConfigError([f"{setting} {file}: {error.strerror or error}"]) from error
 
 
 def _iter_decoded(response: httpx.Response) -> Iterator[bytes]:

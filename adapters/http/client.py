@@ -2,13 +2,12 @@
 
 import math
 import re
-import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import httpx
 import stamina
@@ -19,13 +18,12 @@ from hydrator.domain.errors import (
     CatalogueError,
     CatalogueGarbled,
     CatalogueUnreachable,
-    ConfigError,
 )
 from hydrator.domain.ports import TokenValidity
 from hydrator.domain.redaction import SECRETS
 from hydrator.domain.text import reason_of
 
-from .bounded_exchange import BoundedHttpClient, RawResponse
+from .bounded_exchange import BoundedHttpClient, RawResponse, build_ssl_context
 from .headers import http_date, retry_after
 from .rate_limiter import HttpRateLimiter
 
@@ -85,6 +83,16 @@ class JsonResponse:
     has_next_page: bool = False
 
 
+class _Request(NamedTuple):
+    """A query: its deadline is monotonic, *read* makes the answer's body, *options* are for httpx."""
+
+    method: str
+    path: str
+    deadline_at: float
+    read: Callable[[Any], Any]
+    options: dict[str, Any]
+
+
 class _RetryableError(Exception):
     def __init__(self, error: CatalogueError, retry_after_seconds: float | None = None) -> None:
         super().__init__(str(error))
@@ -129,7 +137,7 @@ class JsonClient:
             limits.bounds,
             monotonic,
             headers={"Accept": "application/json"},
-            verify=_build_ssl_context(name, ca_cert) if ca_cert else True,
+            verify=build_ssl_context(ca_cert, f"catalogue {name}: ca_cert") if ca_cert else True,
             timeout=limits.timeout.total_seconds(),
             transport=transport,
         )
@@ -176,10 +184,10 @@ class JsonClient:
         path: str,
         within_seconds: float,
         read: Callable[[Any], Any],
-        **request_options: Any,  # noqa: ANN401 - httpx's own arguments
+        **options: Any,  # noqa: ANN401 - httpx's own arguments
     ) -> JsonResponse:
         within_seconds = max(0.0, min(within_seconds, self._limits.deadline.total_seconds()))
-        until = self._monotonic() + within_seconds
+        request = _Request(method, path, self._monotonic() + within_seconds, read, options)
         try:
             for attempt in stamina.retry_context(
                 on=_retry_wait,
@@ -189,67 +197,48 @@ class JsonClient:
                 wait_max=10.0,
             ):
                 with attempt:
-                    return self._request_once(method, path, until, read, request_options)
+                    return self._request_once(request)
         except _RetryableError as last:
             raise last.error from None
         raise AssertionError("stamina ends by an answer or an error")
 
-    def _request_once(
-        self,
-        method: str,
-        path: str,
-        deadline_at: float,
-        read: Callable[[Any], Any],
-        request_options: dict[str, Any],
-    ) -> JsonResponse:
+    def _request_once(self, request: _Request) -> JsonResponse:
         token = self._token_source.token() if self._token_source else None
-        answer = self._exchange(method, path, deadline_at, read, request_options, token)
+        answer = self._exchange(request, token)
         if answer.status == 401 and self._token_source and token:
             # the 401 may come from a service behind this one, which looks the same: renew once only
-            answer = self._exchange(
-                method, path, deadline_at, read, request_options, self._token_source.renew(token)
-            )
+            answer = self._exchange(request, self._token_source.renew(token))
         if answer.status == 401:
             raise CatalogueDenied(self.name, answer.detail)
         return answer
 
-    def _exchange(
-        self,
-        method: str,
-        path: str,
-        deadline_at: float,
-        read: Callable[[Any], Any],
-        request_options: dict[str, Any],
-        token: str | None,
-    ) -> JsonResponse:
-        if not self._rate_limiter.wait_for_turn(deadline_at - self._monotonic()):
+    def _exchange(self, request: _Request, token: str | None) -> JsonResponse:
+        if not self._rate_limiter.wait_for_turn(request.deadline_at - self._monotonic()):
             raise CatalogueUnreachable(
                 self.name, "the server asked for a pause that is longer than this query may take"
             )
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
             return self._http.exchange(
-                method,
-                self._url + path,
-                deadline_at,
-                lambda received: self._check_response(received, deadline_at, read),
+                request.method,
+                self._url + request.path,
+                request.deadline_at,
+                lambda response: self._check_response(response, request),
                 headers=headers,
-                **request_options,
+                **request.options,
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             reason = hide_secrets(reason_of(error))
             raise _RetryableError(CatalogueUnreachable(self.name, reason)) from None
 
-    def _check_response(
-        self, response: RawResponse, deadline_at: float, read: Callable[[Any], Any]
-    ) -> JsonResponse:
+    def _check_response(self, response: RawResponse, request: _Request) -> JsonResponse:
         status, headers = response.status, response.headers
         server_time = http_date(headers.get("date"))
         self._rate_limiter.record_response(status, headers.get("retry-after"), server_time)
         if status == 200:
             return JsonResponse(
                 200,
-                self._decode_body(response.content, read),
+                self._decode_body(response.content, request.read),
                 has_next_page='rel="next"' in headers.get("link", ""),
             )
         detail = _error_detail(response.content)
@@ -264,7 +253,7 @@ class JsonClient:
         if status not in _TRANSIENT_STATUSES:
             raise error
         wait_seconds = retry_after(headers.get("retry-after"), server_time)
-        if wait_seconds is not None and wait_seconds > deadline_at - self._monotonic():
+        if wait_seconds is not None and wait_seconds > request.deadline_at - self._monotonic():
             raise error  # a retry then would be too late for this query
         raise _RetryableError(error, wait_seconds)
 
@@ -303,10 +292,3 @@ def _error_detail(content: bytes | bytearray) -> str:
         body = None
     detail = body.get("detail", body) if isinstance(body, dict) else begin.decode("utf-8", "replace")
     return " ".join(hide_secrets(str(detail)).split())[:_MAX_DETAIL_CHARS]
-
-
-def _build_ssl_context(name: str, file: Path) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=str(file))
-    except OSError as error:  # SSLError among them
-        raise ConfigError([f"catalogue {name}: ca_cert {file}: {error.strerror or error}"]) from error

@@ -12,7 +12,7 @@ _MAX_HEADER_CHARS = 100
 def http_date(header: str | None) -> datetime | None:
     """Parse a date (RFC 9110, 5.6.7).
 
-    Return None without a date, or for a date that a clock cannot show.
+    Return None without a date, or for a date that is out of range.
     """
     if not header or len(header) > _MAX_HEADER_CHARS:
         return None

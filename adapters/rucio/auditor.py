@@ -6,29 +6,40 @@ replica. This takes about a second for 300 files (Rucio 41.5.1).
 """
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from adapters.rucio.datasets.containers import ContainerLister
-from adapters.rucio.datasets.dids import DidResolver
-from adapters.rucio.datasets.file_unions import available_files
-from adapters.rucio.rules.model import Movement
-from adapters.rucio.session.client import RucioConnection, RucioSettings
-from adapters.rucio.session.queries import QueryRunner, split_did
 from adapters.ska.site_capabilities import SiteCapabilities
-from hydrator.domain.errors import CatalogueError, CatalogueGarbled
+from hydrator.domain.errors import CatalogueGarbled
 from hydrator.domain.model import Did, ReplicaState, Seen
 from hydrator.domain.ports import Clock
 from hydrator.domain.sites import add_unions
 
-from .responses import BadRow, Count, Rse, read_number, read_states, read_text, require_record
+from .datasets.containers import ContainerLister
+from .datasets.dids import DidResolver
+from .datasets.file_unions import available_files
+from .poll import DidErrors
+from .responses import (
+    BadRow,
+    Count,
+    Counts,
+    Rows,
+    Rse,
+    Rses,
+    iter_records,
+    read_file,
+    read_number,
+    read_states,
+    require_record,
+)
 from .rses import RseDirectory
+from .rules.model import Movement, Movements
+from .session.client import RucioConnection, RucioSettings
+from .session.queries import QueryRunner, did_record, split_did
 from .states import container_replicas, dataset_replicas
 
 _CALL = "list_replicas(all_states=True)"
-FileKey = tuple[str, str]
-"""Scope and name; a file's name may have characters that a valid DID cannot have."""
 
 
 class RucioAuditor:
@@ -37,6 +48,7 @@ class RucioAuditor:
     def __init__(
         self, settings: RucioSettings, clock: Clock, capabilities: SiteCapabilities | None = None
     ) -> None:
+        self.name = settings.name
         self._settings = replace(settings, token_dir=settings.token_dir / "audit", concurrent_calls=1)
         self._clock = clock
         self._queries = QueryRunner(self._settings, RucioConnection(self._settings))
@@ -45,10 +57,6 @@ class RucioAuditor:
         self._resolver = DidResolver(self._queries)
         self._container_lister = ContainerLister(self._queries)
         self._one_at_a_time = threading.Lock()
-
-    @property
-    def name(self) -> str:
-        return self._settings.name
 
     def close(self) -> None:
         """Close the connections and forget the token."""
@@ -60,11 +68,11 @@ class RucioAuditor:
         """Verify *did* within the time of one poll; see :class:`hydrator.domain.ports.Auditor`."""
         with (
             self._one_at_a_time,
-            self._queries.connection.start_poll(self._settings.deadline.total_seconds()),
+            self._queries.start_poll(),
         ):
             now = self._clock()
             rses = self._rses.read(now)
-            errors: dict[Did, CatalogueError] = {}
+            errors: DidErrors = {}
             kind = self._resolver.resolve_uncached({did}, errors)[did].kind
             if did in errors:
                 raise errors[did]
@@ -75,24 +83,19 @@ class RucioAuditor:
             datasets = [] if kind == "ABSENT" else [did]
             if kind == "CONTAINER":
                 datasets = sorted(self._container_lister.list_members(did))
-            verified = (self._verify_dataset(now, each, rses, is_file=kind == "FILE") for each in datasets)
-            parts = [part for part in verified if part]
+            results = [self._verify_dataset(now, each, rses, is_file=kind == "FILE") for each in datasets]
+            parts = [each for each in results if each]
         if kind == "CONTAINER" and parts:
             return Seen(now, container_replicas(did, parts))
         return parts[0] if parts else Seen(now)
 
-    def _verify_dataset(
-        self, now: datetime, did: Did, rses: Mapping[str, Rse], *, is_file: bool = False
-    ) -> Seen | None:
+    def _verify_dataset(self, now: datetime, did: Did, rses: Rses, *, is_file: bool = False) -> Seen | None:
         """Verify one dataset, or one file; return None where it has no files."""
-        scope, name = split_did(did)
-        files = {(scope, name)} if is_file else self._list_files(scope, name)
+        files = {str(did)} if is_file else self._list_files(did)
         if not files:
             return None
         states = self._queries.ask(
-            lambda client: list(
-                client.list_replicas([{"scope": scope, "name": name}], all_states=True, sort="random")
-            ),
+            lambda client: list(client.list_replicas([did_record(did)], all_states=True, sort="random")),
             _parse_states,
         )
         if missing := files - states.keys():
@@ -103,9 +106,7 @@ class RucioAuditor:
             replicas = dataset_replicas(did, counts, moves, rses, held_until=self._clock(), call=_CALL)
         except BadRow as exc:
             raise CatalogueGarbled(self.name, str(exc)) from exc
-        lists = available_files(
-            [(f"{file_scope}:{file}", states[file_scope, file]) for file_scope, file in sorted(files)], counts
-        )
+        lists = available_files([(file, states[file]) for file in sorted(files)], counts)
         with_files = (
             replace(each, files=lists[each.storage])
             if _can_be_combined(rses[each.storage], each.state) and each.storage in lists
@@ -114,17 +115,15 @@ class RucioAuditor:
         )
         return Seen(now, add_unions(with_files))
 
-    def _list_files(self, scope: str, name: str) -> set[FileKey]:
+    def _list_files(self, did: Did) -> set[str]:
         """Return the files of a dataset; raise CatalogueGarbled where Rucio counts another number."""
-        files = self._queries.ask(lambda client: client.list_files(scope, name), _parse_file_keys)
+        files = self._queries.ask(lambda client: client.list_files(*split_did(did)), _parse_files)
         length = self._queries.ask(
-            lambda client: client.get_did(scope, name, dynamic_depth="FILE"),
+            lambda client: client.get_did(*split_did(did), dynamic_depth="FILE"),
             lambda answer: read_number(require_record(answer, "get_did"), "length", "get_did"),
         )
         if len(files) != length:
-            raise CatalogueGarbled(
-                self.name, f"list_files lists {len(files)} of the {length} files of {scope}:{name}"
-            )
+            raise CatalogueGarbled(self.name, f"list_files lists {len(files)} of the {length} files of {did}")
         return files
 
 
@@ -133,30 +132,24 @@ def _can_be_combined(rse: Rse, state: ReplicaState) -> bool:
     return not (rse.is_tape or rse.is_volatile) and rse.is_readable and state is not ReplicaState.ON_TAPE
 
 
-def _count_by_storage(
-    states: Iterable[Mapping[str, str]], length: int
-) -> tuple[dict[str, Count], dict[str, Movement]]:
+def _count_by_storage(states: list[Mapping[str, str]], length: int) -> tuple[Counts, Movements]:
     """Count, by storage element, how many of *length* files it has; return also whether one is moving."""
-    available: dict[str, int] = {}
-    moving: dict[str, bool] = {}
-    for each in states:
-        for storage, state in each.items():
-            available[storage] = available.get(storage, 0) + (state == "AVAILABLE")
-            moving[storage] = moving.get(storage, False) or state == "COPYING"
-    counts = {storage: Count(length, number, 0, 0) for storage, number in available.items()}
-    return counts, {storage: Movement(is_moving=is_moving) for storage, is_moving in moving.items()}
-
-
-def _parse_states(rows: Iterable[object]) -> dict[FileKey, Mapping[str, str]]:
-    call = "list_replicas"
-    records = (require_record(row, call) for row in rows)
-    return {
-        (read_text(row, "scope", call), read_text(row, "name", call)): read_states(row, call)
-        for row in records
+    storages = {storage for each in states for storage in each}
+    counts = {
+        storage: Count(length, sum(each.get(storage) == "AVAILABLE" for each in states), 0, 0)
+        for storage in storages
     }
+    movements = {
+        storage: Movement(is_moving=any(each.get(storage) == "COPYING" for each in states))
+        for storage in storages
+    }
+    return counts, movements
 
 
-def _parse_file_keys(rows: Iterable[object]) -> set[FileKey]:
-    call = "list_files"
-    records = (require_record(row, call) for row in rows)
-    return {(read_text(row, "scope", call), read_text(row, "name", call)) for row in records}
+def _parse_states(rows: Rows) -> dict[str, Mapping[str, str]]:
+    call = "list_replicas"
+    return {read_file(row, call): read_states(row, call) for row in iter_records(rows, call)}
+
+
+def _parse_files(rows: Rows) -> set[str]:
+    return {read_file(row, "list_files") for row in iter_records(rows, "list_files")}

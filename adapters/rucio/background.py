@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-from adapters.rucio.session.queries import QueryRunner
-from adapters.rucio.session.transport import NotFound
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did
+
+from .session.queries import QueryRunner
+from .session.transport import NotFound
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -103,8 +104,8 @@ class BackgroundVerifier(Generic[T, R]):
     # -- failed queries
 
     def retry_later(self, key: QueryKey, error: CatalogueError, ask: Callable[[QueryRunner], object]) -> None:
-        """Repeat a failed query of a poll with *ask* until it is answered."""
-        if self.is_enabled:
+        """Repeat a failed query of a poll with *ask* until it is answered; a 404 is an answer."""
+        if self.is_enabled and not isinstance(error, NotFound):
             with self._condition:
                 self._failed_queries[key] = _FailedQuery(error, ask, 1, self._monotonic())
 
@@ -129,7 +130,7 @@ class BackgroundVerifier(Generic[T, R]):
             return results
 
     def start_verifying(self, items: Iterable[tuple[QueryKey, T]]) -> None:
-        """Verify *items*, in this order, in place of those of the last poll."""
+        """Verify *items*, in this order; drop the items of the last poll that are left."""
         if not self.is_enabled:
             return
         with self._condition:

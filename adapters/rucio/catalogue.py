@@ -23,35 +23,34 @@ step 2 looks names up first.
 """
 
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
 from adapters.http.rate_limiter import HttpRateLimiter
-from adapters.rucio.datasets.case_variants import CaseVariantFinder
-from adapters.rucio.datasets.containers import ContainerLister
-from adapters.rucio.datasets.did_search import DidSearch
-from adapters.rucio.datasets.dids import DidInfo, DidResolver
-from adapters.rucio.datasets.file_unions import FileLists
-from adapters.rucio.rules.locks import LockTracker
-from adapters.rucio.rules.model import Movement
-from adapters.rucio.rules.recalls import RecallSampler
-from adapters.rucio.session.client import RucioConnection, RucioSettings
-from adapters.rucio.session.queries import QueryRunner
-from adapters.rucio.session.transport import NotFound
 from adapters.ska.site_capabilities import SiteCapabilities
 from hydrator.domain.errors import CatalogueGarbled
-from hydrator.domain.model import Did, Reading, Replica, Site, Survey
+from hydrator.domain.model import Did, Reading, Site, Survey
 from hydrator.domain.ports import Clock, TokenValidity
 
 from .background import BackgroundVerifier
 from .conclusions import ContainerConclusions, DatasetConclusions, SiteGrouping
-from .poll import RucioPoll
+from .datasets.case_variants import CaseVariantFinder
+from .datasets.containers import ContainerLister
+from .datasets.did_search import DidSearch
+from .datasets.dids import DidResolver
+from .datasets.file_unions import FileLists
+from .poll import Dids, Replicas, RucioPoll
 from .replicas import CountWithRows, DatasetCount, DatasetCounter, TrustedCount, count_dataset
-from .responses import GarbledRow, Rse, parse_rows, read_states
+from .responses import DidInfo, GarbledRow, Rows, Rses, parse_rows, read_states
 from .rses import RseDirectory
+from .rules.locks import LockTracker
+from .rules.model import Movements
+from .rules.recalls import RecallSampler
+from .session.client import RucioConnection, RucioSettings
+from .session.queries import QueryRunner
 from .states import apply_did_expiry, file_replicas
 
 __all__ = ["RucioCatalogue", "RucioSettings"]
@@ -82,6 +81,7 @@ class RucioCatalogue:
         capabilities: SiteCapabilities | None = None,
         group_sites: SiteGrouping = single_site_groups,
     ) -> None:
+        self.name = settings.name
         self._settings = settings
         self._clock = clock
         self._capabilities = capabilities
@@ -109,13 +109,9 @@ class RucioCatalogue:
         self._containers = ContainerConclusions(
             self._container_lister, self._member_resolver, settings.verify_every
         )
-        self._last_rses: Mapping[str, Rse] = {}
+        self._last_rses: Rses = {}
         self._has_polled = False
         self._one_at_a_time = threading.Lock()
-
-    @property
-    def name(self) -> str:
-        return self._settings.name
 
     @property
     def token_validity(self) -> TokenValidity | None:
@@ -129,7 +125,7 @@ class RucioCatalogue:
         if self._capabilities:
             self._capabilities.close()
 
-    def read(self, dids: AbstractSet[Did]) -> Survey:
+    def read(self, dids: Dids) -> Survey:
         """Query the sites of *dids*; see ``Catalogue.read``.
 
         Raises:
@@ -137,19 +133,18 @@ class RucioCatalogue:
         """
         with self._one_at_a_time, self._background.pause():
             now = self._clock()
-            with self._queries.connection.start_poll(self._settings.deadline.total_seconds()):
-                rses = self._read_rses(now)
-                poll = RucioPoll(self.name, now, now + self._settings.expiry_margin, rses)
-                did_infos = self._read_all(poll, dids)
+            with self._queries.start_poll():
+                # step 1: RSEs
+                poll = RucioPoll(self.name, now, now + self._settings.expiry_margin, self._read_rses(now))
+                # steps 2 to 5
+                self._read_all(poll, dids)
                 _raise_if_all_failed(poll, dids)
                 seconds_left = self._queries.connection.deadline.remaining_seconds
-            self._resolver.look_up_unresolved(
-                did_infos, dids, poll.errors, now, min(seconds_left, _SINGLE_QUERY_SECONDS)
-            )
+            # step 2 again: names that the bulk call left out
+            self._resolver.look_up_unresolved(poll, dids, min(seconds_left, _SINGLE_QUERY_SECONDS))
             _raise_if_all_failed(poll, dids)
-            readings: Mapping[Did, Reading] = {
-                did: poll.build_reading(did, did_infos[did].kind) for did in sorted(dids)
-            }
+            # step 6: the survey
+            readings: Mapping[Did, Reading] = {did: poll.build_reading(did) for did in sorted(dids)}
             readings = self._variant_finder.add_case_variants(readings, now)
             self._background.start_verifying(self._counter.verification_queue() if self._has_polled else ())
             self._has_polled = True
@@ -161,11 +156,7 @@ class RucioCatalogue:
         Raises:
             CatalogueError: Rucio could not list them all.
         """
-        with (
-            self._one_at_a_time,
-            self._background.pause(),
-            self._queries.connection.start_poll(self._settings.deadline.total_seconds()),
-        ):
+        with self._one_at_a_time, self._background.pause(), self._queries.start_poll():
             return self._did_search.find(patterns)
 
     def _verify(self, queries: QueryRunner, trusted_count: TrustedCount) -> DatasetCount:
@@ -175,33 +166,31 @@ class RucioCatalogue:
 
     # -- the steps of a poll
 
-    def _read_rses(self, now: datetime) -> Mapping[str, Rse]:
-        """Read all storage elements; return the last poll's object where nothing changed, for the caches."""
+    def _read_rses(self, now: datetime) -> Rses:
+        """Read all storage elements; without a change return the same object: caches compare identity."""
         rses = self._rses.read(now)
         if rses != self._last_rses:
             self._last_rses = rses
         return self._last_rses
 
-    def _read_all(self, poll: RucioPoll, dids: AbstractSet[Did]) -> dict[Did, DidInfo]:
-        """Run steps 2 to 5; return the information on each name."""
-        did_infos = self._resolver.resolve(dids, poll.errors, poll.started_at)
+    def _read_all(self, poll: RucioPoll, dids: Dids) -> None:
+        """Run steps 2 to 5: names, and then the replicas of datasets, files and containers."""
+        poll.did_infos = self._resolver.resolve(poll, dids)
         datasets, containers, files = (
-            {did for did in dids if did_infos[did].kind == kind} for kind in ("DATASET", "CONTAINER", "FILE")
+            {did for did in dids if poll.did_infos[did].kind == kind}
+            for kind in ("DATASET", "CONTAINER", "FILE")
         )
-        poll.members_by_container = self._container_lister.list_all(containers, poll.errors, poll.started_at)
+        poll.members_by_container = self._container_lister.list_all(poll, containers)
         members = {did for each in poll.members_by_container.values() for did in each}
-        did_infos.update(self._member_resolver.resolve(members - dids, poll.errors, poll.started_at))
+        poll.did_infos.update(self._member_resolver.resolve(poll, members - dids))
         self._background.forget_all_but(dids | members)
-        self._read_datasets(poll, datasets | members, did_infos)
-        self._confirm_absent(poll, dids, did_infos)
-        self._read_files(poll, files, did_infos)
-        self._containers.conclude_all(poll, did_infos)
-        return did_infos
+        self._read_datasets(poll, datasets | members)
+        self._resolver.confirm_absent(poll, dids)
+        self._read_files(poll, files)
+        self._containers.conclude_all(poll)
 
-    def _read_datasets(
-        self, poll: RucioPoll, dids: AbstractSet[Did], did_infos: Mapping[Did, DidInfo]
-    ) -> None:
-        """Read counts, then movements; conclude each dataset as soon as both are there.
+    def _read_datasets(self, poll: RucioPoll, dids: Dids) -> None:
+        """Run steps 3 to 5 for datasets: conclude each one as soon as its counts and movements are there.
 
         A dataset whose rule history must be queried is concluded after all others.
         """
@@ -211,15 +200,15 @@ class RucioCatalogue:
         needing_history: dict[Did, frozenset[str]] = {}
         self._datasets.start_poll(dids)
 
-        def conclude(did: Did, movements: Mapping[str, Movement]) -> None:
-            counted = counts[did]
-            storages = self._datasets.storages_needing_history(poll, did, counted[0].counts, movements)
+        def conclude(did: Did, movements: Movements) -> None:
+            storages = self._datasets.storages_needing_history(poll, did, counts[did][0].counts, movements)
             if storages:
                 needing_history[did] = storages
             else:
-                self._datasets.conclude(poll, did, counted, movements, did_infos.get(did))
+                self._datasets.conclude(poll, did, counts[did], movements)
 
         with self._lock_tracker.refresh_rules_in_background(poll, dids):
+            # step 3: replicas
             for batch in self._counter.iter_counts(poll, dids):
                 counts.update(batch)
                 settled = {did for did, (count, rows) in batch.items() if count.is_settled(rows)}
@@ -229,20 +218,14 @@ class RucioCatalogue:
                 for did in batch.keys() - known_movements.keys():
                     settled_by_did[did] = did in settled
                     rule_storages[did] = {row.storage for row in batch[did][1]}
+            # step 4: locks and rules; each dataset then goes to step 5, states
             for did, movements in self._lock_tracker.iter_movements(poll, settled_by_did, rule_storages):
                 conclude(did, movements)
         for did, movements in self._lock_tracker.iter_histories(poll, needing_history):
-            self._datasets.conclude(poll, did, counts[did], movements, did_infos.get(did))
+            self._datasets.conclude(poll, did, counts[did], movements)
         self._file_lists.read(poll, self._datasets.shared_counts)
 
-    def _confirm_absent(self, poll: RucioPoll, dids: AbstractSet[Did], did_infos: dict[Did, DidInfo]) -> None:
-        """Mark the *dids* as absent for which Rucio answered 404 and the bulk call confirms it."""
-        missing = {did for did in dids if isinstance(poll.errors.get(did), NotFound)}
-        for did, info in self._resolver.confirm_absent(missing, poll.started_at).items():
-            did_infos[did] = info
-            del poll.errors[did]
-
-    def _read_files(self, poll: RucioPoll, dids: AbstractSet[Did], did_infos: Mapping[Did, DidInfo]) -> None:
+    def _read_files(self, poll: RucioPoll, dids: Dids) -> None:
         """Read and conclude DIDs that are single files."""
         answers = self._queries.query_in_batches(
             dids,
@@ -256,13 +239,11 @@ class RucioCatalogue:
             if did not in states:
                 poll.errors[did] = CatalogueGarbled(self.name, f"list_replicas returns nothing for {did}")
                 continue
-            info = did_infos[did]
+            info = poll.did_infos[did]
             poll.conclude(did, info.bytes_total, partial(_build_file_replicas, poll, did, states[did], info))
 
 
-def _build_file_replicas(
-    poll: RucioPoll, did: Did, states: Mapping[str, str], did_info: DidInfo
-) -> tuple[Replica, ...]:
+def _build_file_replicas(poll: RucioPoll, did: Did, states: Mapping[str, str], did_info: DidInfo) -> Replicas:
     replicas = file_replicas(did, states, poll.rses, held_until=poll.held_until)
     return apply_did_expiry(replicas, did_info.ends_at, poll.held_until)
 
@@ -278,10 +259,10 @@ def _build_survey(poll: RucioPoll, readings: Mapping[Did, Reading]) -> Survey:
     )
 
 
-def _raise_if_all_failed(poll: RucioPoll, dids: AbstractSet[Did]) -> None:
+def _raise_if_all_failed(poll: RucioPoll, dids: Dids) -> None:
     if dids and dids <= poll.errors.keys():
         raise poll.errors[min(dids)]
 
 
-def _parse_file_rows(rows: Iterable[object]) -> list[tuple[Did, Mapping[str, str]] | GarbledRow]:
+def _parse_file_rows(rows: Rows) -> list[tuple[Did, Mapping[str, str]] | GarbledRow]:
     return list(parse_rows(rows, "list_replicas", lambda did, row: (did, read_states(row, "list_replicas"))))

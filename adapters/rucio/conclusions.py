@@ -3,25 +3,25 @@
 The decisions themselves are in :mod:`.states`; this module adds caches, progress and recalls.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from adapters.rucio.datasets.containers import ContainerLister
-from adapters.rucio.datasets.dids import DidInfo, DidResolver
-from adapters.rucio.rules.locks import LockTracker
-from adapters.rucio.rules.model import Movement
-from adapters.rucio.rules.recalls import RecallSampler
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
-from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site
+from hydrator.domain.model import Did, ReplicaState, Seen, Site
 
+from .datasets.containers import ContainerLister
+from .datasets.dids import DidResolver
 from .eta import ProgressTracker
-from .poll import RucioPoll
+from .poll import Dids, Replicas, RucioPoll, drop_all_but
 from .replicas import CountWithRows, DatasetCount
-from .responses import BadRow, Count, Rse
+from .responses import BadRow, Counts, Rse, Rses
 from .rses import RseDirectory
+from .rules.locks import LockTracker
+from .rules.model import Movements
+from .rules.recalls import RecallSampler
 from .states import apply_did_expiry, combinable_storages, container_replicas, dataset_replicas
 
 SiteGrouping = Callable[[AbstractSet[Site]], AbstractSet[AbstractSet[Site]]]
@@ -35,14 +35,12 @@ class _CachedReplicas:
     object in every poll.
     """
 
-    counts: Mapping[str, Count]
-    movements: Mapping[str, Movement]
-    rses: Mapping[str, Rse]
-    replicas: tuple[Replica, ...]
+    counts: Counts
+    movements: Movements
+    rses: Rses
+    replicas: Replicas
 
-    def is_valid_for(
-        self, counts: Mapping[str, Count], movements: Mapping[str, Movement], rses: Mapping[str, Rse]
-    ) -> bool:
+    def is_valid_for(self, counts: Counts, movements: Movements, rses: Rses) -> bool:
         return self.counts is counts and self.movements is movements and self.rses is rses
 
 
@@ -65,19 +63,19 @@ class DatasetConclusions:
         self._group_sites = group_sites
         self._progress = ProgressTracker()
         self._cached_replicas: dict[Did, _CachedReplicas] = {}
-        self._site_groups: tuple[Mapping[str, Rse], AbstractSet[AbstractSet[Site]]] | None = None
-        self.shared_counts: dict[Did, Mapping[str, Count]] = {}
+        self._site_groups: tuple[Rses, AbstractSet[AbstractSet[Site]]] | None = None
+        self.shared_counts: dict[Did, Counts] = {}
         """The counts of datasets whose parts at several storage elements may be complete together."""
 
-    def start_poll(self, dids: AbstractSet[Did]) -> None:
+    def start_poll(self, dids: Dids) -> None:
         """Start a poll of *dids*; forget all others."""
         self._recalls.start_poll(dids)
         self._progress.forget_all_but(dids)
         self.shared_counts = {}
-        self._cached_replicas = {did: each for did, each in self._cached_replicas.items() if did in dids}
+        drop_all_but(dids, self._cached_replicas)
 
     def storages_needing_history(
-        self, poll: RucioPoll, did: Did, counts: Mapping[str, Count], movements: Mapping[str, Movement]
+        self, poll: RucioPoll, did: Did, counts: Counts, movements: Movements
     ) -> frozenset[str]:
         """Return the storages with usable data, without a rule, whose rule history to query first."""
         cached = self._cached_replicas.get(did)
@@ -94,13 +92,13 @@ class DatasetConclusions:
         poll: RucioPoll,
         did: Did,
         count_with_rows: CountWithRows,
-        movements: Mapping[str, Movement],
-        did_info: DidInfo | None,
+        movements: Movements,
     ) -> None:
         """Put the reading of *did* into *poll*."""
         dataset_count, rows = count_with_rows
         row_amounts = (row.amount for row in rows if row.amount.length > 0)
         count = next(iter(dataset_count.counts.values()), None) or next(row_amounts, None)
+        did_info = poll.did_infos.get(did)
         ends_at = did_info.ends_at if did_info else None
         if count:
             size: int | None = int(count.bytes)
@@ -117,9 +115,9 @@ class DatasetConclusions:
         poll: RucioPoll,
         did: Did,
         dataset_count: DatasetCount,
-        movements: Mapping[str, Movement],
+        movements: Movements,
         ends_at: datetime | None,
-    ) -> tuple[Replica, ...]:
+    ) -> Replicas:
         counts = dataset_count.counts
         cached = self._cached_replicas.get(did)
         if cached and ends_at is None and cached.is_valid_for(counts, movements, poll.rses):
@@ -140,16 +138,16 @@ class DatasetConclusions:
     def _combinable_storages(
         self,
         poll: RucioPoll,
-        counts: Mapping[str, Count],
-        movements: Mapping[str, Movement],
-        rses: Mapping[str, Rse],
+        counts: Counts,
+        movements: Movements,
+        rses: Rses,
     ) -> frozenset[str]:
         if self._site_groups is None or self._site_groups[0] is not poll.rses:
             sites = frozenset(site for rse in poll.rses.values() for site in rse.sites)
             self._site_groups = poll.rses, self._group_sites(sites)
         return combinable_storages(counts, movements, rses, self._site_groups[1], poll.held_until)
 
-    def _add_unlisted_rses(self, poll: RucioPoll, names: AbstractSet[str]) -> Mapping[str, Rse]:
+    def _add_unlisted_rses(self, poll: RucioPoll, names: AbstractSet[str]) -> Rses:
         """Return the storage elements of *poll*, and those of *names* that the list left out.
 
         Raises:
@@ -173,20 +171,16 @@ class ContainerConclusions:
         self._lister = lister
         self._member_resolver = member_resolver
         self._verify_every = verify_every
-        self._complete_lists: dict[Did, tuple[datetime, AbstractSet[Did]]] = {}
+        self._complete_lists: dict[Did, tuple[datetime, Dids]] = {}
 
-    def conclude_all(self, poll: RucioPoll, did_infos: Mapping[Did, DidInfo]) -> None:
+    def conclude_all(self, poll: RucioPoll) -> None:
         """Put the readings of all containers of *poll* into it, after those of their datasets."""
         members_by_container = poll.members_by_container
-        self._complete_lists = {
-            did: each for did, each in self._complete_lists.items() if did in members_by_container
-        }
+        drop_all_but(members_by_container.keys(), self._complete_lists)
         for did, members in members_by_container.items():
-            self._conclude(poll, did, members, did_infos[did].ends_at)
+            self._conclude(poll, did, members, poll.did_infos[did].ends_at)
 
-    def _conclude(
-        self, poll: RucioPoll, container: Did, members: AbstractSet[Did], ends_at: datetime | None
-    ) -> None:
+    def _conclude(self, poll: RucioPoll, container: Did, members: Dids, ends_at: datetime | None) -> None:
         unseen = sorted(did for did in members if did in poll.errors)
         if unseen:
             first: CatalogueError = poll.errors[unseen[0]]
@@ -204,7 +198,7 @@ class ContainerConclusions:
         replicas = apply_did_expiry(replicas, ends_at, poll.held_until)
         poll.conclusions[container] = Seen(poll.started_at, replicas, total)
 
-    def _check_members(self, poll: RucioPoll, container: Did, members: AbstractSet[Did]) -> None:
+    def _check_members(self, poll: RucioPoll, container: Did, members: Dids) -> None:
         """Put *container* into ``poll.errors`` where its list of datasets was cut short.
 
         The list was cut if the datasets have fewer bytes than Rucio counts for the container. Check this when
@@ -212,19 +206,19 @@ class ContainerConclusions:
         """
         if container in poll.errors or self._is_list_checked(poll, container, members):
             return
-        listed = sum(poll.conclusions[did].bytes_total or 0 for did in members)
+        total = sum(poll.conclusions[did].bytes_total or 0 for did in members)
         try:
             size = self._lister.query_size(container)
         except CatalogueError as exc:
             poll.errors[container] = exc
             return
-        if size > listed and not self._member_resolver.is_any_open(members):
-            reason = f"its list has {len(members)} datasets of {listed} bytes in all, and it has {size} bytes"
+        if size > total and not self._member_resolver.is_any_open(members):
+            reason = f"its list has {len(members)} datasets of {total} bytes in all, and it has {size} bytes"
             poll.errors[container] = CatalogueGarbled(poll.name, f"{container}: {reason}")
             return
         self._complete_lists[container] = poll.started_at, members
 
-    def _is_list_checked(self, poll: RucioPoll, container: Did, members: AbstractSet[Did]) -> bool:
+    def _is_list_checked(self, poll: RucioPoll, container: Did, members: Dids) -> bool:
         last_check = self._complete_lists.get(container)
         return (
             last_check is not None

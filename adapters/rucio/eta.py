@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 
 from hydrator.domain.model import Did, Replica, ReplicaState
 
+from .poll import Dids, Replicas
+
 Sample = tuple[datetime, float]
 """The time of an observation, and the fraction (0 to 1) that was there."""
 
@@ -22,15 +24,13 @@ class ProgressTracker:
     def __init__(self) -> None:
         self._samples: dict[tuple[Did, str], deque[Sample]] = {}
 
-    def add_estimates(self, replicas: Iterable[Replica], now: datetime) -> tuple[Replica, ...]:
+    def add_estimates(self, replicas: Iterable[Replica], now: datetime) -> Replicas:
         """Return *replicas* of one dataset; those that move get an estimate of the time they are complete."""
         return tuple(self._add_estimate(replica, now) for replica in replicas)
 
-    def forget_all_but(self, dids: Iterable[Did]) -> None:
+    def forget_all_but(self, dids: Dids) -> None:
         """Forget the samples of all but *dids*."""
-        current = frozenset(dids)
-        for key in [key for key in self._samples if key[0] not in current]:
-            del self._samples[key]
+        self._samples = {key: each for key, each in self._samples.items() if key[0] in dids}
 
     def _add_estimate(self, replica: Replica, now: datetime) -> Replica:
         key = (replica.did, replica.storage)

@@ -3,16 +3,25 @@
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, Reading, Replica, Seen, Unseen
 
-from .responses import BadRow, Rse
+from .responses import BadRow, DidInfo, Rses
+
+Dids = AbstractSet[Did]
+DidErrors = dict[Did, CatalogueError]
+"""The DIDs without a result, each with the reason."""
+StoragesByDid = Mapping[Did, AbstractSet[str]]
+"""Names of storage elements, by dataset."""
+Replicas = tuple[Replica, ...]
+NEVER = datetime.min.replace(tzinfo=UTC)
+"""The sort key of a DID that was not queried yet."""
 
 
-def drop_all_but(dids: AbstractSet[Did], *memories: dict[Did, Any]) -> None:
+def drop_all_but(dids: Dids, *memories: dict[Did, Any]) -> None:
     """Delete all keys but *dids* from *memories*."""
     for memory in memories:
         for did in memory.keys() - dids:
@@ -24,21 +33,23 @@ class RucioPoll:
     """The state of one poll.
 
     *held_until* is the time until which a rule must hold data for a job to start on it. *errors* has the DIDs
-    without a result, *conclusions* those with one, *empty_datasets* those without a file.
+    without a result, *conclusions* those with one, *empty_datasets* those without a file. *did_infos* has
+    Rucio's information on each name.
     *members_by_container* has the datasets in each demanded container.
     """
 
     name: str
     started_at: datetime
     held_until: datetime
-    rses: Mapping[str, Rse]
-    errors: dict[Did, CatalogueError] = field(default_factory=dict)
+    rses: Rses
+    did_infos: dict[Did, DidInfo] = field(default_factory=dict)
+    errors: DidErrors = field(default_factory=dict)
     conclusions: dict[Did, Seen] = field(default_factory=dict)
     empty_datasets: set[Did] = field(default_factory=set)
     members_by_container: Mapping[Did, frozenset[Did]] = field(default_factory=dict)
     _parents: dict[Did, set[Did]] | None = None
 
-    def parents(self, did: Did) -> AbstractSet[Did]:
+    def parents(self, did: Did) -> Dids:
         """Return the demanded containers that *did* is in, at any depth."""
         if self._parents is None:
             self._parents = {}
@@ -47,15 +58,16 @@ class RucioPoll:
                     self._parents.setdefault(member, set()).add(container)
         return self._parents.get(did, frozenset())
 
-    def conclude(self, did: Did, size: int | None, make_replicas: Callable[[], tuple[Replica, ...]]) -> None:
+    def conclude(self, did: Did, size: int | None, make_replicas: Callable[[], Replicas]) -> None:
         """Store the result of *make_replicas*, or its BadRow as an error."""
         try:
             self.conclusions[did] = Seen(self.started_at, make_replicas(), size)
         except BadRow as exc:
             self.errors[did] = CatalogueGarbled(self.name, str(exc))
 
-    def build_reading(self, did: Did, kind: str) -> Reading:
-        """Build the reading of *did*, whose type in Rucio is *kind*."""
+    def build_reading(self, did: Did) -> Reading:
+        """Build the reading of *did*."""
+        kind = self.did_infos[did].kind
         if did in self.errors:
             return Unseen(self.errors[did].reason)
         if kind == "ABSENT":

@@ -1,20 +1,18 @@
 """Counts of datasets by storage element: the cheap rows select the datasets to count file by file."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from heapq import nsmallest
 
-from adapters.rucio.session.queries import QueryRunner, SeriesGuard, split_did
-from adapters.rucio.session.transport import Forbidden, NotFound
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did
 
 from .background import BackgroundVerifier, QueryKey
-from .poll import RucioPoll, drop_all_but
+from .poll import NEVER, Dids, RucioPoll, drop_all_but
 from .responses import (
     Count,
+    Counts,
     DatasetRow,
     has_shrunk,
     largest_counts,
@@ -23,8 +21,9 @@ from .responses import (
     read_amount,
     require_record,
 )
+from .session.queries import QueryRunner, SeriesGuard, split_did
+from .session.transport import Forbidden
 
-_NEVER = datetime.min.replace(tzinfo=UTC)
 RowsVersion = tuple[tuple[str, int, int, str], ...]
 """The cheap rows of a dataset: storage element, files, files available there, time of the update."""
 
@@ -36,7 +35,7 @@ class DatasetCount:
     counted_at: datetime
     rows_version: RowsVersion
     has_matching_rows: bool
-    counts: Mapping[str, Count]
+    counts: Counts
     is_empty: bool
 
     def is_settled(self, rows: Sequence[DatasetRow]) -> bool:
@@ -69,7 +68,7 @@ class DatasetCounter:
         self._failed_at: dict[Did, datetime] = {}
         self._trusted_dids: list[Did] = []
 
-    def iter_counts(self, poll: RucioPoll, dids: AbstractSet[Did]) -> Iterator[Mapping[Did, CountWithRows]]:
+    def iter_counts(self, poll: RucioPoll, dids: Dids) -> Iterator[Mapping[Did, CountWithRows]]:
         """Yield the counts and the cheap rows of *dids*, without those in ``poll.errors``.
 
         Datasets that need no count come in batches, while others are queried; the rest comes at the end.
@@ -98,11 +97,11 @@ class DatasetCounter:
 
     def verification_queue(self) -> list[tuple[QueryKey, TrustedCount]]:
         """Return the counts that the last poll trusted, in the order in which they come due."""
-        counted = self._counts
-        in_order = sorted(
-            (did for did in self._trusted_dids if did in counted), key=lambda did: counted[did].counted_at
-        )
-        return [(("count", did), (did, counted[did])) for did in in_order]
+        counts = [(did, self._counts[did]) for did in self._trusted_dids if did in self._counts]
+        return [
+            (("count", did), (did, count))
+            for did, count in sorted(counts, key=lambda each: each[1].counted_at)
+        ]
 
     def _adopt_verified(self) -> None:
         """Adopt the counts that the background has verified, unless a newer one is there."""
@@ -119,9 +118,7 @@ class DatasetCounter:
             poll.errors[did] = error
         return self._background.is_enabled and not error
 
-    def _read_cheap_rows(
-        self, poll: RucioPoll, dids: AbstractSet[Did]
-    ) -> Iterator[Mapping[Did, list[DatasetRow]]]:
+    def _read_cheap_rows(self, poll: RucioPoll, dids: Dids) -> Iterator[Mapping[Did, list[DatasetRow]]]:
         for batch, answer in self._queries.iter_batches(
             dids,
             poll.errors,
@@ -161,8 +158,8 @@ class DatasetCounter:
         settings = self._queries.settings
 
         def turn(did: Did) -> tuple[datetime, Did]:
-            counted_at = self._counts[did].counted_at if did in self._counts else _NEVER
-            return max(counted_at, self._failed_at.get(did, _NEVER)), did
+            counted_at = self._counts[did].counted_at if did in self._counts else NEVER
+            return max(counted_at, self._failed_at.get(did, NEVER)), did
 
         unchanged = {did for did, rows in rows_by_did.items() if self._is_unchanged(did, rows)}
         suspects = sorted(rows_by_did.keys() - unchanged, key=turn)
@@ -182,17 +179,15 @@ class DatasetCounter:
 
     def _count_due(self, poll: RucioPoll, rows_by_did: Mapping[Did, list[DatasetRow]]) -> None:
         """Count the due datasets until the budget is spent, or a fifth of the poll's time is left."""
-        settings, connection = self._queries.settings, self._queries.connection
         rows_by_did = {did: rows for did, rows in rows_by_did.items() if not self._has_error(poll, did)}
         todo, unchanged = self._order_by_urgency(rows_by_did, poll.started_at)
         versions = {
             did: _rows_version(rows_by_did[did]) if did in rows_by_did else self._counts[did].rows_version
             for did in todo
         }
-        reserve_seconds = 0.2 * settings.deadline.total_seconds()
-        budget = settings.deep_calls if connection.deadline.remaining_seconds >= reserve_seconds else 0
+        budget = 0 if self._queries.is_late(0.2) else self._queries.settings.deep_calls
         jobs, waiting = todo[:budget][::-1], todo[budget:]
-        guard = SeriesGuard(self._queries, reserve_seconds)
+        guard = SeriesGuard(self._queries, reserve=0.2)
         query_count = 0
         for did, count in self._queries.map_concurrently(
             jobs,
@@ -236,13 +231,12 @@ class DatasetCounter:
     ) -> None:
         """Leave *did* to the background: polls skip it until the background gets an answer."""
         self._failed_at[did] = poll.started_at
-        if not isinstance(error, NotFound):
-            previous = self._counts.get(did)
-            self._background.retry_later(
-                ("count", did),
-                error,
-                lambda queries: count_dataset(queries, did, rows_version, poll.started_at, previous),
-            )
+        previous = self._counts.get(did)
+        self._background.retry_later(
+            ("count", did),
+            error,
+            lambda queries: count_dataset(queries, did, rows_version, poll.started_at, previous),
+        )
 
 
 def count_dataset(
@@ -256,7 +250,6 @@ def count_dataset(
     Raises:
         CatalogueError: the query failed, or the two counts differ.
     """
-    scope, name = split_did(did)
     counts = _count_files(queries, did)
     shallow: dict[str, int] = {}
     for storage, _, available, _ in rows_version:
@@ -266,26 +259,23 @@ def count_dataset(
     if has_shrunk(counts, last) and _count_files(queries, did) != counts:
         raise CatalogueGarbled(queries.name, f"list_dataset_replicas gave two different counts for {did}")
     has_matching_rows = {k: v.available_length for k, v in counts.items()} == shallow
-    is_empty = (
-        not counts and not any(length for _, length, _, _ in rows_version) and _is_empty(queries, scope, name)
-    )
+    is_empty = not counts and not any(length for _, length, _, _ in rows_version) and _is_empty(queries, did)
     return DatasetCount(now, rows_version, has_matching_rows, counts, is_empty)
 
 
 def _count_files(queries: QueryRunner, did: Did) -> dict[str, Count]:
-    scope, name = split_did(did)
     return largest_counts(
         queries.ask(
-            lambda client: client.list_dataset_replicas(scope, name, deep=True),
+            lambda client: client.list_dataset_replicas(*split_did(did), deep=True),
             lambda answer: parse_deep_rows(did, answer),
         )
     )
 
 
-def _is_empty(queries: QueryRunner, scope: str, name: str) -> bool:
+def _is_empty(queries: QueryRunner, did: Did) -> bool:
     """Return whether a dataset without replicas has no files at all."""
     return queries.ask(
-        lambda client: client.get_did(scope, name, dynamic_depth="FILE"),
+        lambda client: client.get_did(*split_did(did), dynamic_depth="FILE"),
         lambda answer: read_amount(require_record(answer, "get_did"), "length", "get_did") == 0,
     )
 
@@ -304,7 +294,7 @@ def _is_complete(rows: Sequence[DatasetRow], *, if_empty: bool = False) -> bool:
 def _count_from_rows(rows: Sequence[DatasetRow]) -> DatasetCount:
     """Build a count from cheap *rows*; it is due for verification at once."""
     return DatasetCount(
-        _NEVER, _rows_version(rows), has_matching_rows=True, counts=largest_counts(rows), is_empty=False
+        NEVER, _rows_version(rows), has_matching_rows=True, counts=largest_counts(rows), is_empty=False
     )
 
 

@@ -10,12 +10,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
+from adapters.bounded_json import Record as Record  # noqa: PLC0414 - others import it from here
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, Site, parse_did
 
 T = TypeVar("T")
+Rows = Iterable[object]
+"""The rows of an answer, as they arrive, before any check."""
 
 
 class BadRow(ValueError):
@@ -49,6 +52,22 @@ class Rse:
         return tuple(sorted(({self.site} if self.site else frozenset[Site]()) | self.other_sites))
 
 
+@dataclass(frozen=True, slots=True)
+class DidInfo:
+    """Rucio's information on a DID: DATASET, CONTAINER or FILE; *bytes_total* is None while it is open.
+
+    *ends_at* is the end of the DID's own lifetime, and of all its rules; None: it has no end.
+    """
+
+    kind: str
+    bytes_total: int | None
+    is_open: bool = False
+    ends_at: datetime | None = None
+
+
+UNRESOLVED, ABSENT_DID = DidInfo("LOST", None), DidInfo("ABSENT", None)
+
+
 class Count(NamedTuple):
     """The files and bytes of a dataset, in all and available at one storage element; *length* is in files.
 
@@ -76,6 +95,10 @@ class Count(NamedTuple):
 
 
 NO_FILES = Count(0, 0, 0, 0)
+Counts = Mapping[str, Count]
+"""The counts of one dataset, by storage element."""
+Rses = Mapping[str, Rse]
+"""The storage elements, by name."""
 
 
 class DatasetRow(NamedTuple):
@@ -98,7 +121,7 @@ MAX_AMOUNT = 2**63
 """An upper bound for numbers of files or bytes: a column of Rucio's database holds less."""
 
 
-def read_choice(choices: Collection[str], row: Mapping[str, Any], key: str, call: str) -> str:
+def read_choice(choices: Collection[str], row: Record, key: str, call: str) -> str:
     """Return the word at *key*, one of *choices*; raise BadRow for another one, perhaps of a newer Rucio."""
     word = read_text(row, key, call)
     if word not in choices:
@@ -106,7 +129,7 @@ def read_choice(choices: Collection[str], row: Mapping[str, Any], key: str, call
     return word
 
 
-def read_flag(row: Mapping[str, Any], key: str, call: str, *, default: bool) -> bool:
+def read_flag(row: Record, key: str, call: str, *, default: bool) -> bool:
     """Return the boolean at *key*, or *default* without one; raise BadRow for anything else."""
     value = row.get(key)
     if value is None:
@@ -116,7 +139,7 @@ def read_flag(row: Mapping[str, Any], key: str, call: str, *, default: bool) -> 
     return value
 
 
-def require_record(row: object, call: str) -> Mapping[str, Any]:
+def require_record(row: object, call: str) -> Record:
     """Return *row* if it is a record.
 
     Raises:
@@ -127,7 +150,12 @@ def require_record(row: object, call: str) -> Mapping[str, Any]:
     return row
 
 
-def read_text(row: Mapping[str, Any], key: str, call: str) -> str:
+def iter_records(rows: Rows, call: str) -> Iterator[Record]:
+    """Yield each of *rows* if it is a record; see :func:`require_record`."""
+    return (require_record(row, call) for row in rows)
+
+
+def read_text(row: Record, key: str, call: str) -> str:
     """Return the text at *key*, the same object for equal texts; raise BadRow without one."""
     value = row.get(key)
     if not isinstance(value, str) or not value:
@@ -135,7 +163,7 @@ def read_text(row: Mapping[str, Any], key: str, call: str) -> str:
     return sys.intern(value)
 
 
-def read_amount(row: Mapping[str, Any], key: str, call: str) -> float:
+def read_amount(row: Record, key: str, call: str) -> float:
     """Return the number at *key*, 0 or more; 0 without one (an open dataset has no size yet).
 
     SQLite and Oracle give integers, PostgreSQL floats.
@@ -150,7 +178,7 @@ def read_amount(row: Mapping[str, Any], key: str, call: str) -> float:
     raise BadRow(f"{call}: expected a number as {key!r}, got {str(value)[:80]!r}")
 
 
-def read_number(row: Mapping[str, Any], key: str, call: str) -> int:
+def read_number(row: Record, key: str, call: str) -> int:
     """Return the whole number at *key*; see :func:`read_amount`."""
     value = read_amount(row, key, call)
     if value != int(value):
@@ -158,7 +186,7 @@ def read_number(row: Mapping[str, Any], key: str, call: str) -> int:
     return int(value)
 
 
-def read_time(row: Mapping[str, Any], key: str, call: str) -> datetime | None:
+def read_time(row: Record, key: str, call: str) -> datetime | None:
     """Return the time at *key*; None without one.
 
     Rucio writes dates as in RFC 1123, with UTC as zone; rucio-clients converts those of a
@@ -175,7 +203,12 @@ def read_time(row: Mapping[str, Any], key: str, call: str) -> datetime | None:
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value
 
 
-def read_did(row: Mapping[str, Any], call: str) -> Did | None:
+def read_file(row: Record, call: str) -> str:
+    """Return the scope and name of a file, whose name may have characters that a valid DID cannot have."""
+    return f"{read_text(row, 'scope', call)}:{read_text(row, 'name', call)}"
+
+
+def read_did(row: Record, call: str) -> Did | None:
     """Return the DID of *row*, or None where it has characters that a valid DID cannot have."""
     try:
         return Did(sys.intern(parse_did(f"{read_text(row, 'scope', call)}:{read_text(row, 'name', call)}")))
@@ -183,9 +216,7 @@ def read_did(row: Mapping[str, Any], call: str) -> Did | None:
         return None
 
 
-def parse_rows(
-    rows: Iterable[object], call: str, read: Callable[[Did, Mapping[str, Any]], T]
-) -> Iterator[T | GarbledRow]:
+def parse_rows(rows: Rows, call: str, read: Callable[[Did, Record], T]) -> Iterator[T | GarbledRow]:
     """Yield the result of *read* for each row of an answer about several DIDs, or a GarbledRow.
 
     Raises:
@@ -202,7 +233,7 @@ def parse_rows(
             yield GarbledRow(did, str(exc))
 
 
-def parse_dataset_rows(rows: Iterable[object], call: str) -> list[DatasetRow | GarbledRow]:
+def parse_dataset_rows(rows: Rows, call: str) -> list[DatasetRow | GarbledRow]:
     """Parse rows of list_dataset_replicas and of its bulk form; see :func:`parse_rows`.
 
     Consecutive rows of one dataset often have equal values; equal values share one object.
@@ -212,7 +243,7 @@ def parse_dataset_rows(rows: Iterable[object], call: str) -> list[DatasetRow | G
     """
     count, updated_at = NO_FILES, ""
 
-    def read(did: Did, row: Mapping[str, Any]) -> DatasetRow:
+    def read(did: Did, row: Record) -> DatasetRow:
         nonlocal count, updated_at
         if (row_count := _read_count(row, call)) != count:
             count = row_count
@@ -223,7 +254,7 @@ def parse_dataset_rows(rows: Iterable[object], call: str) -> list[DatasetRow | G
     return list(parse_rows(rows, call, read))
 
 
-def parse_deep_rows(did: Did, rows: Iterable[object]) -> list[DatasetRow]:
+def parse_deep_rows(did: Did, rows: Rows) -> list[DatasetRow]:
     """Parse rows of list_dataset_replicas(deep=True) about *did*, for which Rucio counts the files now.
 
     Raises:
@@ -247,12 +278,12 @@ def parse_deep_rows(did: Did, rows: Iterable[object]) -> list[DatasetRow]:
     return parsed
 
 
-def has_shrunk(current: Mapping[str, Count], previous: Mapping[str, int]) -> bool:
+def has_shrunk(current: Counts, previous: Mapping[str, int]) -> bool:
     """Return whether a dataset has fewer available files at any storage element than in *previous*."""
     return any(files > current.get(storage, NO_FILES).available_length for storage, files in previous.items())
 
 
-def _read_count(row: Mapping[str, Any], call: str) -> Count:
+def _read_count(row: Record, call: str) -> Count:
     return Count(
         length=read_number(row, "length", call),
         available_length=read_number(row, "available_length", call),
@@ -266,7 +297,7 @@ _REPLICA_STATES = frozenset(
 )
 
 
-def read_states(row: Mapping[str, Any], call: str) -> Mapping[str, str]:
+def read_states(row: Record, call: str) -> Mapping[str, str]:
     """Return the states of one file's replicas by storage element, from a row of list_replicas."""
     states = require_record(row.get("states") or {}, call)
     return {storage: read_choice(_REPLICA_STATES, states, storage, call) for storage in states}

@@ -1,17 +1,27 @@
 """RSEs: Rucio's storage elements and their sites."""
 
 import contextlib
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from adapters.rucio.session.queries import QueryRunner
-from adapters.rucio.session.transport import NotFound
 from adapters.ska.site_capabilities import Areas, SiteCapabilities
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Site
 
-from .responses import BadRow, Rse, read_choice, read_flag, read_text, require_record
+from .responses import (
+    BadRow,
+    Record,
+    Rows,
+    Rse,
+    Rses,
+    iter_records,
+    read_choice,
+    read_flag,
+    read_text,
+    require_record,
+)
+from .session.queries import QueryRunner
+from .session.transport import NotFound
 
 _KINDS = frozenset({"DISK", "TAPE"})
 _MAX_MISSING = 20
@@ -32,7 +42,7 @@ class RseDirectory:
         self._last_rses: dict[str, Rse] = {}
         self._unlisted_rses: dict[str, tuple[datetime, Rse | None]] = {}
 
-    def read(self, now: datetime) -> Mapping[str, Rse]:
+    def read(self, now: datetime) -> Rses:
         """Return all storage elements by name, also those that were deleted since the daemon started.
 
         Raises:
@@ -80,7 +90,7 @@ class RseDirectory:
         except CatalogueError:
             return None
 
-    def _query_row(self, name: str) -> Mapping[str, object] | None:
+    def _query_row(self, name: str) -> Record | None:
         """Query the row of one storage element; return None where it was deleted.
 
         Raises:
@@ -102,7 +112,7 @@ class RseDirectory:
                 return self._capabilities.areas(now)
         return Areas()
 
-    def _build_rse(self, name: str, row: Mapping[str, object], now: datetime, areas: Areas) -> Rse:
+    def _build_rse(self, name: str, row: Record, now: datetime, areas: Areas) -> Rse:
         try:
             tape = read_choice(_KINDS, row, "rse_type", "list_rses") == "TAPE"
             if read_flag(row, "deleted", "list_rses", default=False):
@@ -135,7 +145,7 @@ class RseDirectory:
 
         Raises:
             BadRow: the attribute is not a text.
-            CatalogueError: the query failed, and there is no earlier answer.
+            CatalogueError: the query failed, and no earlier answer exists.
         """
         settings = self._queries.settings
         configured = settings.site_of(storage)
@@ -179,15 +189,14 @@ def _build_deleted_rse(name: str) -> Rse:
     return Rse(name, None, is_tape=False, is_deleted=True)
 
 
-def _parse_rses(rows: Iterable[object]) -> dict[str, Mapping[str, object]]:
+def _parse_rses(rows: Rows) -> dict[str, Record]:
     """Return the rows by name; two different rows for one name become an unreadable row.
 
     Raises:
         BadRow: a row is not a record, or has no name.
     """
-    rows_by_name: dict[str, Mapping[str, object]] = {}
-    for each in rows:
-        row = require_record(each, "list_rses")
+    rows_by_name: dict[str, Record] = {}
+    for row in iter_records(rows, "list_rses"):
         name = read_text(row, "rse", "list_rses")
         is_same = rows_by_name.get(name, row) == row
         rows_by_name[name] = row if is_same else {"rse_type": "listed twice with different values"}

@@ -6,13 +6,15 @@ docs/reference/rucio.md has the same decisions as a table.
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
-from adapters.rucio.rules.model import NO_MOVEMENT, Movement
 from hydrator.domain.model import NO_PROVENANCE, Did, Provenance, Replica, ReplicaState, Seen, Site
 
-from .responses import NO_FILES, BadRow, Count, Rse
+from .poll import Replicas
+from .responses import NO_FILES, BadRow, Count, Counts, Rse, Rses
+from .rules.model import NO_MOVEMENT, Movement, Movements
 
 _COUNT_CALL = "list_dataset_replicas(deep=True)"
 _LOCK_CALL = "get_locks_for_dids"
@@ -20,8 +22,7 @@ _FILE_CALL = "list_replicas"
 _PROVENANCE_BY_CALL: dict[str, Provenance] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class RseState:
+class RseState(NamedTuple):
     """The state of a dataset at one storage element, with the fraction on disk and its provenance."""
 
     state: ReplicaState
@@ -73,13 +74,13 @@ def _complete_state(rse: Rse, movement: Movement, held_until: datetime) -> RseSt
 
 def dataset_replicas(
     did: Did,
-    counts: Mapping[str, Count],
-    movements: Mapping[str, Movement],
-    rses: Mapping[str, Rse],
+    counts: Counts,
+    movements: Movements,
+    rses: Rses,
     *,
     held_until: datetime,
     call: str = _COUNT_CALL,
-) -> tuple[Replica, ...]:
+) -> Replicas:
     """Return the replicas of one dataset, ordered by site and storage, without elements that have no site.
 
     Raises:
@@ -105,9 +106,9 @@ def dataset_replicas(
 
 
 def combinable_storages(
-    counts: Mapping[str, Count],
-    movements: Mapping[str, Movement],
-    rses: Mapping[str, Rse],
+    counts: Counts,
+    movements: Movements,
+    rses: Rses,
     site_groups: Iterable[AbstractSet[Site]],
     held_until: datetime,
 ) -> frozenset[str]:
@@ -128,11 +129,11 @@ def combinable_storages(
         return frozenset()
     combinable = set[str]()
     for sites in site_groups:
-        here = {name for name in durable if not sites.isdisjoint(rses[name].sites)}
-        files = sum(counts[name].available_length for name in here)
-        has_complete = any(counts[name].is_complete for name in here)
-        if len(here) > 1 and not has_complete and files >= max(counts[name].length for name in here):
-            combinable |= here
+        at_sites = {name for name in durable if not sites.isdisjoint(rses[name].sites)}
+        files = sum(counts[name].available_length for name in at_sites)
+        has_complete = any(counts[name].is_complete for name in at_sites)
+        if len(at_sites) > 1 and not has_complete and files >= max(counts[name].length for name in at_sites):
+            combinable |= at_sites
     return frozenset(combinable)
 
 
@@ -143,10 +144,8 @@ def _is_usable_until(rse: Rse | None, movement: Movement, held_until: datetime) 
     return movement.ends_at is None or movement.ends_at > held_until
 
 
-def apply_did_expiry(
-    replicas: Iterable[Replica], ends_at: datetime | None, held_until: datetime
-) -> tuple[Replica, ...]:
-    """Return *replicas* of a DID whose own lifetime ends at *ends_at*.
+def apply_did_expiry(replicas: Iterable[Replica], ends_at: datetime | None, held_until: datetime) -> Replicas:
+    """Return *replicas* of a DID after a check of its own lifetime, which ends at *ends_at*.
 
     Before *held_until* no replica counts as complete or incoming: Rucio deletes the DID with its rules then,
     even if a rule has a later end.
@@ -178,9 +177,7 @@ def _with_call(provenance: Provenance, call: str) -> Provenance:
     )
 
 
-def file_replicas(
-    did: Did, states: Mapping[str, str], rses: Mapping[str, Rse], *, held_until: datetime
-) -> tuple[Replica, ...]:
+def file_replicas(did: Did, states: Mapping[str, str], rses: Rses, *, held_until: datetime) -> Replicas:
     """Return the replicas of one file, from its states by storage element in ``list_replicas``.
 
     Raises:
@@ -191,7 +188,7 @@ def file_replicas(
     return dataset_replicas(did, counts, moves, rses, held_until=held_until, call=_FILE_CALL)
 
 
-def container_replicas(did: Did, parts: Iterable[Seen]) -> tuple[Replica, ...]:
+def container_replicas(did: Did, parts: Iterable[Seen]) -> Replicas:
     """Return the replicas of a container: complete at a site where each dataset is, at any storage there.
 
     *parts* must not include datasets without files, which have no replicas.
@@ -203,17 +200,17 @@ def container_replicas(did: Did, parts: Iterable[Seen]) -> tuple[Replica, ...]:
 
 def _container_replicas_at(did: Did, site: Site, parts: list[Seen]) -> list[Replica]:
     """Return up to two replicas: one on disk or on its way there, and a complete copy on tape."""
-    here = [[replica for replica in part.replicas if replica.site == site] for part in parts]
-    states = [{replica.state for replica in replicas} for replicas in here]
-    storage = ",".join(sorted({replica.storage for replicas in here for replica in replicas}))
-    shares = [max((r.fraction or 0.0 for r in replicas), default=0.0) for replicas in here]
+    by_part = [[replica for replica in part.replicas if replica.site == site] for part in parts]
+    states = [{replica.state for replica in replicas} for replicas in by_part]
+    storage = ",".join(sorted({replica.storage for replicas in by_part for replica in replicas}))
+    shares = [max((r.fraction or 0.0 for r in replicas), default=0.0) for replicas in by_part]
     fraction = _mean_by_size(shares, [part.bytes_total for part in parts])
     container = []
     state = _container_state(states)
     if state:
-        container.append(Replica(did, site, state, fraction, storage, _container_provenance(here, state)))
+        container.append(Replica(did, site, state, fraction, storage, _container_provenance(by_part, state)))
     if state is not ReplicaState.COMPLETE and all(ReplicaState.ON_TAPE in each for each in states):
-        provenance = _container_provenance(here, ReplicaState.ON_TAPE)
+        provenance = _container_provenance(by_part, ReplicaState.ON_TAPE)
         container.append(Replica(did, site, ReplicaState.ON_TAPE, 0.0, storage, provenance))
     return container
 

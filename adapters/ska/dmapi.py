@@ -3,8 +3,8 @@
 DMAPI has locations but not completeness: no sizes, no states, and no data that is moving. Where Rucio's
 columns have the number of files of a closed dataset, the catalogue counts its files at each location: all is
 COMPLETE, fewer is PARTIAL. Otherwise ``bare_location`` is the state of a location. The catalogue sends one
-query for each DID, several at a time. docs/reference/catalogue-dmapi.md lists which facts about the service are
-recorded, and which inferred.
+query for each DID, several at a time. docs/reference/catalogue-dmapi.md lists which facts about the service
+are recorded, and which inferred.
 """
 
 import math
@@ -107,6 +107,7 @@ class DmapiCatalogue:
         capabilities: SiteCapabilities | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.name = settings.name
         self._settings = settings
         self._client = client
         self._service = DmapiService(settings.name, client, settings.limit, settings.list_path, monotonic)
@@ -121,10 +122,6 @@ class DmapiCatalogue:
         self._listing_due_at = -math.inf
         self._listing_failures = 0
         self._one_at_a_time = threading.Lock()
-
-    @property
-    def name(self) -> str:
-        return self._settings.name
 
     @property
     def token_validity(self) -> TokenValidity | None:
@@ -156,7 +153,7 @@ class DmapiCatalogue:
             }
             if dids and dids <= errors.keys():
                 raise errors[min(self._last_errors.keys() or dids)]
-            self._sizes = {did: known for did, known in self._sizes.items() if did in dids}
+            self._sizes = {did: size for did, size in self._sizes.items() if did in dids}
             readings = self._add_case_variants(poll, readings)
         configured = {Site(site) for sites in self._settings.storage_sites.values() for site in sites}
         return Survey(
@@ -329,9 +326,10 @@ class DmapiCatalogue:
 def _state_reason(location: Location, size: DatasetSize | None) -> str:
     """Return the reason for the state of a location."""
     if location.is_dataset is False or (size and size.kind == "FILE"):
-        return "a file has all of itself"
+        return "a single file is complete where it is"
     if size is None:
         return "its files are not counted (count_files)"
     if size.file_count is None or not size.is_settled:
-        return f"what is {'open' if size.kind == 'DATASET' else 'a container'} cannot be counted"
+        is_open = size.kind == "DATASET"
+        return "an open dataset cannot be counted" if is_open else "a container cannot be counted"
     return f"{location.file_count} of {size.file_count} files, by GET /metadata"

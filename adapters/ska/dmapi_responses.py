@@ -1,12 +1,11 @@
 """Responses of DMAPI: parse JSON into values; refuse a form that was never recorded. This module is pure."""
 
 import re
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from adapters.bounded_json import UnreadableValue, is_text, quote_excerpt
+from adapters.bounded_json import Record, UnreadableValue, is_text, quote_excerpt
 from hydrator.domain.model import Did
 from hydrator.domain.sites import number_files
 
@@ -99,7 +98,7 @@ def _parse_location(entry: Any) -> tuple[str, str | None, list[Any]]:  # noqa: A
     return storage, area or None, replicas
 
 
-def _read_flag(row: Mapping[str, Any], key: str, where: str) -> bool | None:
+def _read_flag(row: Record, key: str, where: str) -> bool | None:
     value = row.get(key)
     if value is None or isinstance(value, bool):
         return value
@@ -154,7 +153,7 @@ def parse_size(did: Did, body: Any) -> DatasetSize:  # noqa: ANN401 - JSON
     return DatasetSize(kind or "", 1 if kind == "FILE" else files, total, is_open is False)
 
 
-def _read_count(body: Mapping[str, Any], key: str) -> int | None:
+def _read_count(body: Record, key: str) -> int | None:
     value = body.get(key)
     if value is None:
         return None
@@ -193,8 +192,8 @@ def check_namespaces(body: Any) -> list[Any]:  # noqa: ANN401 - JSON
     return body
 
 
-def parse_listing(namespace: str, body: Any) -> Iterable[Did]:  # noqa: ANN401 - JSON
-    """Yield the DIDs of a listing of *namespace*.
+def parse_listing(namespace: str, body: Any) -> set[Did]:  # noqa: ANN401 - JSON
+    """Return the DIDs of a listing of *namespace*.
 
     The inferred forms are names, with or without scope, and records with ``name``.
 
@@ -203,10 +202,12 @@ def parse_listing(namespace: str, body: Any) -> Iterable[Did]:  # noqa: ANN401 -
     """
     if not isinstance(body, list):
         raise BadAnswer(f"the listing of {namespace} is not a list{_describe_value(body)}")
+    dids = set[Did]()
     for row in body:
         name = row.get("name") if isinstance(row, dict) else row
         if not isinstance(name, str) or not is_text(name):
             raise BadAnswer(
                 f"the listing of {namespace} has a row without a readable name{_describe_value(name)}"
             )
-        yield Did(name if name.startswith(f"{namespace}:") else f"{namespace}:{name}")
+        dids.add(Did(name if name.startswith(f"{namespace}:") else f"{namespace}:{name}"))
+    return dids

@@ -72,7 +72,7 @@ class DmapiService:
         """Return the size of *did* from Rucio's columns.
 
         Raises:
-            CatalogueError: the query failed, or there is no metadata.
+            CatalogueError: the query failed, or the metadata is missing.
         """
         path = f"/metadata/{self._did_path(did)}"
         answer = self._get(did, path, {"plugin": "DID_COLUMN"}, seconds_left, partial(parse_size, did))
@@ -89,13 +89,13 @@ class DmapiService:
             CatalogueError: no ``list_path`` is configured, a query failed, or a listing was cut short.
         """
         if not self._list_path:
-            reason = "the path that lists a namespace is unknown: set list_path (docs/reference/catalogue-dmapi.md)"
-            raise CatalogueUnreachable(self._name, reason)
+            reason = "the path that lists a namespace is unknown: set list_path"
+            raise CatalogueUnreachable(self._name, f"{reason} (docs/reference/catalogue-dmapi.md)")
         dids: set[Did] = set()
         for namespace in self.list_namespaces(parse_namespaces):
             path = self._list_path.replace("{namespace}", quote(namespace, safe=""))
             seconds_left = deadline_at - self._monotonic()
-            parse = partial(_parse_listing, namespace)
+            parse = partial(parse_listing, namespace)
             answer = self._get(path, path, {"limit": self._limit}, seconds_left, parse)
             if answer.status == 404:
                 raise CatalogueGarbled(self._name, f"{path}: not found (404); check list_path")
@@ -140,7 +140,3 @@ class DmapiService:
         if any(part in {"", ".", ".."} for part in (scope, *name.split("/"))):
             raise CatalogueGarbled(self._name, "a URL path cannot have a name with empty or dotted parts")
         return f"{quote(scope, safe='')}/{quote(name, safe='/')}"
-
-
-def _parse_listing(namespace: str, body: Any) -> set[Did]:  # noqa: ANN401 - JSON
-    return set(parse_listing(namespace, body))

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from adapters.bounded_json import is_text, quote_excerpt
+from adapters.bounded_json import Record, is_text, quote_excerpt
 from adapters.http.client import JsonClient
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Site
@@ -157,14 +157,14 @@ class _ParentClosings:
     closings: dict[str, tuple[Closing, ...]] = field(default_factory=dict)
     faults: dict[str, str] = field(default_factory=dict)
 
-    def add(self, place: str, row: Mapping[str, Any], subject: str, *parents: tuple[str, str]) -> None:
+    def add(self, place: str, row: Record, subject: str, *parents: tuple[str, str]) -> None:
         """Add *place*, described by *row*, below *parents*: pairs of a kind and the column with its key."""
         try:
             self.closings[place] = _closings(row, subject) + self.closings_of(row, *parents)
         except _UnreadableRow as error:
             self.faults[place] = str(error)
 
-    def closings_of(self, row: Mapping[str, Any], *parents: tuple[str, str]) -> tuple[Closing, ...]:
+    def closings_of(self, row: Record, *parents: tuple[str, str]) -> tuple[Closing, ...]:
         """Return the closings of the *parents* of *row*.
 
         Raises:
@@ -187,20 +187,7 @@ def build_areas(
     Raises:
         ValueError: a row has no readable key.
     """
-    parents = _ParentClosings()
-    for row in nodes:
-        name = _read_key(row, "name", "a node")
-        parents.add(f"node {name}", row, f"node {name}")
-    for row in sites:
-        parents.add(
-            f"site {_read_key(row, 'id', 'a site')}",
-            row,
-            f"site {row.get('name')}",
-            ("node", "parent_node_name"),
-        )
-    for row in storages:
-        key = _read_key(row, "id", "a storage")
-        parents.add(f"storage {key}", row, f"storage {row.get('name') or row.get('host')}")
+    parents = _find_parents(nodes, sites, storages)
     readers, faults = _find_readers(services)
     areas_by_id: dict[str, Area] = {}
     for row in areas:
@@ -219,14 +206,27 @@ def build_areas(
             areas_by_id[key] = area
     listed_sites = {Site(row["name"]) for row in sites if _is_site(row.get("name"))}
     return Areas(
-        areas_by_id,
-        frozenset(listed_sites) | {site for area in areas_by_id.values() for site in area.sites},
-        faults,
+        areas_by_id, frozenset(listed_sites.union(*(each.sites for each in areas_by_id.values()))), faults
     )
 
 
+def _find_parents(nodes: list[Any], sites: list[Any], storages: list[Any]) -> _ParentClosings:
+    """Return the closings of all nodes, sites and storages."""
+    parents = _ParentClosings()
+    for row in nodes:
+        name = _read_key(row, "name", "a node")
+        parents.add(f"node {name}", row, f"node {name}")
+    for row in sites:
+        key = _read_key(row, "id", "a site")
+        parents.add(f"site {key}", row, f"site {row.get('name')}", ("node", "parent_node_name"))
+    for row in storages:
+        key = _read_key(row, "id", "a storage")
+        parents.add(f"storage {key}", row, f"storage {row.get('name') or row.get('host')}")
+    return parents
+
+
 def _build_area(
-    key: str, row: Mapping[str, Any], parent_closings: _ParentClosings, readers: Mapping[str, frozenset[Site]]
+    key: str, row: Record, parent_closings: _ParentClosings, readers: Mapping[str, frozenset[Site]]
 ) -> Area:
     name, tier = _read_text(row, "name"), row.get("tier")
     closings = _closings(row, f"storage area {name or key}")
@@ -256,21 +256,21 @@ def _find_readers(services: list[Any]) -> tuple[dict[str, frozenset[Site]], dict
     return readers, faults
 
 
-def _require_record(row: object, subject: str) -> Mapping[str, Any]:
+def _require_record(row: object, subject: str) -> Record:
     if not isinstance(row, dict):
         raise ValueError(f"{subject} is not a record: {quote_excerpt(row)}")  # noqa: TRY004 - garbled, not a bug
     return row
 
 
 def _read_key(row: object, column: str, subject: str) -> str:
-    """Return the key of *row*. Raises ValueError where it is unreadable: it could be that of any place."""
+    """Return the key of *row*. Raises ValueError if it is unreadable: the row could belong to any place."""
     key = _require_record(row, subject).get(column)
     if not isinstance(key, str) or not is_text(key):
         raise ValueError(f"{subject} without {column}: {quote_excerpt(key)}")
     return key
 
 
-def _read_text(row: Mapping[str, Any], column: str) -> str:
+def _read_text(row: Record, column: str) -> str:
     """Return the text at *column*; empty where it is missing."""
     value = row.get(column)
     if value is None or value == "":
@@ -280,7 +280,7 @@ def _read_text(row: Mapping[str, Any], column: str) -> str:
     return value
 
 
-def _read_site(row: Mapping[str, Any]) -> Site:
+def _read_site(row: Record) -> Site:
     name = row.get("parent_site_name")
     if not _is_site(name):
         raise _UnreadableRow(f"parent_site_name is not the name of a site: {quote_excerpt(name)}")
@@ -292,14 +292,14 @@ def _is_site(name: object) -> bool:
     return isinstance(name, str) and bool(_SITE.fullmatch(name)) and name.isprintable()
 
 
-def _is_disabled(row: Mapping[str, Any]) -> bool:
+def _is_disabled(row: Record) -> bool:
     value = row.get("is_force_disabled")
     if value is not None and not isinstance(value, bool):
         raise _UnreadableRow(f"is_force_disabled is neither true nor false: {quote_excerpt(value)}")
     return value is True
 
 
-def _closings(row: Mapping[str, Any], subject: str) -> tuple[Closing, ...]:
+def _closings(row: Record, subject: str) -> tuple[Closing, ...]:
     """Return the closings of *row*, without unreadable downtimes, since most downtimes are over."""
     closings = [Closing(f"{subject} is disabled")] if _is_disabled(row) else []
     downtimes = row.get("downtime")

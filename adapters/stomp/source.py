@@ -66,6 +66,7 @@ class StompSource:
     """
 
     def __init__(self, settings: StompSettings, handler: EventHandler) -> None:
+        self.name = settings.name
         self._settings = settings
         self._handler = handler
         self._stop_event = threading.Event()
@@ -130,10 +131,6 @@ class StompSource:
         early: list[Frame] = []
         connection.expect("RECEIPT", self._settings.timeout, early)
         return early
-
-    @property
-    def name(self) -> str:
-        return self._settings.name
 
     def test_connection(self) -> str:
         """See the port. Subscribe to topics only: from a queue this would take the daemon's events."""

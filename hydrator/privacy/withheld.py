@@ -1,8 +1,8 @@
-"""Redaction of catalogues' words about private datasets. Pure.
+"""Redaction of catalogues' texts about private datasets. Pure.
 
-The names of a private dataset's files need not look like its own: no pattern matches them. So of the
-words about one private dataset only known sentences of the adapters are shown. Of an error that may be
-about several datasets only words are shown that cannot be names.
+The names of a private dataset's files need not look like its own name, so no pattern matches them. From a
+text about one private dataset, only known sentences of the adapters are shown. From an error that may be
+about several datasets, only words that cannot be names are shown.
 """
 
 import re
@@ -17,7 +17,7 @@ from .pseudonyms import HIDDEN_DID, is_masked, is_opaque
 
 NOT_SHOWN: Final = "the catalogue's own words are not shown: the dataset is private"
 _SAFE_SENTENCES: Final = (
-    "a file has all of itself",
+    "a single file is complete where it is",
     "the server asked for a pause that is longer than this query may take",
     "the server asked for a pause",
     "its answer did not end in time",
@@ -30,8 +30,8 @@ _SAFE_SENTENCES: Final = (
     "the daemon left it out of its answer",
     "there was no time left in this poll",
     "this name was not exchanged here: no key of this daemon makes it of a listed dataset",
-    "what is a container cannot be counted",
-    "what is open cannot be counted",
+    "a container cannot be counted",
+    "an open dataset cannot be counted",
     "whole, but its last rule has ended",
     "the dataset of this name could not be looked up",
     "whole, but no rule holds it for long enough",
@@ -39,7 +39,8 @@ _SAFE_SENTENCES: Final = (
     "{storage} cannot be written (availability_write), so nothing arrives",
     "whole, but {storage} is a cache (volatile) that may drop it at any time",
 )
-"""Sentences of the adapters about one dataset, which contain no word of the catalogue."""
+"""Sentences that the adapters write about one dataset; they contain no text of the catalogue.
+tests/unit/privacy/test_withheld.py checks that the adapters still write them."""
 _STATUS: Final = re.compile(r"\b(?:HTTP|status|Status|code) ([1-5][0-9]{2})\b")
 _RULE: Final = re.compile(r"[0-9a-fA-F-]{1,40}\Z")
 _CALL: Final = re.compile(r"(?:(?:list|get)_[a-z_]{1,40}(?:\([a-z_]{1,20}=\w{1,5}\))?|GET /data/locate)\Z")

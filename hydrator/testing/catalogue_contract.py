@@ -1,4 +1,4 @@
-"""Catalogue contract: the promises of every catalogue as pytest tests; see docs/how-to/develop/add-a-catalogue.md."""
+"""Catalogue contract: the promises of every catalogue as tests; docs/how-to/develop/add-a-catalogue.md."""
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -94,7 +94,7 @@ class CatalogueContract(ABC):
                 at_sites[replica.site].add(replica.state)
         return found
 
-    def test_it_answers_for_every_did_it_was_asked_about_and_no_other(self) -> None:
+    def test_a_survey_has_every_queried_did_and_no_other(self) -> None:
         catalogue = self.open_catalogue(self.replica_at("L1"), self.replica_at("L2"))
         asked = {self.did("L1"), self.did("L-absent")}
         survey = catalogue.read(asked)
@@ -118,7 +118,7 @@ class CatalogueContract(ABC):
         assert reading.replicas == ()
 
     @pytest.mark.parametrize("state", ReplicaState)
-    def test_each_state_comes_back(self, state: ReplicaState) -> None:
+    def test_each_replica_state_is_read_back(self, state: ReplicaState) -> None:
         fraction = None if state in COMPLETE_STATES else 0.5
         catalogue = self.open_catalogue(self.replica_at("L1", state=state, fraction=fraction))
         reading = catalogue.read({self.did("L1")}).readings[self.did("L1")]
@@ -141,32 +141,32 @@ class CatalogueContract(ABC):
             self.did("L2"): {RAL: {complete}},
         }
 
-    def test_two_storage_elements_of_a_site_both_speak(self) -> None:
+    def test_two_storage_elements_of_a_site_both_have_a_replica(self) -> None:
         partial, tape = ReplicaState.PARTIAL, ReplicaState.ON_TAPE
         catalogue = self.open_catalogue(
             self.replica_at("L1", CAM, partial, 0.5), self.replica_at("L1", CAM, tape)
         )
         assert self.read_states(catalogue, "L1") == {self.did("L1"): {CAM: {partial, tape}}}
 
-    def test_asked_again_it_says_the_same(self) -> None:
+    def test_a_second_read_gives_the_same_states(self) -> None:
         catalogue = self.open_catalogue(
             self.replica_at("L1"), self.replica_at("L1", RAL, ReplicaState.INCOMING, 0.5)
         )
         assert self.read_states(catalogue, "L1") == self.read_states(catalogue, "L1")
 
-    def test_sites_are_named_even_when_nothing_is_asked(self) -> None:
+    def test_a_survey_of_no_did_has_all_sites(self) -> None:
         survey = self.open_catalogue(self.replica_at("L1", CAM), self.replica_at("L2", RAL)).read(frozenset())
         assert survey.sites >= {CAM, RAL}
         assert survey.readings == {}
 
-    def test_a_name_may_hold_slashes_and_be_long(self) -> None:
+    def test_a_name_may_have_slashes_and_be_long(self) -> None:
         names = ("observations/L628584/SB244.MS", "L" * 230)
         catalogue = self.open_catalogue(*(self.replica_at(name) for name in names))
         assert self.read_states(catalogue, *names) == {
             self.did(name): {CAM: {ReplicaState.COMPLETE}} for name in names
         }
 
-    def test_a_did_that_differs_in_letter_case_only_is_another_and_a_twin(self) -> None:
+    def test_a_did_that_differs_in_letter_case_only_is_a_case_variant(self) -> None:
         catalogue = self.open_catalogue(self.replica_at("L1"), self.replica_at("l1", RAL))
         readings = catalogue.read({self.did("L1")}).readings
         reading = readings[self.did("L1")]
@@ -174,7 +174,7 @@ class CatalogueContract(ABC):
         assert reading.case_variants == {self.did("l1")}
         assert self.read_states(catalogue, "L1") == {self.did("L1"): {CAM: {ReplicaState.COMPLETE}}}
 
-    def test_a_did_without_twins_has_none(self) -> None:
+    def test_a_did_without_case_variants_has_none(self) -> None:
         catalogue = self.open_catalogue(self.replica_at("L1"), self.replica_at("L11"))
         reading = catalogue.read({self.did("L1")}).readings[self.did("L1")]
         assert isinstance(reading, Seen)
@@ -209,7 +209,7 @@ class CatalogueContract(ABC):
     def test_no_pattern_finds_nothing(self) -> None:
         assert self.open_catalogue(self.replica_at("L1")).find([]) == frozenset()
 
-    def test_a_site_it_cannot_look_at_is_blind_for_every_did_and_still_named(self) -> None:
+    def test_a_site_that_cannot_be_queried_is_unreachable_for_every_did(self) -> None:
         catalogue = self.make_catalogue_with_unreachable_site(
             RAL, self.replica_at("L1", CAM), self.replica_at("L1", RAL), self.replica_at("L2", RAL)
         )
@@ -252,12 +252,12 @@ class CatalogueContract(ABC):
             assert fact is not None
             assert fact.fraction == scenario.expected_fraction
 
-    def test_when_broken_it_raises_rather_than_answer_an_empty_set(self) -> None:
+    def test_a_failing_catalogue_raises_an_error_and_no_empty_survey(self) -> None:
         for question in (frozenset({self.did("L1")}), frozenset[Did]()):
             with pytest.raises(CatalogueError) as failure:
                 self.open_failing_catalogue().read(question)
             assert failure.value.catalogue == self.open_failing_catalogue().name
 
-    def test_when_broken_it_finds_nothing_but_an_error(self) -> None:
+    def test_a_failing_catalogue_raises_an_error_from_find(self) -> None:
         with pytest.raises(CatalogueError):
             self.open_failing_catalogue().find([f"{self.scope}:*"])

@@ -1,4 +1,4 @@
-"""What every catalogue that can be asked the expensive way promises."""
+"""Auditor contract: the promises of every auditor as tests."""
 
 from abc import ABC, abstractmethod
 
@@ -12,22 +12,22 @@ CAM, RAL = Site("CAM"), Site("RAL")
 
 
 class AuditorContract(ABC):
-    """Laws for all auditors. ``scope`` is where an adapter wants the test's datasets."""
+    """Tests for every auditor. ``scope`` is the scope of the datasets in the tests."""
 
     scope = "lofar"
 
     @abstractmethod
     def recording(self, *replicas: Replica) -> Auditor:
-        """The auditor of a catalogue that records exactly these."""
+        """Return the auditor of a catalogue with exactly these replicas."""
 
     @abstractmethod
     def without_answer(self) -> Auditor:
-        """One whose catalogue cannot answer right now."""
+        """Return an auditor whose catalogue cannot answer now."""
 
     def did(self, name: str) -> Did:
         return Did(f"{self.scope}:{name}")
 
-    def test_it_finds_what_is_there_and_only_that(self):
+    def test_an_auditor_finds_exactly_the_replicas_that_exist(self):
         here = Replica(self.did("L1"), CAM, ReplicaState.COMPLETE)
         part = Replica(self.did("L1"), RAL, ReplicaState.PARTIAL, 0.5)
         auditor = self.recording(here, part, Replica(self.did("L2"), RAL, ReplicaState.COMPLETE))
@@ -41,14 +41,14 @@ class AuditorContract(ABC):
         }
         assert found.as_of.tzinfo is not None
 
-    def test_what_nobody_knows_is_nowhere(self):
+    def test_an_auditor_finds_an_unknown_dataset_nowhere(self):
         auditor = self.recording(Replica(self.did("L1"), CAM, ReplicaState.COMPLETE))
         try:
             assert auditor.verify(self.did("unheard-of")).replicas == ()
         finally:
             auditor.close()
 
-    def test_it_raises_rather_than_say_nothing_is_there(self):
+    def test_a_failing_auditor_raises_an_error_and_reports_no_absence(self):
         auditor = self.without_answer()
         with pytest.raises(CatalogueError):
             auditor.verify(self.did("L1"))

@@ -1,4 +1,4 @@
-"""What every publisher promises; each adapter joins by saying how to make one."""
+"""Publisher contract: the promises of every publisher as tests; an adapter joins by building one."""
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
@@ -28,7 +28,7 @@ ODD_SITES = (
 def site_ad(
     site: str, generation: int = 1_763_690_400, *, as_of: datetime = MORNING, datasets: int = 2
 ) -> SiteAd:
-    """An ad as ``hydrator.reconcile.ads.site_ads`` makes them, with *datasets* datasets, all AVAILABLE."""
+    """Build an ad as ``hydrator.reconcile.ads.site_ads`` does, with *datasets* datasets, all AVAILABLE."""
     dids = [f"ska:observation_{site_number:05d}" for site_number in range(datasets)]
     quoted = site.replace("\\", "\\\\").replace('"', '\\"')
     content = (
@@ -47,16 +47,16 @@ def site_ad(
 class PublisherContract(ABC):
     @abstractmethod
     def publisher(self) -> Publisher:
-        """One that works and in which nothing is published."""
+        """Build a working publisher without ads."""
 
     @abstractmethod
     def unreachable(self) -> Publisher:
-        """One that can neither be written to nor read back."""
+        """Build a publisher that can be neither written to nor read back."""
 
-    def test_nothing_is_published_before_something_is(self) -> None:
+    def test_a_new_publisher_has_no_ads(self) -> None:
         assert dict(self.publisher().published()) == {}
 
-    def test_what_was_published_is_read_back_with_its_generation_and_age(self) -> None:
+    def test_an_ad_is_read_back_with_its_generation_and_age(self) -> None:
         publisher = self.publisher()
         publisher.publish([site_ad("CAM", 1_763_690_400), site_ad("RAL", 1_763_690_499)])
         shown = publisher.published()
@@ -66,13 +66,13 @@ class PublisherContract(ABC):
         }
         assert set(shown) == {"CAM", "RAL"}
 
-    def test_publishing_again_replaces_what_stood_there_for_that_site_only(self) -> None:
+    def test_publishing_again_replaces_only_the_ad_of_that_site(self) -> None:
         publisher = self.publisher()
         publisher.publish([site_ad("CAM", 7), site_ad("RAL", 7)])
         publisher.publish([site_ad("CAM", 8)])
         assert {site: ad.generation for site, ad in publisher.published().items()} == {"CAM": 8, "RAL": 7}
 
-    def test_a_refresh_shows_its_new_age_and_when_it_was_heard(self) -> None:
+    def test_a_refreshed_ad_is_read_back_with_its_new_times(self) -> None:
         publisher = self.publisher()
         before = site_ad("CAM", 7)
         publisher.publish([before])
@@ -83,20 +83,20 @@ class PublisherContract(ABC):
         assert second.generation == first.generation
         assert second.received_at >= first.received_at
 
-    def test_a_withdrawn_site_is_gone_and_the_others_stay(self) -> None:
+    def test_a_withdrawn_site_is_removed_and_the_others_stay(self) -> None:
         publisher = self.publisher()
         publisher.publish([site_ad("CAM"), site_ad("RAL")])
         publisher.withdraw({Site("CAM")})
         assert set(publisher.published()) == {"RAL"}
 
-    def test_withdrawing_what_is_not_there_is_no_error(self) -> None:
+    def test_withdrawing_an_unknown_site_raises_no_error(self) -> None:
         publisher = self.publisher()
         publisher.publish([site_ad("CAM")])
         publisher.withdraw({Site("never published")})
         publisher.withdraw(frozenset())
         assert set(publisher.published()) == {"CAM"}
 
-    def test_publishing_nothing_changes_nothing(self) -> None:
+    def test_publishing_no_ad_changes_no_ad(self) -> None:
         publisher = self.publisher()
         publisher.publish([site_ad("CAM")])
         publisher.publish([])
@@ -117,14 +117,14 @@ class PublisherContract(ABC):
         publisher.publish([ad])
         assert publisher.published()[Site("CAM")].generation == 13
 
-    def test_an_unreachable_one_raises_rather_than_show_an_empty_world(self) -> None:
+    def test_an_unreachable_publisher_raises_an_error_from_published(self) -> None:
         with pytest.raises(PublishError):
             self.unreachable().published()
 
-    def test_an_unreachable_one_raises_rather_than_lose_an_ad(self) -> None:
+    def test_an_unreachable_publisher_raises_an_error_from_publish(self) -> None:
         with pytest.raises(PublishError):
             self.unreachable().publish([site_ad("CAM")])
 
-    def test_an_unreachable_one_raises_rather_than_leave_an_ad(self) -> None:
+    def test_an_unreachable_publisher_raises_an_error_from_withdraw(self) -> None:
         with pytest.raises(PublishError):
             self.unreachable().withdraw({Site("CAM")})

@@ -1,4 +1,4 @@
-"""The ad file keeps the publishers' promises."""
+"""Publisher contract for ad files."""
 
 from pathlib import Path
 

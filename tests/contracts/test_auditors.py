@@ -1,4 +1,4 @@
-"""The catalogues in memory and in a file keep the promises of an auditor too."""
+"""Auditor contract for the catalogues in memory and in a file."""
 
 import os
 
@@ -19,7 +19,7 @@ class TestMemoryAuditor(AuditorContract):
     def without_answer(self):
         return MemoryCatalogue("memory", clock=lambda: NOON, is_broken=True)
 
-    def test_it_can_know_better_than_it_says(self):
+    def test_the_memory_auditor_may_differ_from_its_catalogue(self):
         catalogue = MemoryCatalogue("memory", [replica(L1)], clock=lambda: NOON)
         catalogue.audited_replicas = (replica(L1, CAM, ReplicaState.PARTIAL),)
         assert [r.state for r in catalogue.verify(L1).replicas] == [ReplicaState.PARTIAL]
@@ -38,7 +38,7 @@ class TestFileAuditor(AuditorContract):
     def without_answer(self):
         return FileCatalogue("files", self.file.with_name("none.toml"), lambda: NOON)
 
-    def test_it_reads_a_file_again_that_looks_unchanged(self):
+    def test_the_file_auditor_reads_an_unchanged_file_again(self):
         auditor = self.recording(replica(L1))
         long_ago = (1_000_000_000, 1_000_000_000)
         os.utime(self.file, long_ago)

@@ -1,4 +1,4 @@
-"""The collector of a real pool keeps the publishers' promises."""
+"""Publisher contract for the collector of a real pool."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -43,7 +43,7 @@ class TestCollectorPublisher(PublisherContract):
     def unreachable(self) -> CollectorPublisher:
         return CollectorPublisher(self.nowhere, lifetime=LIFETIME, clock=now)
 
-    def test_heard_is_when_the_collector_took_it_by_our_clock(self) -> None:
+    def test_the_received_time_is_by_the_clock_of_the_daemon(self) -> None:
         before = now()
         publisher = self.publisher()
         publisher.publish([site_ad("CAM")])
@@ -57,7 +57,7 @@ class TestCollectorPublisher(PublisherContract):
         heard = publisher.published()[Site("CAM")].received_at
         assert abs(heard - (now() - timedelta(hours=1))) < timedelta(seconds=10)
 
-    def test_it_lives_as_long_as_it_was_given(self, pool: "Pool") -> None:
+    def test_an_ad_in_the_collector_has_the_configured_lifetime(self, pool: "Pool") -> None:
         self.publisher().publish([site_ad("CAM")])
         assert [ad["ClassAdLifetime"] for ad in self.client.site_ads()] == [900]
 
@@ -91,5 +91,5 @@ class TestCollectorPublisher(PublisherContract):
         assert seen("condor@pool.test") - before == {"forged"}
 
     def other(self, pool: "Pool") -> CondorClient:
-        """A client of another identity that the collector lets advertise too."""
+        """Return a client of another identity that may advertise to the collector too."""
         return CondorClient(CondorSettings(pool.collector, token_directory=pool.token("condor")))

@@ -1,4 +1,4 @@
-"""The catalogue of folders keeps the promises of the others."""
+"""Catalogue contract for the directory catalogue, and its own tests."""
 
 import os
 import tempfile
@@ -60,7 +60,7 @@ class TestDirectoryCatalogue(CatalogueContract):
         return made
 
 
-def said(made, name="x.MS"):
+def read_site_states(made, name="x.MS"):
     did = Did(f"lofar:{name}")
     reading = made.read({did}).readings[did]
     return {replica.site: replica.state for replica in reading.replicas}, reading.unreachable_sites
@@ -72,28 +72,28 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_folder_that_still_changes_is_on_its_way_and_one_that_rests_is_whole(folder):
+def test_a_changing_folder_is_staging_and_an_unchanged_one_complete(folder):
     path = put(folder, "CAM", "x.MS", age=timedelta(minutes=3))
-    assert said(make(folder)) == ({"CAM": ReplicaState.INCOMING}, frozenset())
+    assert read_site_states(make(folder)) == ({"CAM": ReplicaState.INCOMING}, frozenset())
     os.utime(path / "table.dat", (0, 0))
     os.utime(path, (0, 0))
-    assert said(make(folder)) == ({"CAM": ReplicaState.COMPLETE}, frozenset())
+    assert read_site_states(make(folder)) == ({"CAM": ReplicaState.COMPLETE}, frozenset())
 
 
-def test_with_a_marker_only_that_makes_a_folder_whole(folder):
+def test_only_the_marker_makes_a_folder_complete(folder):
     path = put(folder, "CAM", "x.MS")
-    assert said(make(folder, marker="done"))[0] == {"CAM": ReplicaState.PARTIAL}
+    assert read_site_states(make(folder, marker="done"))[0] == {"CAM": ReplicaState.PARTIAL}
     (path / "done").write_text("")
-    assert said(make(folder, marker="done"))[0] == {"CAM": ReplicaState.COMPLETE}
+    assert read_site_states(make(folder, marker="done"))[0] == {"CAM": ReplicaState.COMPLETE}
 
 
-def test_a_root_that_is_not_mounted_is_no_site_without_data(folder):
-    assert said(make(folder)) == ({}, {Site("CAM")})
+def test_an_unmounted_root_makes_its_site_unreachable(folder):
+    assert read_site_states(make(folder)) == ({}, {Site("CAM")})
     with pytest.raises(CatalogueUnreachable, match="CAM"):
         make(folder).find(["*"])
 
 
-def test_a_plain_file_and_a_folder_that_no_pattern_matches_are_no_datasets(folder):
+def test_a_file_and_an_unmatched_folder_are_not_datasets(folder):
     put(folder, "CAM", "x.fits")
     (folder / "CAM" / "y.MS").write_text("x")
     assert make(folder).find(["*"]) == frozenset()
@@ -104,7 +104,7 @@ NOBODY = 65534
 
 @contextmanager
 def as_nobody():
-    """As a user who may not read everything; where we are no superuser, that is us."""
+    """Run as a user that may not read everything; without root rights, as the current user."""
     root = os.geteuid() == 0
     if root:
         os.seteuid(NOBODY)
@@ -117,31 +117,31 @@ def as_nobody():
 
 @pytest.fixture
 def open_folder():
-    """A folder that every user can get to."""
+    """Return a folder that every user can enter."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         put(Path(name), "RAL", "other")
         yield Path(name)
 
 
-def test_what_stands_below_a_folder_that_cannot_be_read_is_not_known_and_the_rest_is(open_folder):
+def test_datasets_below_an_unreadable_folder_are_unknown(open_folder):
     put(open_folder, "CAM", "open/x.MS")
     put(open_folder, "CAM", "closed/y.MS")
     made = make(open_folder, patterns=["*/*.MS"])
     (open_folder / "CAM" / "closed").chmod(0o700 if os.geteuid() == 0 else 0)
     with as_nobody():
-        assert said(made, "open/x.MS") == ({"CAM": ReplicaState.COMPLETE}, frozenset())
-        assert said(made, "closed/y.MS") == ({}, {Site("CAM")})
+        assert read_site_states(made, "open/x.MS") == ({"CAM": ReplicaState.COMPLETE}, frozenset())
+        assert read_site_states(made, "closed/y.MS") == ({}, {Site("CAM")})
         with pytest.raises(CatalogueUnreachable, match="below the root of CAM cannot be read"):
             made.find(["*"])
     (open_folder / "CAM" / "closed").chmod(0o755)
 
 
-def test_a_dataset_that_cannot_be_read_is_not_said_to_be_whole(open_folder):
+def test_an_unreadable_dataset_is_not_complete(open_folder):
     path = put(open_folder, "CAM", "x.MS")
     path.chmod(0o700 if os.geteuid() == 0 else 0)
     with as_nobody():
-        assert said(make(open_folder)) == ({}, {Site("CAM")})
+        assert read_site_states(make(open_folder)) == ({}, {Site("CAM")})
     path.chmod(0o755)
 
 
@@ -153,7 +153,7 @@ def test_a_pattern_with_two_stars_finds_folders_at_every_depth(folder):
 
 
 @pytest.mark.parametrize("odd", [-(2**33), 2**34, 2**40], ids=["before 1970", "year 2514", "year 36812"])
-def test_a_file_with_an_odd_time_says_nothing_of_the_other_datasets_nor_keeps_its_own_unsettled(odd):
+def test_a_file_with_an_odd_time_affects_no_dataset(odd):
     room = next(path for path in ("/dev/shm", None) if path is None or os.access(path, os.W_OK))
     with tempfile.TemporaryDirectory(dir=room) as folder:
         path = put(Path(folder), "CAM", "L1.MS")
@@ -169,7 +169,7 @@ def test_a_file_with_an_odd_time_says_nothing_of_the_other_datasets_nor_keeps_it
     assert states == {"lofar:L1.MS": [ReplicaState.COMPLETE], "lofar:L2.MS": [ReplicaState.COMPLETE]}
 
 
-def test_a_file_that_just_changed_is_not_settled_whatever_time_its_owner_gave_it(tmp_path):
+def test_a_file_that_just_changed_is_not_settled_even_with_an_old_time(tmp_path):
     path = put(tmp_path, "CAM", "L1.MS")
     (tmp_path / "RAL" / "other").mkdir(parents=True)
     os.utime(path / "table.dat", (2**34, 2**34))

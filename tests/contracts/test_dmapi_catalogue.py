@@ -1,4 +1,4 @@
-"""The DMAPI adapter on a stand-in of DMAPI, Site Capabilities and IAM (testbed.dmapi_standin)."""
+"""Catalogue contract for DMAPI, on a stand-in of DMAPI, Site Capabilities and IAM (testbed.dmapi_standin)."""
 
 import itertools
 from dataclasses import replace
@@ -23,7 +23,7 @@ FAST = HttpLimits(
 
 
 def dmapi(standin: DmapiStandIn, folder, *, capabilities=True, clock=lambda: NOON, limits=FAST, **changes):
-    """A catalogue on *standin*, with a token for each of its services."""
+    """Build a catalogue on *standin*, with a token for each of its services."""
     secret = folder / "secret"
     secret.write_text(SECRET + "\n")
 
@@ -87,7 +87,7 @@ class TestDmapiCatalogueOnTheStandIn(CatalogueContract):
         self.standin.habits.status = 503
         return dmapi(self.standin, self.folder)
 
-    def test_two_storage_elements_of_a_site_both_speak(self):
+    def test_two_storage_elements_of_a_site_both_have_a_replica(self):
         two = self.open_catalogue(
             self.replica_at("L1", state=ReplicaState.PARTIAL, fraction=0.5),
             self.replica_at("L1", state=ReplicaState.PARTIAL, fraction=0.25),
@@ -95,7 +95,7 @@ class TestDmapiCatalogueOnTheStandIn(CatalogueContract):
         (reading,) = two.read({self.did("L1")}).readings.values()
         assert sorted(replica.fraction for replica in reading.replicas) == [0.25, 0.5]
 
-    def test_asked_again_it_says_the_same(self):
+    def test_a_second_read_gives_the_same_states(self):
         catalogue = self.open_catalogue(
             self.replica_at("L1"), self.replica_at("L1", "RAL"), self.replica_at("L2", "RAL")
         )

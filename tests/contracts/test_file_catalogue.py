@@ -1,11 +1,12 @@
-"""The catalogue in a file keeps the promises of the others, in TOML and in JSON."""
+"""Catalogue contract for the file catalogue, in TOML and in JSON."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from adapters.files.catalogue import STATE_BY_WORD, FileCatalogue
+from adapters.files.catalogue import FileCatalogue
+from adapters.files.catalogue_format import STATE_BY_WORD
 from hydrator.domain.model import Did, Replica, Site
 from hydrator.testing.catalogue_contract import CatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY

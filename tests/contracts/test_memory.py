@@ -1,4 +1,4 @@
-"""The in-memory adapters keep the promises of the others, or they would lie to us."""
+"""Contracts for the in-memory adapters, which other tests rely on."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def catalogue(*replicas, **more) -> MemoryCatalogue:
     return MemoryCatalogue("memory", replicas, clock=lambda: NOON, **more)
 
 
-def test_the_catalogue_answers_every_did_it_was_asked_about():
+def test_the_memory_catalogue_answers_every_queried_did():
     survey = catalogue(replica(L1), sites=[OSO], unseen_reasons={L3: "timeout"}, bytes_total={L1: 9}).read(
         {L1, L2, L3}
     )
@@ -21,19 +21,19 @@ def test_the_catalogue_answers_every_did_it_was_asked_about():
     assert survey.readings == {L1: Seen(NOON, (replica(L1),), 9), L2: Seen(NOON), L3: Unseen("timeout")}
 
 
-def test_the_catalogue_follows_what_it_is_given_later():
+def test_the_memory_catalogue_follows_new_replicas():
     made = catalogue(replica(L1))
     made.replicas = (replica(L1, RAL),)
     assert made.read({L1}).readings[L1].replicas == (replica(L1, RAL),)
 
 
-def test_the_catalogue_names_twins():
+def test_the_memory_catalogue_has_case_variants():
     lower = Did("lofar:l1")
     readings = catalogue(replica(L1), bytes_total={lower: 1}).read({L1, lower}).readings
     assert (readings[L1].case_variants, readings[lower].case_variants) == ({lower}, {L1})
 
 
-def test_a_broken_catalogue_raises_for_every_question():
+def test_a_broken_catalogue_raises_an_error_for_every_query():
     made = catalogue(replica(L1), is_broken=True)
     with pytest.raises(CatalogueError):
         made.read(set())
@@ -51,7 +51,7 @@ class TestMemoryPublisher(PublisherContract):
         return MemoryPublisher(is_broken=True)
 
 
-def test_the_publisher_shows_what_it_was_given():
+def test_the_memory_publisher_returns_its_ads():
     made = MemoryPublisher(clock=lambda: NOON)
     made.publish([ad(L1, generation=3), ad(site=RAL)])
     made.withdraw({RAL, Site("nobody")})
@@ -59,7 +59,7 @@ def test_the_publisher_shows_what_it_was_given():
     assert made.ads == {CAM: ad(L1, generation=3)}
 
 
-def test_a_broken_publisher_refuses_everything_and_keeps_what_it_had():
+def test_a_broken_publisher_refuses_all_and_keeps_its_ads():
     made = MemoryPublisher(clock=lambda: NOON)
     made.publish([ad(L1)])
     made.is_broken = True
@@ -70,7 +70,7 @@ def test_a_broken_publisher_refuses_everything_and_keeps_what_it_had():
     assert made.ads == {CAM: ad(L1)}
 
 
-def test_queues_say_what_they_were_told():
+def test_the_memory_queues_return_their_demand():
     wanted = {"b": ScheddDemand(NOON, (QueuedJobs((L1,), 2),)), "a": Unseen("timeout")}
     assert list(MemoryQueues(wanted).read_demand().items()) == sorted(wanted.items())
     with pytest.raises(PoolError):

@@ -1,4 +1,4 @@
-"""The in-memory catalogue keeps the promises of the others, or it would lie to us."""
+"""Catalogue contract for the in-memory catalogue, which other tests rely on."""
 
 from adapters.memory import MemoryCatalogue
 from hydrator.testing.catalogue_contract import CatalogueContract

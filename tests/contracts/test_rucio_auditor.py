@@ -1,4 +1,4 @@
-"""The expensive question to a real Rucio server, and the lies of its cheap answers that it finds."""
+"""Auditor contract on a real Rucio server: an audit finds the errors of Rucio's cheap answers."""
 
 import pytest
 
@@ -40,12 +40,12 @@ class TestRucioAuditor(RucioTests, AuditorContract):
         finally:
             auditor.close()
 
-    def test_files_that_went_bad_are_found_although_the_cheap_row_says_complete(self):
+    def test_an_audit_finds_bad_files_that_the_cheap_row_counts(self):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0), (RAL, COMPLETE, 1.0))
         self.server.do("go_bad", did=did, rse="CAM-DISK", files=1)
         assert self.found(did) == {(CAM, PARTIAL, 0.75), (RAL, COMPLETE, 1.0)}
 
-    def test_two_halves_at_two_elements_of_a_site_are_whole_there(self):
+    def test_two_halves_at_two_elements_of_a_site_are_complete_there(self):
         did = self.dataset("L1")
         self.server.seed(
             ("place", {"did": did, "rse": "CAM-DISK", "files": 2}),
@@ -55,7 +55,7 @@ class TestRucioAuditor(RucioTests, AuditorContract):
         self.server.do("go_bad", did=did, rse="CAM-DISK", files=1)
         assert COMPLETE not in {state for _, state, _ in self.found(did)}
 
-    def test_a_dataset_that_left_unnoticed_is_nowhere(self):
+    def test_an_audit_finds_that_a_dataset_has_left(self):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0), (RAL, COMPLETE, 1.0))
         self.server.do("remove", did=did, rse="CAM-DISK")
         assert self.found(did) == {(RAL, COMPLETE, 1.0)}
@@ -78,11 +78,11 @@ class TestRucioAuditor(RucioTests, AuditorContract):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0))
         assert (CAM, COMPLETE, 1.0) in self.found(Did(f"{did}.00000"))
 
-    def test_what_is_on_its_way_and_what_is_on_tape_is_told(self):
+    def test_an_audit_reports_incoming_and_tape_replicas(self):
         did = self.dataset("L1", (CAM, INCOMING, 0.5), (RAL, ON_TAPE, 0.0))
         assert self.found(did) == {(CAM, INCOMING, 0.5), (RAL, ON_TAPE, 0.0)}
 
-    def test_it_logs_in_apart_from_the_polls(self):
+    def test_the_auditor_has_its_own_login(self):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0))
         catalogue, auditor = self.catalogue(), self.auditor()
         auditor.verify(did)
@@ -91,7 +91,7 @@ class TestRucioAuditor(RucioTests, AuditorContract):
         assert catalogue.read({did}).readings[did].replicas
         catalogue.close()
 
-    def test_a_wrong_password_is_no_verdict(self):
+    def test_a_wrong_password_is_an_error_of_the_audit(self):
         auditor = self.auditor(password="wrong")
         with pytest.raises(CatalogueDenied):
             auditor.verify(Did(f"{self.scope}:L1"))

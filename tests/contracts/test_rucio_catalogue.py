@@ -1,4 +1,4 @@
-"""The Rucio adapter on a real server: the common promises, and what only Rucio does."""
+"""Catalogue contract on a real Rucio server, and the tests for Rucio only."""
 
 import itertools
 import time
@@ -60,7 +60,7 @@ def storage(site: Site, state: ReplicaState) -> str:
 
 
 def seeds(replica: Replica) -> list[tuple[str, dict]]:
-    """The commands that bring one replica about, of a dataset that has all its files at ORIGIN."""
+    """Return the commands that create one replica of a dataset that has all its files at ORIGIN."""
     where = {"did": replica.did, "rse": storage(replica.site, replica.state)}
     some = {**where, "files": round((replica.fraction or 0) * FILES)}
     return {
@@ -107,7 +107,7 @@ def with_storages(server: RucioServer) -> RucioServer:
 
 
 class RucioTests:
-    """A scope of its own for each test, on the shared server."""
+    """Tests on the shared server, each with its own scope."""
 
     server: RucioServer
     settings: RucioSettings
@@ -184,56 +184,56 @@ class TestOnlyRucio(RucioTests):
         assert isinstance(reading, Seen), reading
         return reading
 
-    def said(self, did: Did) -> set[tuple[Site, ReplicaState, float | None]]:
+    def read_states_of(self, did: Did) -> set[tuple[Site, ReplicaState, float | None]]:
         return {(r.site, r.state, r.fraction) for r in self.read(did).replicas}
 
     def test_a_transfer_is_followed_to_its_end(self):
         did = self.dataset("L1", (CAM, INCOMING, 0.0))
         where = {"did": did, "rse": "CAM-DISK"}
-        assert self.said(did) == {(CAM, INCOMING, 0.0)}
+        assert self.read_states_of(did) == {(CAM, INCOMING, 0.0)}
         self.server.do("transferred", **where, files=3)
-        assert self.said(did) == {(CAM, INCOMING, 0.75)}
+        assert self.read_states_of(did) == {(CAM, INCOMING, 0.75)}
         self.server.do("transferred", **where)
-        assert self.said(did) == {(CAM, COMPLETE, 1.0)}
+        assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0)}
 
-    def test_a_dataset_that_leaves_is_gone(self):
+    def test_a_dataset_that_leaves_has_no_replica(self):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0), (RAL, COMPLETE, 1.0))
-        assert {site for site, *_ in self.said(did)} == {CAM, RAL}
+        assert {site for site, *_ in self.read_states_of(did)} == {CAM, RAL}
         self.server.do("remove", did=did, rse="CAM-DISK")
-        assert self.said(did) == {(RAL, COMPLETE, 1.0)}
+        assert self.read_states_of(did) == {(RAL, COMPLETE, 1.0)}
 
-    def test_a_dataset_is_whole_before_anybody_counted_it(self):
+    def test_a_dataset_is_complete_by_its_cheap_rows_before_a_count(self):
         did = self.dataset("L1")
         where = {"did": did, "rse": "CAM-DISK"}
         self.server.seed(("place", where), ("replicate", where))  # and no abacus: the cheap row says 0 of 0
-        assert self.said(did) == {(CAM, COMPLETE, 1.0)}
+        assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0)}
 
-    def test_files_that_went_bad_are_missed_although_rucio_does_not_recount(self):
+    def test_bad_files_are_noticed_although_rucio_does_not_recount(self):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0))
-        assert self.said(did) == {(CAM, COMPLETE, 1.0)}
+        assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0)}
         self.server.seed(("go_bad", {"did": did, "rse": "CAM-DISK", "files": 1}))
-        assert self.said(did) == {(CAM, PARTIAL, 0.75)}
+        assert self.read_states_of(did) == {(CAM, PARTIAL, 0.75)}
 
     def test_a_suspended_rule_moves_nothing(self):
         did = self.dataset("L1", (CAM, INCOMING, 0.5))
         self.server.do("suspend", did=did, rse="CAM-DISK")
-        assert self.said(did) == {(CAM, STUCK, 0.5)}
+        assert self.read_states_of(did) == {(CAM, STUCK, 0.5)}
 
     def test_a_rule_that_places_single_files_moves_too(self):
         did = self.dataset("L1")
         self.server.do("replicate", did=did, rse="CAM-DISK", grouping="NONE")
         self.server.do("transferred", did=did, rse="CAM-DISK", files=1)
-        assert self.said(did) == {(CAM, INCOMING, 0.25)}
+        assert self.read_states_of(did) == {(CAM, INCOMING, 0.25)}
 
     def test_an_empty_dataset_is_nowhere_even_where_a_rule_wants_it(self):
         did = Did(f"{self.scope}:empty")
         self.server.do("add_dataset", did=did, files=0)
         self.server.do("replicate", did=did, rse="CAM-DISK")
-        assert self.said(did) == set()
+        assert self.read_states_of(did) == set()
 
-    def test_a_storage_element_without_a_site_is_named_and_says_nothing(self):
+    def test_a_storage_element_without_a_site_is_reported_as_unmapped(self):
         did = self.dataset("L1")
-        assert self.said(did) == set()
+        assert self.read_states_of(did) == set()
         assert "ORIGIN" in self.open.read(frozenset()).unmapped_storages
 
     def test_the_configuration_wins_over_the_attribute(self):
@@ -285,7 +285,7 @@ class TestOnlyRucio(RucioTests):
         catalogue.close()
 
     @pytest.mark.parametrize("kind", ["dataset", "container", "dataset of a container"])
-    def test_a_did_whose_own_lifetime_ends_soon_is_none_to_count_on(self, kind):
+    def test_a_did_that_expires_soon_is_not_complete(self, kind):
         catalogue = self.catalogue(verify_every=timedelta(hours=1))
         part = self.dataset("L1", (CAM, COMPLETE, 1.0))
         box = Did(f"{self.scope}:box")
@@ -300,10 +300,10 @@ class TestOnlyRucio(RucioTests):
         assert "its own lifetime" in replica.provenance.reason
         catalogue.close()
 
-    def test_what_arrives_for_a_did_that_ends_soon_is_not_on_its_way(self):
+    def test_a_transfer_of_a_did_that_expires_soon_is_not_incoming(self):
         did = self.dataset("L1", (CAM, INCOMING, 0.25))
         self.server.do("end_in", did=did, seconds=3600)
-        assert self.said(did) == {(CAM, PARTIAL, 0.25)}
+        assert self.read_states_of(did) == {(CAM, PARTIAL, 0.25)}
 
     @pytest.mark.parametrize("owner", ["itself", "a container"])
     def test_after_a_restart_data_whose_last_rule_ended_is_not_to_be_counted_on(self, owner):
@@ -312,7 +312,7 @@ class TestOnlyRucio(RucioTests):
         self.server.do("add_container", did=box, children=[did])
         where = {"did": did if owner == "itself" else box, "rse": "CAM-DISK"}
         self.server.seed(("place", {**where, "did": did}), ("replicate", where), ("abacus", {}))
-        assert self.said(did) == {(CAM, COMPLETE, 1.0)}
+        assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0)}
         self.server.do("end_rules", **where)  # the files are still there, with a tombstone
         restarted = self.catalogue()
         (replica,) = self.read(did, restarted).replicas
@@ -327,38 +327,38 @@ class TestOnlyRucio(RucioTests):
         self.server.do("place", did=did, rse="CAM-DISK")
         self.server.do("replicate", did=did, rse="RAL-DISK")
         self.server.do("end_rules", did=did, rse="RAL-DISK")
-        assert self.said(did) == {(CAM, COMPLETE, 1.0)}
+        assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0)}
 
-    def test_a_container_is_whole_where_each_dataset_is_at_any_element_of_the_site(self):
+    def test_a_container_is_complete_where_all_datasets_are_at_any_storage(self):
         one, two = self.dataset("L1", (CAM, COMPLETE, 1.0)), self.dataset("L2", (RAL, PARTIAL, 0.5))
         self.server.do("place", did=two, rse="CAM-DISK2")
         inner, outer = Did(f"{self.scope}:inner"), Did(f"{self.scope}:outer")
         self.server.do("add_container", did=inner, children=[one, two])
         self.server.do("add_container", did=outer, children=[inner])
         for container in (inner, outer):
-            assert self.said(container) == {(CAM, COMPLETE, 1.0), (RAL, PARTIAL, 0.25)}
+            assert self.read_states_of(container) == {(CAM, COMPLETE, 1.0), (RAL, PARTIAL, 0.25)}
             assert self.read(container).bytes_total == 8_000_000_000
 
     def test_a_container_waits_for_the_dataset_that_is_on_its_way(self):
         one, two = self.dataset("L1", (CAM, COMPLETE, 1.0)), self.dataset("L2", (CAM, INCOMING, 0.5))
         container = Did(f"{self.scope}:both")
         self.server.do("add_container", did=container, children=[one, two])
-        assert self.said(container) == {(CAM, INCOMING, 0.75)}
+        assert self.read_states_of(container) == {(CAM, INCOMING, 0.75)}
 
-    def test_an_empty_dataset_keeps_no_container_from_being_whole(self):
+    def test_a_container_with_an_empty_dataset_can_be_complete(self):
         one, empty = self.dataset("L1", (CAM, COMPLETE, 1.0)), Did(f"{self.scope}:empty")
         container, hollow = Did(f"{self.scope}:both"), Did(f"{self.scope}:hollow")
         self.server.do("add_dataset", did=empty, files=0)
         self.server.do("add_container", did=container, children=[one, empty])
         self.server.do("add_container", did=hollow, children=[empty])
-        assert self.said(container) == {(CAM, COMPLETE, 1.0)}
-        assert self.said(hollow) == set()
+        assert self.read_states_of(container) == {(CAM, COMPLETE, 1.0)}
+        assert self.read_states_of(hollow) == set()
 
     def test_a_single_file_is_read_too(self):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0), (RAL, ON_TAPE, 1.0))
-        assert self.said(Did(f"{did}.00002")) == {(CAM, COMPLETE, 1.0), (RAL, ON_TAPE, 0.0)}
+        assert self.read_states_of(Did(f"{did}.00002")) == {(CAM, COMPLETE, 1.0), (RAL, ON_TAPE, 0.0)}
 
-    def test_one_name_that_rucio_refuses_does_not_blind_the_others(self):
+    def test_one_refused_name_leaves_the_others_seen(self):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0))
         odd = {Did("a-scope-longer-than-rucio-allows:L1"), Did(f"{self.scope}:~+")}
         readings = self.open.read({did, *odd}).readings
@@ -371,7 +371,7 @@ class TestOnlyRucio(RucioTests):
         assert all(len(reading.replicas) == 1 for reading in catalogue.read(dids).readings.values())
         catalogue.close()
 
-    def test_what_the_budget_leaves_uncounted_is_unseen_until_its_turn(self):
+    def test_an_uncounted_dataset_is_unseen_until_its_turn(self):
         dids = {self.dataset(f"L{n}", (CAM, COMPLETE, 1.0)) for n in range(3)}
         catalogue = self.catalogue(deep_calls=2)
         polls = [
@@ -382,7 +382,7 @@ class TestOnlyRucio(RucioTests):
         assert set().union(*polls) == dids
         catalogue.close()
 
-    def test_what_was_counted_and_did_not_change_is_not_counted_again_soon(self):
+    def test_an_unchanged_count_is_not_repeated_soon(self):
         dids = {self.dataset(f"L{n}", (CAM, COMPLETE, 1.0)) for n in range(3)}
         catalogue = self.catalogue(deep_calls=2, verify_every=timedelta(hours=1))
         for did in dids:  # what no rule holds is not in the cheap answer, and would be counted every time
@@ -394,75 +394,79 @@ class TestOnlyRucio(RucioTests):
         assert catalogue.read(dids).readings[min(dids)].replicas == ()
         catalogue.close()
 
-    def told(self, did: Did, site: Site = CAM) -> Provenance:
-        (told,) = {r.provenance for r in self.read(did).replicas if r.site == site}
-        return told
+    def provenance_of(self, did: Did, site: Site = CAM) -> Provenance:
+        (provenance_of,) = {r.provenance for r in self.read(did).replicas if r.site == site}
+        return provenance_of
 
-    def test_a_stuck_rule_says_why_and_who_pays(self):
+    def test_a_stuck_rule_has_its_reason_and_account(self):
         did = self.dataset("L1", (CAM, INCOMING, 0.5))
         self.server.do("fail", did=did, rse="CAM-DISK", error="no route to host")
-        assert self.said(did) == {(CAM, STUCK, 0.5)}
-        told = self.told(did)
-        assert "no route to host" in told.reason
-        assert (told.account, len(told.rule), told.call) == ("root", 32, "list_dataset_replicas(deep=True)")
+        assert self.read_states_of(did) == {(CAM, STUCK, 0.5)}
+        provenance_of = self.provenance_of(did)
+        assert "no route to host" in provenance_of.reason
+        assert (provenance_of.account, len(provenance_of.rule), provenance_of.call) == (
+            "root",
+            32,
+            "list_dataset_replicas(deep=True)",
+        )
 
     def test_a_rule_that_was_approved_moves_and_then_arrives(self):
         did = self.dataset("L1")
         where = {"did": did, "rse": "CAM-DISK"}
         self.server.do("replicate", **where, ask_approval=True)
-        assert self.said(did) == {(CAM, STUCK, 0.0)}
-        assert self.told(did).reason == "its rule waits for approval"
+        assert self.read_states_of(did) == {(CAM, STUCK, 0.0)}
+        assert self.provenance_of(did).reason == "its rule waits for approval"
         self.server.do("approve", **where)
-        assert self.said(did) == {(CAM, INCOMING, 0.0)}
+        assert self.read_states_of(did) == {(CAM, INCOMING, 0.0)}
         self.server.do("inject", **where)
-        assert self.said(did) == {(CAM, INCOMING, 0.0)}
+        assert self.read_states_of(did) == {(CAM, INCOMING, 0.0)}
         self.server.do("transferred", **where)
-        assert self.said(did) == {(CAM, COMPLETE, 1.0)}
+        assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0)}
 
     def new_disk(self) -> str:
-        """A disk at CAM for this test alone: the conveyor takes what is wanted there, whoever wants it."""
+        """Create a disk at CAM for this test only: the conveyor transfers all that rules want there."""
         name = f"CAM-{self.scope[5:]}"
         self.server.seed(("add_rse", {"rse": name, "attributes": {"site": "CAM"}}))
         return name
 
-    def test_a_transfer_that_the_conveyor_carries_out_is_timed_as_it_goes(self):
+    def test_a_transfer_by_the_conveyor_has_a_completion_estimate(self):
         disk = self.new_disk()
         did = self.dataset("L1")
         ticks = itertools.count()
         slow = RucioCatalogue(self.settings, lambda: utc_now() + next(ticks) * timedelta(minutes=10))
         self.server.do("replicate", did=did, rse=disk)
-        said = []
+        read_states_of = []
         for _ in range(4):
             (replica,) = self.read(did, slow).replicas
-            said.append((replica.state, replica.fraction, replica.provenance.ready_at is not None))
-            ready, told = utc_now() + next(ticks) * timedelta(minutes=10), replica.provenance
+            read_states_of.append((replica.state, replica.fraction, replica.provenance.ready_at is not None))
+            ready, provenance_of = utc_now() + next(ticks) * timedelta(minutes=10), replica.provenance
             self.server.do("convey", rse=disk, most=1)
-        assert said == [(INCOMING, n / 4, n > 1) for n in range(4)]
-        assert abs(told.ready_at - ready) < timedelta(minutes=15)  # ten, and what the calls took
-        assert told.ready_error < timedelta(minutes=5)
+        assert read_states_of == [(INCOMING, n / 4, n > 1) for n in range(4)]
+        assert abs(provenance_of.ready_at - ready) < timedelta(minutes=15)  # ten, and what the calls took
+        assert provenance_of.ready_error < timedelta(minutes=5)
         (replica,) = self.read(did, slow).replicas
         assert (replica.state, replica.provenance.ready_at) == (COMPLETE, None)
         slow.close()
 
-    def test_a_recall_from_tape_says_what_it_waits_for_and_arrives(self):
+    def test_a_recall_from_tape_has_a_reason_and_completes(self):
         disk = self.new_disk()
         did = Did(f"{self.scope}:L1")
         self.server.do("add_dataset", did=did, rse="RAL-TAPE", files=2)
         self.server.do("replicate", did=did, rse="RAL-TAPE")
         self.server.do("replicate", did=did, rse=disk)
-        assert self.said(did) == {(RAL, ON_TAPE, 0.0), (CAM, INCOMING, 0.0)}
-        assert self.told(did).reason == "its recall from tape waits for its turn"
+        assert self.read_states_of(did) == {(RAL, ON_TAPE, 0.0), (CAM, INCOMING, 0.0)}
+        assert self.provenance_of(did).reason == "its recall from tape waits for its turn"
         self.server.do("convey", rse=disk, most=1)
-        assert self.said(did) == {(RAL, ON_TAPE, 0.0), (CAM, INCOMING, 0.5)}
+        assert self.read_states_of(did) == {(RAL, ON_TAPE, 0.0), (CAM, INCOMING, 0.5)}
         self.server.do("convey", rse=disk)
-        assert self.said(did) == {(RAL, ON_TAPE, 0.0), (CAM, COMPLETE, 1.0)}
+        assert self.read_states_of(did) == {(RAL, ON_TAPE, 0.0), (CAM, COMPLETE, 1.0)}
 
-    def test_a_promise_that_any_site_could_keep_is_a_promise_at_none(self):
+    def test_a_rule_that_any_of_several_sites_fulfils_counts_at_none(self):
         did = self.dataset("L1")
         self.server.do("replicate", did=did, rse="CAM-DISK|RAL-DISK", asynchronous=True)
-        assert self.said(did) == set()
+        assert self.read_states_of(did) == set()
 
-    def test_data_whose_rule_was_cut_short_is_not_to_be_counted_on_and_is_again_when_it_was_renewed(self):
+    def test_data_with_a_shortened_rule_is_partial_until_the_rule_is_renewed(self):
         catalogue = self.catalogue(verify_every=timedelta(hours=1))
         did = self.dataset("L1", (CAM, COMPLETE, 1.0))
         where = {"did": did, "rse": "CAM-DISK"}
@@ -507,32 +511,32 @@ class TestOnlyRucio(RucioTests):
         assert together[ending].replicas[0].state == PARTIAL
         assert together[cut].replicas[0].state == together[inside].replicas[0].state == COMPLETE
 
-    def test_of_two_rules_the_longer_one_holds(self):
+    def test_the_longer_of_two_rules_decides_the_end(self):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0))
         self.server.do("replicate", did=did, rse="CAM-DISK|CAM-DISK2", lifetime=3600)
-        assert self.said(did) == {(CAM, COMPLETE, 1.0)}
+        assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0)}
 
-    def test_what_arrives_only_to_go_again_is_not_on_its_way(self):
+    def test_a_transfer_with_a_rule_that_ends_soon_is_not_incoming(self):
         did = self.dataset("L1")
         self.server.do("replicate", did=did, rse="CAM-DISK", lifetime=3600)
-        assert self.said(did) == set()
+        assert self.read_states_of(did) == set()
         self.server.do("transferred", did=did, rse="CAM-DISK", files=1)
-        assert self.said(did) == {(CAM, PARTIAL, 0.25)}
+        assert self.read_states_of(did) == {(CAM, PARTIAL, 0.25)}
 
-    def test_nothing_arrives_where_nothing_can_be_written(self):
+    def test_a_transfer_to_an_unwritable_element_is_stuck(self):
         did = self.dataset("L1")
         self.server.do("replicate", did=did, rse="CAM-FULL")
-        assert self.said(did) == {(CAM, STUCK, 0.0)}
+        assert self.read_states_of(did) == {(CAM, STUCK, 0.0)}
         self.server.do("transferred", did=did, rse="CAM-FULL")
-        assert self.said(did) == {(CAM, COMPLETE, 1.0)}
+        assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0)}
 
-    def test_a_whole_copy_elsewhere_at_the_site_outweighs_one_that_cannot_be_read(self):
+    def test_a_complete_copy_at_a_site_outweighs_an_unreadable_one(self):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0))
         self.server.do("place", did=did, rse="CAM-DOWN")
-        assert self.said(did) == {(CAM, COMPLETE, 1.0), (CAM, STUCK, 0.0)}
+        assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0), (CAM, STUCK, 0.0)}
 
     def halves(self, name: str, second: str, *, after: int = 2) -> Did:
-        """A dataset with its first two files in CAM-DISK and two in *second*, after so many."""
+        """Create a dataset with its first two files at CAM-DISK and two files at *second*, after so many."""
         did = self.dataset(name)
         self.server.seed(
             ("place", {"did": did, "rse": "CAM-DISK", "files": 2}),
@@ -541,7 +545,7 @@ class TestOnlyRucio(RucioTests):
         )
         return did
 
-    def test_two_halves_at_two_elements_of_a_site_are_whole_there(self):
+    def test_two_halves_at_two_elements_of_a_site_are_complete_there(self):
         did = self.halves("L1", "CAM-DISK2")
         whole, *parts = self.read(did).replicas
         assert (whole.site, whole.state, whole.fraction) == (CAM, COMPLETE, 1.0)
@@ -550,20 +554,20 @@ class TestOnlyRucio(RucioTests):
         assert {(part.state, part.fraction) for part in parts} == {(PARTIAL, 0.5)}
         box = Did(f"{self.scope}:box")
         self.server.do("add_container", did=box, children=[did, self.dataset("L2", (CAM, COMPLETE, 1.0))])
-        assert self.said(box) == {(CAM, COMPLETE, 1.0)}
+        assert self.read_states_of(box) == {(CAM, COMPLETE, 1.0)}
         self.server.do("go_bad", did=did, rse="CAM-DISK", files=1)
-        assert self.said(did) == {(CAM, PARTIAL, 0.25), (CAM, PARTIAL, 0.5)}
+        assert self.read_states_of(did) == {(CAM, PARTIAL, 0.25), (CAM, PARTIAL, 0.5)}
 
     def test_the_same_half_at_two_elements_is_a_half(self):
         did = self.halves("L1", "CAM-DISK2", after=0)
-        assert self.said(did) == {(CAM, PARTIAL, 0.5)}
+        assert self.read_states_of(did) == {(CAM, PARTIAL, 0.5)}
 
     @pytest.mark.parametrize("second", ["RAL-DISK", "CAM-DOWN", "CAM-CACHE", "CAM-TAPE"])
-    def test_halves_at_two_sites_or_where_they_cannot_be_counted_on_are_not_whole(self, second):
+    def test_two_halves_at_separate_sites_or_short_lived_are_not_complete(self, second):
         did = self.halves("L1", second)
-        assert COMPLETE not in {state for _, state, _ in self.said(did)}
+        assert COMPLETE not in {state for _, state, _ in self.read_states_of(did)}
 
-    def test_halves_at_a_site_and_its_neighbour_are_whole_where_both_are_read(self):
+    def test_two_halves_are_complete_at_a_site_that_reads_both(self):
         did = self.halves("L1", "RAL-DISK")
         known = SiteMapping(read_costs={CAM: {RAL: 0}})
         inner = RucioCatalogue(self.settings, utc_now, group_sites=known.shared_storage_groups)
@@ -571,7 +575,7 @@ class TestOnlyRucio(RucioTests):
         assert {(r.site, r.state) for r in found} == {(CAM, COMPLETE), (CAM, PARTIAL), (RAL, PARTIAL)}
         inner.close()
 
-    def test_a_half_whose_rule_ended_does_not_make_a_whole(self):
+    def test_a_half_without_a_rule_does_not_complete_the_other_half(self):
         did = self.halves("L1", "CAM-DISK2")
         where = {"did": did, "rse": "CAM-DISK2"}
         self.server.seed(("replicate", where), ("end_rules", where), ("abacus", {}))
@@ -587,11 +591,11 @@ class TestOnlyRucio(RucioTests):
         assert "3 at CAM-DISK, 2 at CAM-DISK2" in whole.provenance.reason
         catalogue.close()
 
-    def test_a_cache_counts_where_the_operator_says_so(self):
+    def test_a_volatile_storage_counts_as_complete_if_caches_are_trusted(self):
         did = self.dataset("L1")
         self.server.do("place", did=did, rse="CAM-CACHE")
-        assert self.said(did) == {(CAM, PARTIAL, 1.0)}
-        assert "cache" in self.told(did).reason
+        assert self.read_states_of(did) == {(CAM, PARTIAL, 1.0)}
+        assert "cache" in self.provenance_of(did).reason
         catalogue = self.catalogue(trust_caches=True)
         assert self.read(did, catalogue).replicas[0].state == COMPLETE
         catalogue.close()
@@ -600,21 +604,21 @@ class TestOnlyRucio(RucioTests):
         did = self.dataset("L1")
         where = {"did": did, "rse": "CAM-STAGING"}
         self.server.seed(("place", where), ("replicate", {**where, "lifetime": 86400}), ("abacus", {}))
-        assert self.said(did) == {(CAM, COMPLETE, 1.0)}
+        assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0)}
         self.server.do("end_rules_in", **where, seconds=3600)
-        assert self.said(did) == {(CAM, PARTIAL, 1.0)}
+        assert self.read_states_of(did) == {(CAM, PARTIAL, 1.0)}
 
     def test_an_open_dataset_that_grew_is_partial_until_the_rest_came(self):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0))
-        assert self.said(did) == {(CAM, COMPLETE, 1.0)}
+        assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0)}
         self.server.do("add_files", did=did, rse="ORIGIN", names=[f"{self.scope}-late"])
-        assert self.said(did) == {(CAM, PARTIAL, 0.8)}
+        assert self.read_states_of(did) == {(CAM, PARTIAL, 0.8)}
 
     @pytest.mark.parametrize("state", ["BAD", "TEMPORARY_UNAVAILABLE"])
     def test_a_dataset_all_of_whose_files_went_bad_is_not_here(self, state):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0))
         self.server.seed(("go_bad", {"did": did, "rse": "CAM-DISK", "files": None, "state": state}))
-        assert self.said(did) == set()
+        assert self.read_states_of(did) == set()
 
     def test_a_dataset_in_two_containers_counts_in_both(self):
         one, two = self.dataset("L1", (CAM, COMPLETE, 1.0)), self.dataset("L2", (RAL, COMPLETE, 1.0))
@@ -622,8 +626,10 @@ class TestOnlyRucio(RucioTests):
         self.server.do("add_container", did=both, children=[one, two])
         self.server.do("add_container", did=alone, children=[one])
         readings = self.open.read({both, alone, one}).readings
-        said = {did: {(r.site, r.state, r.fraction) for r in seen.replicas} for did, seen in readings.items()}
-        assert said == {
+        read_states_of = {
+            did: {(r.site, r.state, r.fraction) for r in seen.replicas} for did, seen in readings.items()
+        }
+        assert read_states_of == {
             one: {(CAM, COMPLETE, 1.0)},
             alone: {(CAM, COMPLETE, 1.0)},
             both: {(CAM, PARTIAL, 0.5), (RAL, PARTIAL, 0.5)},
@@ -636,24 +642,24 @@ class TestOnlyRucio(RucioTests):
         self.server.do("add_container", did=top, children=[container])
         self.server.do("replicate", did=top, rse="CAM-DISK", grouping="NONE")
         self.server.do("transferred", did=two, rse="CAM-DISK")
-        assert self.said(one) == {(CAM, INCOMING, 0.0)}
-        assert self.said(top) == {(CAM, INCOMING, 0.5)}
-        assert self.said(two) == {(CAM, COMPLETE, 1.0)}
+        assert self.read_states_of(one) == {(CAM, INCOMING, 0.0)}
+        assert self.read_states_of(top) == {(CAM, INCOMING, 0.5)}
+        assert self.read_states_of(two) == {(CAM, COMPLETE, 1.0)}
 
-    def test_a_container_tells_which_of_its_datasets_is_stuck_and_why(self):
+    def test_a_container_names_its_stuck_dataset_and_the_reason(self):
         one, two = self.dataset("L1", (CAM, COMPLETE, 1.0)), self.dataset("L2", (CAM, INCOMING, 0.5))
         self.server.do("fail", did=two, rse="CAM-DISK", error="no space left")
         container = Did(f"{self.scope}:both")
         self.server.do("add_container", did=container, children=[one, two])
-        assert self.said(container) == {(CAM, STUCK, 0.75)}
-        assert two in self.told(container).reason
-        assert "no space left" in self.told(container).reason
+        assert self.read_states_of(container) == {(CAM, STUCK, 0.75)}
+        assert two in self.provenance_of(container).reason
+        assert "no space left" in self.provenance_of(container).reason
 
     def test_an_expired_token_is_renewed(self):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0))
         self.read(did)
         self.server.seed(("expire_tokens", {}))
-        assert self.said(did) == {(CAM, COMPLETE, 1.0)}
+        assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0)}
 
     def test_a_wrong_password_is_denied_even_where_a_token_is_left(self, tmp_path):
         self.open.read(frozenset())
@@ -662,11 +668,11 @@ class TestOnlyRucio(RucioTests):
             catalogue.read(frozenset())
         assert "a-wrong-secret" not in f"{failure.value} {catalogue!r} {self.catalogue()._settings!r}"
 
-    def test_a_token_from_a_file_is_enough_and_is_read_anew(self, tmp_path):
+    def test_a_token_from_a_file_is_read_again_for_each_poll(self, tmp_path):
         self.open.read(frozenset())
-        (kept,) = (tmp_path / "tokens").glob("rucio-*")
+        (token_copy,) = (tmp_path / "tokens").glob("rucio-*")
         file = tmp_path / "token"
-        file.write_text(kept.read_text() + "\n")
+        file.write_text(token_copy.read_text() + "\n")
         other = {"auth_type": "token", "token_file": file, "username": None, "password": None}
         catalogue = self.catalogue(**other, token_dir=tmp_path / "other")
         assert CAM in catalogue.read(frozenset()).sites
@@ -678,9 +684,9 @@ class TestOnlyRucio(RucioTests):
             catalogue.read(frozenset())
         catalogue.close()
 
-    def test_a_token_that_a_command_prints_is_enough_and_asked_for_again_when_it_was_refused(self, tmp_path):
+    def test_a_token_command_runs_again_after_its_token_is_refused(self, tmp_path):
         self.open.read(frozenset())
-        (kept,) = (tmp_path / "tokens").glob("rucio-*")
+        (token_copy,) = (tmp_path / "tokens").glob("rucio-*")
         file = tmp_path / "token"
         file.write_text("no-good")
         other = {
@@ -692,7 +698,7 @@ class TestOnlyRucio(RucioTests):
         catalogue = self.catalogue(**other, token_dir=tmp_path / "other")
         with pytest.raises(CatalogueDenied):
             catalogue.read(frozenset())
-        file.write_text(kept.read_text())
+        file.write_text(token_copy.read_text())
         assert CAM in catalogue.read(frozenset()).sites
         catalogue.close()
 
@@ -703,7 +709,7 @@ class TestOnlyRucio(RucioTests):
         self.open.close()
         assert not token.exists()
 
-    def test_a_server_that_is_not_there_is_unreachable_and_says_why(self):
+    def test_a_missing_server_is_unreachable_with_the_reason(self):
         catalogue = self.catalogue(url="http://127.0.0.1:1")
         with pytest.raises(CatalogueUnreachable, match="refused"):
             catalogue.read(frozenset())

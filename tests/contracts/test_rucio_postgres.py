@@ -1,4 +1,4 @@
-"""The same on PostgreSQL, which counts bytes in floating point, with several questions at a time."""
+"""The tests of Rucio on PostgreSQL, which counts bytes in floating point, with several queries at a time."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The file of sites by dataset keeps the publishers' promises, and some of its own."""
+"""Publisher contract for the sites file, and its own tests."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def publisher(path) -> SitesFilePublisher:
     return SitesFilePublisher(path, valid_for=HOUR, max_age=6 * HOUR, clock=lambda: MORNING)
 
 
-def test_it_says_where_each_dataset_is_when_it_was_written_and_how_long_that_holds(publisher, path):
+def test_the_sites_file_has_datasets_times_and_validity(publisher, path):
     publisher.publish([site_ad("UK", 7, datasets=2), site_ad("AU", 8, datasets=1)])
     now = int(MORNING.timestamp())
     assert json.loads(path.read_text()) == {
@@ -67,13 +67,13 @@ def test_only_what_is_available_is_listed(publisher, path, state):
     assert json.loads(path.read_text())["datasets"] == {"private:0a1b": ["UK"]}
 
 
-def test_what_a_site_has_no_more_is_not_listed_there_and_stays_elsewhere(publisher, path):
+def test_a_dataset_that_left_a_site_stays_listed_at_others(publisher, path):
     publisher.publish([site_ad("UK", 7, datasets=2), site_ad("AU", 7, datasets=2)])
     publisher.publish([site_ad("UK", 8, datasets=0)])
     assert set(map(tuple, json.loads(path.read_text())["datasets"].values())) == {("AU",)}
 
 
-def test_everybody_may_read_it_whatever_the_umask(publisher, path):
+def test_the_sites_file_is_readable_by_all_whatever_the_umask(publisher, path):
     before = os.umask(0o077)
     try:
         publisher.publish([site_ad("UK")])
@@ -95,7 +95,7 @@ def test_everybody_may_read_it_whatever_the_umask(publisher, path):
         '{"version": 1, "sites": {"UK": null}, "datasets": {}}',
     ],
 )
-def test_a_torn_or_foreign_file_shows_nothing_and_is_written_anew(publisher, path, text):
+def test_a_torn_or_foreign_file_is_not_adopted_and_is_replaced(publisher, path, text):
     path.write_text(text)
     assert dict(publisher.published()) == {}
     assert publisher.rejected
@@ -104,7 +104,7 @@ def test_a_torn_or_foreign_file_shows_nothing_and_is_written_anew(publisher, pat
     assert publisher.rejected == {}
 
 
-def test_whoever_opened_it_before_reads_it_as_it_was(publisher, path):
+def test_a_reader_with_the_old_file_open_reads_the_old_content(publisher, path):
     publisher.publish([site_ad("UK", 7)])
     with path.open() as reader:
         publisher.publish([site_ad("UK", 8)])

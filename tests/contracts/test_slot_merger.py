@@ -1,6 +1,6 @@
-"""The slot merge keeps the publishers' promises, into slots of a real collector.
+"""Publisher contract for the slot merge, into slots of a real collector.
 
-The slots are ads of our own making: no startd renews them while a test looks.
+The tests advertise the slots themselves: no startd renews them meanwhile.
 """
 
 from collections.abc import Iterator
@@ -26,14 +26,14 @@ def now() -> datetime:
 
 @pytest.fixture(scope="module")
 def lone(htcondor_release: str) -> Iterator[Pool]:
-    """A collector that lets us merge."""
+    """Return a collector that allows the merge."""
     allow = f"COLLECTOR.ALLOW_NEGOTIATOR = condor@{DOMAIN} hydrator@{DOMAIN}"
     with Pool.start(htcondor_release, (), {"collector": allow}) as running:
         yield running
 
 
 def advertise(pool: Pool) -> None:
-    """Two slots at each site, as their startds would say anew."""
+    """Advertise two slots at each site, as their startds would do again."""
     ads = []
     for number, site in enumerate(SITES):
         quoted = site.replace('"', '\\"')  # in a file of ads a backslash is one

@@ -1,4 +1,4 @@
-"""The HTTP publisher, read back through a real server on loopback."""
+"""Publisher contract for the HTTP publisher, which reads back from a real server on loopback."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,12 +61,12 @@ class TestWebPublisher(PublisherContract):
         return WebPublisher(self.board, lambda: None, lambda: NOON)
 
 
-def test_what_was_put_up_is_read_back_from_the_server(publisher):
+def test_a_served_ad_is_read_back_from_the_server(publisher):
     publisher.publish([ad(L1, generation=5, at=NOON - HOUR)])
     assert publisher.published() == {CAM: PublishedAd(CAM, 5, NOON - HOUR, NOON)}
 
 
-def test_a_hook_gets_what_was_put_up(publisher, server):
+def test_a_hook_gets_the_served_ad(publisher, server):
     publisher.publish([ad(L1)])
     assert httpx.get(f"{server.url}/v1/sites/CAM/ad", trust_env=False, timeout=120).text == ad(L1).text
 
@@ -84,20 +84,20 @@ def test_sites_of_any_name_are_read_back(publisher):
     assert list(publisher.published()) == [site]
 
 
-def test_nothing_counts_as_published_while_the_server_does_not_run(board):
+def test_reading_back_fails_while_the_server_does_not_run(board):
     board.put([ad(L1)], NOON)
     with pytest.raises(PublishError, match="does not run"):
         WebPublisher(board, lambda: None, lambda: NOON).published()
 
 
-def test_a_server_that_went_away_is_an_error_and_not_empty(board):
+def test_a_server_that_stopped_is_an_error_and_not_empty(board):
     with serving(board) as server:
         url = server.url
     with pytest.raises(PublishError, match="cannot read back"):
         WebPublisher(board, lambda: ServerEndpoint(url), lambda: NOON).published()
 
 
-def test_a_proxy_in_the_environment_is_not_asked(board, server, monkeypatch):
+def test_a_proxy_in_the_environment_is_not_used(board, server, monkeypatch):
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("NO_PROXY", "no_proxy"):
@@ -120,7 +120,7 @@ def test_a_proxy_in_the_environment_is_not_asked(board, server, monkeypatch):
         '{"sites": [{"site": "CAM", "generation": 1, "as_of": 1e400, "published_at": 1}]}',
     ],
 )
-def test_another_server_on_our_port_is_an_error_and_not_empty(board, body):
+def test_another_server_on_the_port_is_an_error_and_not_empty(board, body):
     async def answer(_: object) -> Response:
         return PlainTextResponse(body)
 
@@ -134,7 +134,7 @@ def test_a_server_that_fails_is_an_error(board):
         WebPublisher(board, lambda: other.endpoint, lambda: NOON).published()
 
 
-def test_a_reader_of_the_board_keeps_what_it_saw(board):
+def test_a_reader_of_the_served_ads_has_one_consistent_state(board):
     board.put([ad(L1)], NOON)
     seen = board.ads()
     board.put([ad(L1, generation=2), ad(site=RAL)], NOON + HOUR)

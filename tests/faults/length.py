@@ -1,4 +1,4 @@
-"""How long the tests of faults run: a short form for every commit, a long one for ``make test-faults``."""
+"""Length of the fault tests: short for every commit, long for ``make test-faults``."""
 
 import os
 import random
@@ -7,11 +7,11 @@ LONG = os.environ.get("HYDRATOR_FAULTS") == "long"
 
 
 def chosen(short: int, long: int) -> int:
-    """How often, in this run."""
+    """Return the number of repetitions in this run."""
     return long if LONG else short
 
 
 def seeded() -> tuple[random.Random, int]:
-    """Chance, and the seed that repeats it: HYDRATOR_SEED, or a new one."""
+    """Return a random generator and the seed that repeats it: HYDRATOR_SEED, or a new one."""
     seed = int(os.environ.get("HYDRATOR_SEED") or random.SystemRandom().randrange(2**32))
     return random.Random(seed), seed

@@ -1,4 +1,4 @@
-"""`hydrator run` as a process over a folder of its own, for tests that mistreat it. No pool is needed."""
+"""`hydrator run` as a process in its own folder, for tests that damage its environment. No pool is needed."""
 
 import json
 import signal
@@ -36,7 +36,7 @@ port = {port}
 class Daemon:
     """One daemon: its catalogue is a file, its publishers are files and HTTP.
 
-    ``before`` are words before the command, such as those that put it into namespaces of its own.
+    ``before`` has the words before the command, for example to run it in its own namespaces.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Daemon:
         return self._process is not None and self._process.poll() is None
 
     def hold(self, datasets: Mapping[str, Mapping[str, str]]) -> None:
-        """Replace the catalogue's file."""
+        """Replace the catalogue file."""
         listed = {did: {"sites": dict(sites)} for did, sites in datasets.items()}
         fresh = self.folder / "fresh"
         fresh.write_text(json.dumps({"sites": SITES, "datasets": listed}))
@@ -107,14 +107,14 @@ class Daemon:
             self._process = None
 
     def file(self, site: str) -> str | None:
-        """The ad of *site* as a hook would read it from its file."""
+        """Return the ad of *site* as a hook reads it from its file."""
         try:
             return (self.folder / "ads" / f"{site}.ad").read_text()
         except FileNotFoundError:
             return None
 
     def served(self, site: str) -> str | None:
-        """The same by HTTP; None when there is none."""
+        """Return the ad of *site* as a hook reads it over HTTP; None without one."""
         answer = httpx.get(f"{self.url}/v1/sites/{site}/ad", trust_env=False, timeout=120)
         return answer.text if answer.status_code == 200 else None
 
@@ -122,5 +122,5 @@ class Daemon:
         return total(httpx.get(f"{self.url}/metrics", trust_env=False, timeout=120).text, name)
 
     def lists(self, site: str, did: str) -> bool:
-        """Do the file and HTTP list this dataset?"""
+        """Return whether both the file and HTTP list this dataset."""
         return f"'{did}'" in (self.file(site) or "") and f"'{did}'" in (self.served(site) or "")

@@ -1,4 +1,4 @@
-"""Catalogues that can be broken in every way that theirs can, and what they should say when they are not."""
+"""Catalogues that tests can break in every way in which such a catalogue can fail."""
 
 import errno
 import json
@@ -30,10 +30,10 @@ Truth = Mapping[Did, Mapping[Site, str]]
 
 
 class Source(ABC):
-    """A catalogue that says what :meth:`hold` told it to, and can be broken.
+    """A catalogue with the content of the last :meth:`hold`, which can be broken.
 
-    ``faults`` are the names of what can go wrong with it; those in ``harmless`` change nothing of what it
-    says; those in ``believable`` are answers that a server that is well could give, too.
+    ``faults`` are the names of its faults; ``harmless`` ones change no answer; ``believable`` ones are
+    answers that a healthy server could give, too.
     """
 
     faults: tuple[str, ...]
@@ -47,7 +47,7 @@ class Source(ABC):
 
     @abstractmethod
     def hold(self, truth: Truth) -> None:
-        """Record exactly this, whether anybody can read it or not."""
+        """Record exactly this content, even if no reader can read it now."""
 
     @abstractmethod
     def break_with(self, fault: str) -> None: ...
@@ -57,12 +57,12 @@ class Source(ABC):
 
     @property
     def asked(self) -> int:
-        """How many questions reached the server."""
+        """Return the number of queries that reached the server."""
         return 0
 
 
 class TurnedTime:
-    """Seconds that pass when a test turns its clock, and when somebody waits for them."""
+    """A clock of seconds; it advances when a test or a waiting call advances it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -76,9 +76,9 @@ class TurnedTime:
 
 
 class ListedSource(Source):
-    """The file catalogue: what can go wrong with a file.
+    """The file catalogue with the faults of a file.
 
-    Who runs as root may read everything and has no bad disks, so these two come through its seam.
+    Root may read everything and has no bad disks, so a seam injects these two faults.
     """
 
     FAULTS: Mapping[str, Callable[["ListedSource"], None]]
@@ -245,7 +245,7 @@ def _raising(error: OSError) -> Callable[[int], bytes]:
 
 
 class DirectorySource(Source):
-    """The catalogue of folders: what can go wrong with what a site has mounted."""
+    """The directory catalogue with the faults of a site's mount."""
 
     FAULTS: Mapping[str, Callable[[Path], None]] = {
         "not there": lambda root: None,
@@ -408,7 +408,7 @@ class DmapiSource(HttpSource):
 
 
 def rucio_catalogue(settings: RucioSettings, clock: Clock) -> RucioCatalogue:
-    """A Rucio catalogue that waits for its turns on *clock*, too."""
+    """Build a Rucio catalogue that waits for its turns on *clock*, too."""
     time = TurnedTime(clock)
     return RucioCatalogue(
         settings, clock, HttpRateLimiter(settings.calls_per_second, time.monotonic, time.sleep)
@@ -416,8 +416,8 @@ def rucio_catalogue(settings: RucioSettings, clock: Clock) -> RucioCatalogue:
 
 
 def rucio_settings(url: str, folder: Path, **more: object) -> RucioSettings:
-    """Settings that give up soon and count everything every time."""
-    told = {
+    """Build settings with short timeouts that count all datasets in each poll."""
+    login = {
         "name": "faulty",
         "url": url,
         "account": "hydrator",
@@ -432,4 +432,4 @@ def rucio_settings(url: str, folder: Path, **more: object) -> RucioSettings:
         "max_values": 40_000,
         **more,
     }
-    return RucioSettings(**told)
+    return RucioSettings(**login)

@@ -1,4 +1,7 @@
-"""The real HTCondor child on the real pool, spoilt for calls that a file names: ``{"advertise": "hang"}``."""
+"""The real HTCondor child process on the real pool.
+
+A file names the calls to break: ``{"advertise": "hang"}``.
+"""
 
 import json
 import os
@@ -11,7 +14,7 @@ from adapters.condor.bindings import child
 
 
 def spoil(how: str, channel, request: dict) -> None:
-    """Do to the answer what the name says; those that end the process do not come back."""
+    """Break the answer as *name* says; some faults end the process and do not return."""
     if how == "hangs":
         time.sleep(3600)
     elif how == "kills its process":

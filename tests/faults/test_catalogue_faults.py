@@ -1,7 +1,7 @@
 """Every fault of every catalogue, at the start, in steady running and while its data shrinks.
 
-After each: the daemon lives, other catalogues and sites go on, nothing false is published, facts keep their
-state and their age, and the first good answers mend everything.
+After each fault the daemon runs, other catalogues and sites continue, no false fact is published, facts keep
+their state and age, and the first good answers repair everything.
 """
 
 from collections.abc import Iterator
@@ -73,15 +73,15 @@ def matrix(*, only_harmful: bool = False) -> pytest.MarkDecorator:
 
 
 def well(watched: Watched) -> None:
-    """Poll until what is true now is published."""
+    """Poll until the published facts are the current truth."""
     for _ in range(PATIENCE):
         if watched.run().is_complete and watched.shows(watched.truth):
             return
     raise AssertionError(f"not well after {PATIENCE} polls: {watched.published(CAM)}")
 
 
-def told(report: CycleReport) -> bool:
-    """Is it said that the catalogue could not answer, or for which datasets not, or what is held?"""
+def is_reported(report: CycleReport) -> bool:
+    """Return whether the daemon reports the failed catalogue, its unseen datasets, or held ads."""
     return bool(
         report.catalogue_errors["faulty"] or report.evaluation.snapshot.unseen_reasons or report.held_reasons
     )
@@ -98,7 +98,7 @@ def test_at_the_start_nothing_is_claimed_of_what_was_never_seen(watched, fault):
             watched.never_true = frozenset(DIDS)
             watched.run()
         elif fault not in watched.source.harmless:
-            assert told(watched.run())
+            assert is_reported(watched.run())
     watched.heal()
     watched.never_true = frozenset()
     well(watched)
@@ -115,7 +115,7 @@ def test_in_steady_running_every_fact_keeps_its_state_and_its_age(watched, fault
         return
     for _ in range(CYCLES):
         report = watched.run()
-    assert told(report)
+    assert is_reported(report)
     for site in (CAM, RAL):
         state = "AVAILABLE" if site == CAM else "PARTIAL"
         assert watched.published(site) == {did: state for did in DIDS if site in FULL[did]}

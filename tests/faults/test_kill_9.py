@@ -1,4 +1,4 @@
-"""kill -9 at random moments under load: what was promised before it holds after it."""
+"""kill -9 at random moments under load: the daemon's promises from before are valid afterwards."""
 
 import random
 import re
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(chosen(900, 3600))]
 
 
 class Witness:
-    """Looks at ads wherever they are shown, all the time, and notes what must not be."""
+    """A reader of all published ads that runs all the time and records violations."""
 
     def __init__(self) -> None:
         self.wrong: list[str] = []
@@ -35,7 +35,7 @@ class Witness:
         self._lock = threading.Lock()
 
     def saw(self, where: str, site: str, text: str | None) -> int:
-        """An ad as it was read there, None where there was none; gives its generation."""
+        """Record an ad that was read, or None where none was there; return its generation."""
         self.looks += 1
         if text is None:
             if (where, site) in self._highest:
@@ -57,7 +57,7 @@ class Witness:
 
 
 class Loaded:
-    """A daemon whose catalogue changes without end, and who is killed and started again."""
+    """A daemon whose catalogue changes all the time, and which is killed and started again."""
 
     def __init__(self, folder: Path, chance: random.Random) -> None:
         self.folder = folder
@@ -80,7 +80,7 @@ class Loaded:
         return {site: self.witness.saw("file", site, self.daemon.file(site)) for site in SITES}
 
     def look_at_state(self) -> dict[str, int]:
-        """The generations in the database, which must open; no daemon runs meanwhile."""
+        """Return the generations in the database, which must open; no daemon runs meanwhile."""
         if not (self.folder / "state" / "state.sqlite").exists():
             return {}  # killed before it made one
         with Store.open_to_write(self.folder / "state") as store:
@@ -129,8 +129,8 @@ def test_killed_at_any_moment_it_loses_nothing_and_takes_nothing_back(loaded, re
         time.sleep(loaded.chance.uniform(0, 0.8))
         assert daemon.alive, daemon.log[-2000:]
         daemon.stop(signal.SIGKILL)
-        files, kept = loaded.look_at_files(), loaded.look_at_state()
-        ahead = [site for site in SITES if files[site] > kept.get(site, 0)]
+        files, saved = loaded.look_at_files(), loaded.look_at_state()
+        ahead = [site for site in SITES if files[site] > saved.get(site, 0)]
         assert not ahead, f"published before it was saved: {ahead}"
         assert loaded.witness.wrong == []
     daemon.start()
@@ -172,9 +172,9 @@ def alive(pid: int) -> bool:
 
 
 def look(pool: Pool, witness: Witness) -> None:
-    told = ("DataLocalitySite", "DataLocalityGeneration")
-    ads = {ad[told[0]]: ad[told[1]] for ad in pool.ads('MyType == "DataLocality"', *told)}
-    slots = pool.slots("GLIDEIN_Site", *told, constraint="PartitionableSlot")
+    attributes = ("DataLocalitySite", "DataLocalityGeneration")
+    ads = {ad[attributes[0]]: ad[attributes[1]] for ad in pool.ads('MyType == "DataLocality"', *attributes)}
+    slots = pool.slots("GLIDEIN_Site", *attributes, constraint="PartitionableSlot")
     for site in SITES:
         if site not in ads:
             witness.wrong.append(f"collector: {site} was withdrawn")
@@ -188,7 +188,7 @@ def look(pool: Pool, witness: Witness) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that *pid* started."""
+    """Return the child processes of *pid*."""
     return [
         int(child)
         for task in Path(f"/proc/{pid}/task").iterdir()

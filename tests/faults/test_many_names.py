@@ -1,4 +1,4 @@
-"""Many names that do not exist, and many that never answer: the others are seen in every poll."""
+"""Many names that are absent or never answer: all other datasets are seen in every poll."""
 
 import time
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def polled_in_time(watched: Watched) -> bool:
     return seen
 
 
-def test_many_absent_names_keep_no_dataset_waiting(source):
+def test_many_absent_names_delay_no_dataset(source):
     source.patience = PATIENCE  # each is answered at once: how soon is the machine's affair
     watched = Watched(source, dids=(*ABSENT, *DIDS))
     with closing(watched.faulty):
@@ -60,7 +60,7 @@ def test_many_absent_names_keep_no_dataset_waiting(source):
         assert [all_seen(watched) for _ in range(POLLS)] == [True] * POLLS
 
 
-def test_many_dead_names_keep_no_dataset_waiting(source):
+def test_many_names_without_an_answer_delay_no_dataset(source):
     watched = Watched(source, dids=(*DEAD, *DIDS))
     with closing(watched.faulty):
         watched.hold(FULL)

@@ -1,7 +1,7 @@
-"""The incidents of similar systems, by name: what happened to them does not happen here.
+"""Incidents of similar systems, by name, which do not happen here.
 
-All had one cause: a read that failed, or was cut, was taken for the truth, and what it did not show was
-withdrawn. Each test has the incident's mechanism, translated to a catalogue and site ads.
+All had one cause: a read that failed or was cut short was taken as complete, and the objects that it lacked
+were withdrawn. Each test has the incident's mechanism, translated to a catalogue and site ads.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def proxy() -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def rucio(proxy, tmp_path) -> Iterator[Watched]:
-    """A daemon beside a stand-in for Rucio whose data it has published."""
+    """Start a daemon on a stand-in for Rucio, and publish its data."""
     watched = Watched(RucioSource(proxy, proxy.server, tmp_path))
     watched.hold(FULL)
     settle(watched)
@@ -37,12 +37,12 @@ def rucio(proxy, tmp_path) -> Iterator[Watched]:
 
 
 def settle(watched: Watched) -> None:
-    """Poll until all is read and published; a busy machine may need more than once."""
+    """Poll until all is read and published; a busy machine may need several polls."""
     assert any(watched.run().is_complete and watched.shows(watched.truth) for _ in range(10))
 
 
 def restarted(watched: Watched, folder) -> None:
-    """The daemon of *watched* ends; another one starts from the state on disk."""
+    """End the daemon of *watched*, and start another one from the state on disk."""
     with Store.open_to_write(folder / "state") as store:
         store.save(watched.cycle.state)
     with Store.open_to_write(folder / "state") as store:
@@ -54,8 +54,9 @@ def ads(watched: Watched) -> dict:
 
 
 def test_external_dns_414_an_empty_list_after_a_restart_during_an_upgrade(tmp_path):
-    """The cluster was upgraded, a new process began, the list it got was empty for a moment, and the
-    records were deleted in bulk and made again in bulk.
+    """The cluster was upgraded, a new process started, and its list was empty for a moment.
+
+    The records were deleted in bulk and created again in bulk.
     """
     source = ListedSource(tmp_path, (CAM, RAL))
     watched = Watched(source)
@@ -78,8 +79,9 @@ def test_external_dns_414_an_empty_list_after_a_restart_during_an_upgrade(tmp_pa
 
 
 def test_external_dns_2858_every_lookup_behind_a_list_that_works_times_out(rucio):
-    """The list of objects was read, each object's gateway timed out, the error was logged and
-    swallowed: no endpoints, so all records were deleted.
+    """The list of objects was read, and each object's gateway timed out.
+
+    The error was only logged: without endpoints all records were deleted.
     """
     seen_at = to_unix(rucio.clock.now)
     rucio.source.proxy.fault = FAULTS["timeout in mid-poll"]
@@ -92,7 +94,7 @@ def test_external_dns_2858_every_lookup_behind_a_list_that_works_times_out(rucio
 
 
 def test_external_dns_3997_the_source_times_out_right_after_a_restart(rucio, tmp_path):
-    """A fresh process ran into a request timeout and deleted what it did not see."""
+    """A new process had a request timeout and deleted the records that it did not see."""
     before = ads(rucio)
     restarted(rucio, tmp_path)
     rucio.source.break_with("timeout")
@@ -135,7 +137,7 @@ def test_node_feature_discovery_1752_who_reports_goes_away_and_comes_back(tmp_pa
 
 
 def same(daemon: Daemon, before: dict[str, str | None]) -> bool:
-    """Does every ad say what it said? Its age alone may move: a last poll may have come between."""
+    """Return whether every ad is unchanged except for its age: one more poll may have ended meanwhile."""
     return all(claims(daemon.file(site)) == claims(before[site]) for site in SITES)
 
 
@@ -144,8 +146,9 @@ def claims(ad: str | None) -> list[str]:
 
 
 def test_node_feature_discovery_2408_a_long_list_breaks_off_after_a_restart(proxy, tmp_path):
-    """With thousands of nodes the paged list expired half-way at the start of the master; what was not
-    in the cache counted as without features, and labels were removed and added again.
+    """With thousands of nodes the paged list expired half-way at the start of the master.
+
+    Nodes that were not in the cache counted as without features, and labels were removed and added again.
     """
     dids = [f"lofar:many{number:03}" for number in range(300)]
     proxy.server.holdings = {did: {"CAM-DISK": "available"} for did in dids}
@@ -157,7 +160,7 @@ def test_node_feature_discovery_2408_a_long_list_breaks_off_after_a_restart(prox
 
     class Other(Watched):
         def judge(self, ad, report):
-            """Of these datasets other things are true."""
+            """Judge the ads with another truth for these datasets."""
 
     watched = Other(Many(proxy, proxy.server, tmp_path), dids=dids)
     assert watched.run().is_complete
@@ -178,8 +181,9 @@ def test_node_feature_discovery_2408_a_long_list_breaks_off_after_a_restart(prox
 
 
 def test_wmcore_11674_an_error_about_the_one_location_of_an_input(rucio):
-    """The update of one block's location failed, and its location went from one site to nothing;
-    its workflow was stuck for weeks.
+    """The update of one block's location failed.
+
+    The block lost its only location; its workflow was stuck for weeks.
     """
     did = DIDS[0]  # at CAM only
     words = {"ExceptionClass": "DataIdentifierNotFound"}

@@ -1,5 +1,7 @@
-"""A real pool that fails us: schedds, slots and collectors that are down, slow, forgetful, that deny us, and
-bindings that hang or kill their process. Publishing elsewhere goes on, demand stays, and all heals by itself.
+"""A real pool with failing schedds, slots and collectors.
+
+They are down, slow, without memory, or deny access; or the bindings hang or kill their process. Publishing
+elsewhere continues, demand stays, and all recovers by itself.
 """
 
 import json
@@ -50,27 +52,27 @@ JOB = (
 
 @pytest.fixture(scope="module")
 def troubled(htcondor_release) -> Iterator[Pool]:
-    """A pool of our own, with a job that waits for ever and names a dataset."""
+    """Return a pool for this test, with an idle job that names a dataset."""
     with Pool.start(htcondor_release, [SiteSpec(UK, cpus=1), SiteSpec(AU, cpus=1)]) as pool:
         pool.submit(JOB)
         yield pool
 
 
 class Beside:
-    """Cycles of the daemon beside a pool: what jobs want is asked there, ads go there and to files."""
+    """Cycles of the daemon on a pool: demand comes from its jobs, ads go to its collector and to files."""
 
     def __init__(self, pool: Pool, folder: Path, **settings) -> None:
         self.pool = pool
         self.catalogue = MemoryCatalogue("memory", sites=(UK, AU))
         self._control = folder / "spoilt.json"
         self.spoil()
-        told = {
+        options = {
             "collector": pool.collector,
             "token_directory": pool.token("hydrator"),
             "timeout": timedelta(seconds=TIMEOUT),
         }
         command = (sys.executable, str(SPOILT_CHILD), str(self._control))
-        self.client = CondorClient(CondorSettings(**{**told, **settings}), command)
+        self.client = CondorClient(CondorSettings(**{**options, **settings}), command)
         self.collector = CollectorPublisher(self.client, lifetime=LIFETIME, clock=system_clock)
         self.file = AdFilePublisher(folder / "ads", system_clock)
         self.cycle = Reconciler(
@@ -88,7 +90,7 @@ class Beside:
         self.hold(PINNED, QUEUED)
 
     def spoil(self, **calls: str) -> None:
-        """What goes wrong from now on, by call of the child."""
+        """Break calls of the child from now on, by the name of the call."""
         fresh = self._control.with_suffix(".new")
         fresh.write_text(json.dumps(calls))
         fresh.rename(self._control)
@@ -97,12 +99,12 @@ class Beside:
         self.catalogue.replicas = tuple(Replica(did, UK, ReplicaState.COMPLETE) for did in dids)
 
     def run(self) -> CycleReport:
-        """What the daemon does at each poll."""
+        """Run one poll of the daemon."""
         self.cycle.refresh_demand()
         return self.cycle.run()
 
     def settle(self) -> None:
-        """Until jobs' datasets are wanted and both publishers show all."""
+        """Run until the jobs' datasets are in demand and both publishers have all ads."""
         wait_for(
             lambda: self.run().is_complete and not self.unasked and QUEUED in self.cycle.demand.dids,
             60,
@@ -111,22 +113,25 @@ class Beside:
 
     @property
     def unasked(self) -> bool:
-        """Could somebody not be asked what jobs want?"""
+        """Return whether a schedd could not be queried for its demand."""
         return bool(self.cycle.demand_error or self.reasons)
 
     @property
     def reasons(self) -> str:
-        """Why schedds could not be asked."""
+        """Return the reasons why schedds could not be queried."""
         return "; ".join(a.reason for a in self.cycle.schedd_answers.values() if isinstance(a, Unseen))
 
     def in_files(self, did: Did) -> bool:
-        """Do hooks read it, wherever the collector is?"""
+        """Return whether hooks read it from the files, whatever the collector has."""
         return f"'{did}'" in self.file.path(UK).read_text()
 
     def in_collector(self) -> dict[str, int]:
-        """Generations by site, as an operator sees them."""
-        told = ("DataLocalitySite", "DataLocalityGeneration")
-        return {ad[told[0]]: ad[told[1]] for ad in self.pool.ads('MyType == "DataLocality"', *told)}
+        """Return the generations by site, as an operator sees them."""
+        attributes = ("DataLocalitySite", "DataLocalityGeneration")
+        return {
+            ad[attributes[0]]: ad[attributes[1]]
+            for ad in self.pool.ads('MyType == "DataLocality"', *attributes)
+        }
 
 
 @pytest.fixture
@@ -144,21 +149,21 @@ def beside(troubled: Pool, tmp_path: Path) -> Iterator[Callable[..., Beside]]:
 
 @contextmanager
 def deaf_port() -> Iterator[int]:
-    """A host that takes connections and never answers, as one that has lost its power behind a firewall."""
+    """Return a host that accepts connections and never answers, like one without power behind a firewall."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield int(listener.getsockname()[1])
 
 
 @contextmanager
 def closed_port() -> Iterator[int]:
-    """A port where nothing listens."""
+    """Return a port on which no server listens."""
     with deaf_port() as port:
         pass
     yield port
 
 
 def goes_on(daemon: Beside) -> CycleReport:
-    """What is new reaches hooks, and what jobs wanted is still wanted."""
+    """Check that a change reaches hooks and that the demand of jobs is kept."""
     daemon.hold(PINNED, QUEUED, LATER)
     report = daemon.run()
     assert QUEUED in daemon.cycle.demand.dids, "demand was lost"

@@ -1,4 +1,4 @@
-"""The real daemon on a disk that fills, that is not written to any more, that loses or damages files."""
+"""The real daemon on a disk that is full or read-only, or that loses or damages files."""
 
 import os
 import re
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
-    """Makes daemons that run and have published FULL."""
+    """Build daemons that run and have published FULL."""
     running = []
 
     def make(**more) -> Daemon:
@@ -47,7 +47,7 @@ def generation(text: str | None) -> int:
 
 
 def goes_on(daemon: Daemon) -> None:
-    """What is new in the catalogue is published, and no generation has gone back."""
+    """Check that a change of the catalogue is published, and that no generation has decreased."""
     before = generation(daemon.file("CAM"))
     daemon.hold(MORE)
     wait_for(lambda: daemon.lists("CAM", "lofar:L2"), SECONDS, "the change to be published")
@@ -56,7 +56,7 @@ def goes_on(daemon: Daemon) -> None:
 
 
 def limit(daemon: Daemon, size: str) -> None:
-    """Let no file of the daemon grow beyond this: each write that would fails with EFBIG."""
+    """Limit the size of all files of the daemon: a larger write fails with EFBIG."""
     subprocess.run(["prlimit", f"--pid={daemon.pid}", f"--fsize={size}:unlimited"], check=True)
 
 
@@ -79,7 +79,7 @@ def test_nothing_can_be_written_not_even_the_log_and_what_needs_no_disk_goes_on(
 
 
 class Mounted(Daemon):
-    """A daemon that sees a small disk of its own where one of its folders is."""
+    """A daemon with a small disk of its own in place of one of its folders."""
 
     def __init__(self, folder: Path, place: str) -> None:
         self.place = folder / place
@@ -210,7 +210,7 @@ def generation_or_none(text: str | None) -> int | None:
 
 
 def scribble(state: Path) -> None:
-    """Garbage all over the database and its log, under the daemon's feet."""
+    """Overwrite the database and its log with garbage while the daemon runs."""
     for file in state.glob("state.sqlite*"):
         with file.open("r+b") as open_file:
             size = file.stat().st_size

@@ -8,7 +8,7 @@ import pytest
 from testbed.faults import FaultProxy
 
 from .sources import HttpSource, RucioSource, rucio_catalogue, rucio_settings
-from .test_catalogue_faults import told
+from .test_catalogue_faults import is_reported
 from .watched import CAM, FULL, RAL, Watched
 
 pytestmark = [pytest.mark.rucio, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -22,7 +22,7 @@ STORAGE = {CAM: "CAM-FAULTS", RAL: "RAL-FAULTS"}
 
 
 class RealSource(HttpSource):
-    """A real Rucio server behind the proxy; what is true there is seeded."""
+    """A real Rucio server behind the proxy; its content is seeded."""
 
     rests = RucioSource.rests
 
@@ -46,12 +46,12 @@ class RealSource(HttpSource):
         return rucio_catalogue(settings, clock)
 
     def hold(self, truth):
-        """It was seeded once, and does not change."""
+        """Keep the seeded content, which does not change."""
 
 
 @pytest.fixture(scope="module")
 def seeded(rucio_server):
-    """The datasets of FULL: 4 files each, all at CAM, half of them at RAL where they are partial."""
+    """Seed the datasets of FULL: 4 files each, all at CAM, half of them at RAL where they are partial."""
     commands = [("add_scope", {"scope": "lofar"})]
     commands += [("add_rse", {"rse": storage}) for storage in STORAGE.values()]
     for did, where in FULL.items():
@@ -76,14 +76,14 @@ def settle(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_before_a_real_server_falsifies_nothing_and_passes(watched, fault):
+def test_a_fault_of_a_real_server_causes_no_false_fact_and_ends(watched, fault):
     settle(watched)
     watched.break_with(fault)
     if fault in watched.source.harmless:
         settle(watched)
         return
     for _ in range(2):
-        assert told(watched.run())
+        assert is_reported(watched.run())
         assert watched.published(CAM).keys() == FULL.keys()
     watched.heal()
     settle(watched)

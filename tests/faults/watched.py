@@ -1,4 +1,4 @@
-"""A daemon's cycle beside a witness who knows at every moment what was true."""
+"""A daemon's cycles with a witness that knows the truth at every moment."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ LONGEST_SECONDS = 60.0
 
 
 class Clock:
-    """A clock that a test turns."""
+    """A clock that a test advances."""
 
     def __init__(self) -> None:
         self.now = NOON
@@ -46,7 +46,7 @@ class Clock:
 
 
 def attributes(ad: SiteAd) -> dict:
-    """The values of an ad, as HTCondor reads them."""
+    """Return the values of an ad, as HTCondor reads them."""
     parsed = classad2.ClassAd()
     for name, literal in ad.attributes:
         parsed[name] = classad2.ExprTree(literal)
@@ -54,10 +54,10 @@ def attributes(ad: SiteAd) -> dict:
 
 
 class Watched:
-    """Cycles over the catalogue of *source* and one that is well, with what was true by time.
+    """Cycles over the catalogue of *source* and over a healthy one, with the truth by time.
 
-    Every cycle is a minute after the last, and every ad is judged when it was published.
-    *dids* are wanted of the faulty catalogue.
+    Every cycle is a minute after the last one, and every ad is checked against the time of its facts. *dids*
+    are the demand for the faulty catalogue.
     """
 
     def __init__(self, source: Source, *, dids: Sequence[Did] = DIDS, poll: timedelta = MINUTE) -> None:
@@ -78,7 +78,7 @@ class Watched:
         self.cycle = self.started(ReconcileState())
 
     def started(self, state: ReconcileState) -> Reconciler:
-        """A daemon with this state."""
+        """Start a daemon with this state."""
         return Reconciler(
             catalogues=self.catalogues,
             queues=None,
@@ -93,19 +93,19 @@ class Watched:
         )
 
     def hold(self, truth: Truth) -> None:
-        """Make this true from now on, a second after all that was."""
+        """Make this the truth from now on, a second after everything before."""
         self.clock.now += timedelta(seconds=1)
         self._truths.append((self.clock.now, truth))
         self.source.hold(truth)
 
     def break_with(self, fault: str) -> None:
-        """Let this go wrong from the next poll on."""
+        """Break the source with this fault from the next poll on."""
         self.source.break_with(fault)
         rest = self.source.rests.get(fault)
         self._rest_over = self.clock.now + self.poll + rest if rest else None
 
     def heal(self) -> None:
-        """All is well with the source again; a server that asked to be let alone is, as long as it asked."""
+        """Repair the source; where a server asked for a pause, wait for as long as it asked."""
         self.source.heal()
         asked = self.source.asked
         while self._rest_over and self.clock.now + self.poll < self._rest_over:
@@ -113,7 +113,7 @@ class Watched:
             assert self.source.asked == asked, "it asked to be let alone"
 
     def run(self) -> CycleReport:
-        """One cycle a minute later; nothing of what it published may be false."""
+        """Run one cycle a minute later; fail if a published fact is false."""
         self.clock.now += self.poll
         begun = time.monotonic()
         report = self.cycle.run()
@@ -126,13 +126,13 @@ class Watched:
         return report
 
     def judge(self, ad: SiteAd, report: CycleReport) -> None:
-        """Every fact in *ad*, also that a dataset is not here, was true when the ad says that it was read."""
+        """Check that every fact in *ad*, also an absence, was true at the time that the ad has for it."""
         if ad.site == OSO:
             return
-        told = attributes(ad)
+        ad_values = attributes(ad)
         assert ad.as_of <= self.clock.now
-        ages = {did: from_unix(second) for did, second in dict(told["DatasetAsOf"]).items()}
-        states = dict(told["DatasetStates"])
+        ages = {did: from_unix(second) for did, second in dict(ad_values["DatasetAsOf"]).items()}
+        states = dict(ad_values["DatasetStates"])
         never_seen = {did for did in report.evaluation.snapshot.unseen_reasons if did not in self._known()}
         for did in DIDS:
             at = ages.get(did, ad.as_of)
@@ -145,16 +145,16 @@ class Watched:
                 assert states.get(did) == expected, f"{ad.site} says {states.get(did)} of {did} as of {at}"
 
     def published(self, site: Site) -> Mapping[str, str]:
-        """DatasetStates of *site* as published, empty where nothing is."""
+        """Return the published DatasetStates of *site*; empty without an ad."""
         ad = self.collector.ads.get(site)
         return dict(attributes(ad)["DatasetStates"]) if ad else {}
 
     def ages(self, site: Site) -> Mapping[Did, int]:
-        """By dataset, when the fact about it that is published was read."""
+        """Return the time of each published fact, by dataset."""
         return _ages(self.collector.ads[site])
 
     def shows(self, truth: Truth) -> bool:
-        """Is *truth* published, and nothing else, and does the daemon hold it true as of now?"""
+        """Return whether exactly *truth* is published, with facts of the current time."""
         words = {"available": "AVAILABLE", "partial": "PARTIAL"}
         for site in (CAM, RAL):
             ad = self.cycle.state.ads.get(site)
@@ -173,15 +173,15 @@ class Watched:
 
     @property
     def truth(self) -> Truth:
-        """What is true now."""
+        """Return the current truth."""
         return self._truths[-1][1]
 
     def _truth(self, at: datetime) -> Truth:
-        """What was true at *at*, in whole seconds as ads tell it."""
+        """Return the truth at *at*, in whole seconds as ads have it."""
         return next((truth for since, truth in reversed(self._truths) if to_unix(since) <= to_unix(at)), {})
 
     def _others_are_well(self) -> None:
-        """The catalogue without faults was read now, and its site says so."""
+        """Check that the healthy catalogue was read now, and that its site's ad has this time."""
         ad = self.collector.ads[OSO]
         assert self.published(OSO) == {ELSEWHERE: "AVAILABLE"}
         assert self.clock.now - ad.as_of <= POLICY.refresh_after
@@ -189,6 +189,6 @@ class Watched:
 
 
 def _ages(ad: SiteAd) -> dict[Did, int]:
-    told = attributes(ad)
-    own = dict(told["DatasetAsOf"])
-    return {did: own.get(did, told["DataLocalityAsOf"]) for did in DIDS}
+    ad_values = attributes(ad)
+    own = dict(ad_values["DatasetAsOf"])
+    return {did: own.get(did, ad_values["DataLocalityAsOf"]) for did in DIDS}

@@ -2,14 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from os.path import commonprefix
 from re import sub
 
-from adapters.rucio.poll import drop_all_but
+from adapters.rucio.poll import NEVER, Dids, drop_all_but
 from adapters.rucio.session.queries import QueryRunner, split_did
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Reading, Seen
@@ -18,7 +17,6 @@ from .did_search import DidSearch
 
 _SEARCH_SECONDS = 20.0
 _RETRY_AFTER = timedelta(minutes=10)
-_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class CaseVariantFinder:
@@ -52,7 +50,7 @@ class CaseVariantFinder:
             for did, reading in readings.items()
         }
 
-    def _search_due(self, due_dids: AbstractSet[Did], now: datetime, search_every: timedelta) -> None:
+    def _search_due(self, due_dids: Dids, now: datetime, search_every: timedelta) -> None:
         """Search scope by scope while there is time, the scope that is due for longest first."""
         groups = defaultdict[str, list[Did]](list)
         for did in sorted(due_dids):
@@ -74,7 +72,7 @@ class CaseVariantFinder:
             self._due_at.update(dict.fromkeys(rest, now + min(search_every, _RETRY_AFTER)))
 
     def _first_due_at(self, dids: Sequence[Did]) -> datetime:
-        return min(self._due_at.get(did, _NEVER) for did in dids)
+        return min(self._due_at.get(did, NEVER) for did in dids)
 
     def _search(self, dids: Sequence[Did], scopes: Sequence[str]) -> None:
         pattern = _any_case_pattern([split_did(did)[1] for did in dids])

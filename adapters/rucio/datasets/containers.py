@@ -1,14 +1,11 @@
 """Containers of Rucio: the datasets in a container, and the containers that a dataset is in."""
 
-from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
-from datetime import UTC, datetime
-from functools import partial
+from datetime import datetime
 from typing import Any
 
 from adapters.rucio.background import BackgroundVerifier
-from adapters.rucio.poll import drop_all_but
-from adapters.rucio.responses import BadRow, read_choice, read_did, require_record
+from adapters.rucio.poll import NEVER, Dids, RucioPoll, drop_all_but
+from adapters.rucio.responses import BadRow, Rows, iter_records, read_choice, read_did
 from adapters.rucio.session.queries import QueryRunner, is_unanswered, split_did
 from adapters.rucio.session.transport import NotFound
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
@@ -18,7 +15,7 @@ from .dids import parse_did_info
 
 _COLLECTION_TYPES = frozenset({"CONTAINER", "DATASET"})
 _MAX_PARENTS = 50
-_NEVER = datetime.min.replace(tzinfo=UTC)
+_PARENTS_CALL = "list_parent_dids"
 
 
 class ContainerLister:
@@ -32,27 +29,25 @@ class ContainerLister:
         self._background = background
         self._failed_at: dict[Did, datetime] = {}
 
-    def list_all(
-        self, containers: AbstractSet[Did], errors: dict[Did, CatalogueError], now: datetime
-    ) -> dict[Did, frozenset[Did]]:
-        """Return the datasets in each of *containers*; put those that cannot be listed into *errors*."""
+    def list_all(self, poll: RucioPoll, containers: Dids) -> dict[Did, frozenset[Did]]:
+        """Return the datasets in each of *containers*; an error gets into ``poll.errors``."""
         drop_all_but(containers, self._failed_at)
         members: dict[Did, frozenset[Did]] = {}
         unanswered = 0
-        for did in sorted(containers, key=lambda each: (self._failed_at.get(each, _NEVER), each)):
+        for did in sorted(containers, key=lambda each: (self._failed_at.get(each, NEVER), each)):
             members[did] = frozenset()
             if self._background and (error := self._background.error_of(("members", did))):
-                errors[did] = error
+                poll.errors[did] = error
             elif unanswered >= self._queries.max_unanswered:
-                errors[did] = CatalogueUnreachable(
+                poll.errors[did] = CatalogueUnreachable(
                     self._queries.name, "not listed: Rucio did not answer for other containers"
                 )
             else:
                 try:
                     members[did] = self.list_members(did)
                 except CatalogueError as error:
-                    errors[did] = error
-                    self._failed_at[did] = now
+                    poll.errors[did] = error
+                    self._failed_at[did] = poll.started_at
                     unanswered += is_unanswered(error)
                     self._retry_in_background(did, error)
         return members
@@ -82,19 +77,19 @@ class ContainerLister:
         Raises:
             CatalogueError: the query failed.
         """
-        scope, name = split_did(container)
         return self._queries.ask(
-            lambda client: client.get_did(scope, name, dynamic_depth="FILE"),
+            lambda client: client.get_did(*split_did(container), dynamic_depth="FILE"),
             lambda row: parse_did_info(row, container).bytes_total or 0,
         )
 
     def _list_children(self, container: Did) -> list[tuple[Did, str]]:
-        scope, name = split_did(container)
-        return self._queries.ask(lambda client: client.list_content(scope, name), _parse_content)
+        return self._queries.ask(lambda client: client.list_content(*split_did(container)), _parse_content)
 
     def _retry_in_background(self, did: Did, error: CatalogueError) -> None:
-        if self._background and not isinstance(error, NotFound):
-            self._background.retry_later(("members", did), error, partial(_list_in_background, did=did))
+        if self._background:
+            self._background.retry_later(
+                ("members", did), error, lambda queries: ContainerLister(queries).list_members(did)
+            )
 
 
 class ParentFinder:
@@ -104,11 +99,11 @@ class ParentFinder:
         self._queries = queries
         self._parents: dict[Did, tuple[datetime, frozenset[Did]]] = {}
 
-    def forget_all_but(self, dids: AbstractSet[Did]) -> None:
+    def forget_all_but(self, dids: Dids) -> None:
         """Forget the containers of all but *dids*."""
         drop_all_but(dids, self._parents)
 
-    def cached(self, did: Did) -> frozenset[Did]:
+    def last_parents(self, did: Did) -> frozenset[Did]:
         """Return the containers from the last query, of any age; none without one."""
         return self._parents[did][1] if did in self._parents else frozenset()
 
@@ -130,34 +125,31 @@ class ParentFinder:
         parents: set[Did] = set()
         todo = [did]
         while todo and len(parents) < _MAX_PARENTS:
-            scope, name = split_did(todo.pop())
-            try:
-                above = self._queries.ask(
-                    lambda client, scope=scope, name=name: client.list_parent_dids(scope, name),  # type: ignore[misc]
-                    lambda rows: {
-                        read_did(require_record(row, "list_parent_dids"), "list_parent_dids") for row in rows
-                    },
-                )
-            except NotFound:
-                continue
-            todo += [each for each in above if each and each not in parents]
-            parents |= {each for each in above if each}
+            above = self._query_direct(todo.pop())
+            todo += above - parents
+            parents |= above
         return frozenset(parents)
 
+    def _query_direct(self, did: Did) -> set[Did]:
+        """Return the containers that have *did* as a direct child."""
+        try:
+            parents = self._queries.ask(
+                lambda client: client.list_parent_dids(*split_did(did)),
+                lambda rows: {read_did(row, _PARENTS_CALL) for row in iter_records(rows, _PARENTS_CALL)},
+            )
+        except NotFound:
+            return set()
+        return {each for each in parents if each}
 
-def _list_in_background(queries: QueryRunner, did: Did) -> frozenset[Did]:
-    return ContainerLister(queries).list_members(did)
 
-
-def _parse_content(rows: Iterable[object]) -> list[tuple[Did, str]]:
+def _parse_content(rows: Rows) -> list[tuple[Did, str]]:
     """Return the children of a container and their types.
 
     Raises:
         BadRow: a row is unreadable, or a child's name is not a valid DID: no child may be left out.
     """
     children = []
-    for each in rows:
-        row = require_record(each, "list_content")
+    for row in iter_records(rows, "list_content"):
         did = read_did(row, "list_content")
         if did is None:
             raise BadRow(f"list_content: {row['scope']}:{row['name']} is not a DID that can be queried")

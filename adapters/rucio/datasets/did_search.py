@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from re import sub
 
 from adapters.did_matching import filter_by_patterns
-from adapters.rucio.responses import BadRow, read_did, require_record
+from adapters.rucio.responses import BadRow, iter_records, read_did
 from adapters.rucio.session.queries import QueryRunner
 from hydrator.domain.model import Did
 
@@ -37,7 +37,7 @@ class DidSearch:
             lambda client: list(
                 client.list_dids(scope, [{"name": pattern}], did_type="collection", long=True)
             ),
-            lambda answer: [read_did(require_record(row, "list_dids"), "list_dids") for row in answer],
+            lambda answer: [read_did(row, "list_dids") for row in iter_records(answer, "list_dids")],
         )
         return (did for did in rows if did)
 
@@ -55,7 +55,7 @@ def _could_match(pattern: str, scope: str) -> bool:
 
 
 def _server_pattern(pattern: str, scope: str) -> str:
-    """Return a pattern for names in *scope*, with ``*`` only, that matches at least what *pattern* does."""
+    """Return a pattern, with ``*`` only, for the names in *scope* that *pattern* matches, or more."""
     start, prefix = f"{scope}:", sub(r"[*?\[].*", "", pattern)
     if not prefix.startswith(start):
         return "*"

@@ -1,19 +1,21 @@
 """DIDs in Rucio: look up which are datasets, containers, files, or absent."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import partial
+from collections.abc import Iterable
+from datetime import datetime
 from heapq import nsmallest
 from typing import Any
 
 from adapters.rucio.background import BackgroundVerifier
-from adapters.rucio.poll import drop_all_but
+from adapters.rucio.poll import NEVER, DidErrors, Dids, RucioPoll, drop_all_but
 from adapters.rucio.responses import (
+    ABSENT_DID,
+    UNRESOLVED,
     BadRow,
+    DidInfo,
     GarbledRow,
+    Record,
+    Rows,
     parse_rows,
     read_amount,
     read_did,
@@ -27,28 +29,12 @@ from adapters.rucio.session.transport import InvalidRequest, NotFound
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did
 
-
-@dataclass(frozen=True, slots=True)
-class DidInfo:
-    """Rucio's information on a DID: DATASET, CONTAINER or FILE; *bytes_total* is None while it is open.
-
-    *ends_at* is the end of the DID's own lifetime, and of all its rules; None: it has no end.
-    """
-
-    kind: str
-    bytes_total: int | None
-    is_open: bool = False
-    ends_at: datetime | None = None
-
-
-UNRESOLVED, ABSENT_DID = DidInfo("LOST", None), DidInfo("ABSENT", None)
-_NEVER = datetime.min.replace(tzinfo=UTC)
 _MAX_SINGLE_QUERIES = 500  # names that one poll looks up one by one
 _MAX_ABSENT_RECHECKS = 50  # absent names that one poll looks up again
 
 
 class DidResolver:
-    """A resolver of names: in bulk, then one by one for names that the bulk call leaves out, at a poll's end.
+    """A resolver of names: in bulk, and at the end of a poll one by one for names that it left out.
 
     Names that existed before, new names and absent names are in separate batches, so that a batch that
     fails because of a new name does not fail the existing ones. A name that failed alone is left
@@ -65,15 +51,13 @@ class DidResolver:
         self._late_infos: dict[Did, DidInfo] = {}
         self._tried_at: dict[Did, datetime] = {}
 
-    def resolve(
-        self, dids: AbstractSet[Did], errors: dict[Did, CatalogueError], now: datetime
-    ) -> dict[Did, DidInfo]:
+    def resolve(self, poll: RucioPoll, dids: Dids) -> dict[Did, DidInfo]:
         """Return the information on each name; for datasets it is at most ``verify_every`` old.
 
         A name is absent after a 404, until the bulk call or a single query finds it. A name that the bulk
         call leaves out otherwise is UNRESOLVED, for :meth:`look_up_unresolved`.
         """
-        max_age = self._queries.settings.verify_every
+        errors, now, max_age = poll.errors, poll.started_at, self._queries.settings.verify_every
         cached = {
             did: info for did, info in self._dataset_infos.items() if did in dids and now - info[0] < max_age
         }
@@ -95,17 +79,17 @@ class DidResolver:
         infos.update((did, entry) for did, (_, entry) in cached.items())
         return infos
 
-    def _reject_dotted(self, dids: AbstractSet[Did], errors: dict[Did, CatalogueError]) -> AbstractSet[Did]:
-        """Return the *dids* that a URL can have; a part that is only dots would lead to another path."""
+    def _reject_dotted(self, dids: Dids, errors: DidErrors) -> Dids:
+        """Return the *dids* that a URL can have; one with a part of dots only would be another path."""
         dotted = {did for did in dids if not {".", ".."}.isdisjoint(split_did(did))}
         for did in dotted:
             reason = f"{did}: a scope or name that is only dots cannot be queried: it would be another URL"
             errors[did] = CatalogueGarbled(self._queries.name, reason)
         return dids - dotted
 
-    def _query_in_bulk(self, dids: AbstractSet[Did], errors: dict[Did, CatalogueError]) -> dict[Did, DidInfo]:
+    def _query_in_bulk(self, dids: Dids, errors: DidErrors) -> dict[Did, DidInfo]:
         """Look up *dids* by the bulk call, which leaves out absent names, and refuses batches for some."""
-        refused: dict[Did, CatalogueError] = {}
+        refused: DidErrors = {}
         answers = self._queries.query_in_batches(
             dids, refused, lambda client, batch: client.get_metadata_bulk(batch), _parse_metadata
         )
@@ -116,55 +100,47 @@ class DidResolver:
                 errors[did] = error
         return {did: entry for did, entry in answers if did in dids}
 
-    def look_up_unresolved(
-        self,
-        did_infos: dict[Did, DidInfo],
-        dids: AbstractSet[Did],
-        errors: dict[Did, CatalogueError],
-        now: datetime,
-        within_seconds: float,
-    ) -> None:
+    def look_up_unresolved(self, poll: RucioPoll, dids: Dids, within_seconds: float) -> None:
         """Query the unresolved *dids* one by one: only a 404 makes a name absent.
 
         The order is by the last attempt, oldest first; at most 500 names and *within_seconds*. The next
         poll reads the names that are found. Up to 50 names that are absent for long are queried again.
         """
-        unresolved = [did for did in dids if did_infos[did].kind == UNRESOLVED.kind and did not in errors]
+        errors, infos = poll.errors, poll.did_infos
+        unresolved = [did for did in dids if infos[did].kind == UNRESOLVED.kind and did not in errors]
         for did in unresolved:
             if self._background and (error := self._background.error_of(("name", did))):
                 errors[did] = error
         in_order = sorted(
-            set(unresolved) - errors.keys(), key=lambda did: (self._tried_at.get(did, _NEVER), did)
+            set(unresolved) - errors.keys(), key=lambda did: (self._tried_at.get(did, NEVER), did)
         )
-        todo = [*in_order[:_MAX_SINGLE_QUERIES], *self._absent_to_recheck(now)][::-1]
+        todo = [*in_order[:_MAX_SINGLE_QUERIES], *self._absent_to_recheck(poll.started_at)][::-1]
         query_count = 0
         if todo and within_seconds > 0:
             with self._queries.connection.start_poll(within_seconds):
-                query_count = self._query_one_by_one(todo, did_infos, errors, now)
+                query_count = self._query_one_by_one(poll, todo)
         for did in in_order:
-            if did not in errors and did_infos[did].kind == UNRESOLVED.kind:
+            if did not in errors and infos[did].kind == UNRESOLVED.kind:
                 reason = f"its name was not looked up: {query_count} others were, tried longer ago"
                 errors[did] = CatalogueUnreachable(self._queries.name, reason)
 
-    def _query_one_by_one(
-        self, todo: list[Did], did_infos: dict[Did, DidInfo], errors: dict[Did, CatalogueError], now: datetime
-    ) -> int:
+    def _query_one_by_one(self, poll: RucioPoll, todo: list[Did]) -> int:
         """Query *todo*, from the last on, until the guard stops the series; return the number of queries."""
         query_count = 0
         guard = SeriesGuard(self._queries)
         for did, answer in self._queries.map_concurrently(todo, self.query_one):
             query_count += 1
-            self._tried_at[did] = now
+            self._tried_at[did] = poll.started_at
             if isinstance(answer, CatalogueError):
                 self._retry_in_background(did, answer)
                 if did not in self._absent_at:
-                    errors[did] = answer
+                    poll.errors[did] = answer
             elif answer.kind == ABSENT_DID.kind:
-                did_infos[did] = answer
-                self._absent_at[did] = now
+                poll.did_infos[did] = answer
+                self._absent_at[did] = poll.started_at
             else:
                 self._late_infos[did] = answer
-                errors[did] = CatalogueUnreachable(
+                poll.errors[did] = CatalogueUnreachable(
                     self._queries.name, "its name was found; the next poll reads it"
                 )
             if guard.should_stop_after(answer):
@@ -180,24 +156,26 @@ class DidResolver:
         )
 
     def _retry_in_background(self, did: Did, error: CatalogueError) -> None:
-        if self._background and not isinstance(error, NotFound):
-            self._background.retry_later(("name", did), error, partial(_look_up_in_background, did=did))
+        if self._background:
+            self._background.retry_later(
+                ("name", did), error, lambda queries: DidResolver(queries).query_one(did)
+            )
 
-    def confirm_absent(self, dids: AbstractSet[Did], now: datetime) -> dict[Did, DidInfo]:
-        """Return the *dids* that the bulk call leaves out, too, after Rucio answered 404 for them."""
-        for did in dids:
+    def confirm_absent(self, poll: RucioPoll, dids: Dids) -> None:
+        """Mark the *dids* as absent for which Rucio answered 404, and which the bulk call leaves out, too."""
+        missing = {did for did in dids if isinstance(poll.errors.get(did), NotFound)}
+        for did in missing:
             self._dataset_infos.pop(did, None)
-        failures: dict[Did, CatalogueError] = {}
-        infos = self._query_in_bulk(dids, failures)
-        absent = dids - infos.keys() - failures.keys()
+        failures: DidErrors = {}
+        infos = self._query_in_bulk(missing, failures)
+        absent = missing - infos.keys() - failures.keys()
         self._existing_dids -= absent
         for did in absent:
-            self._absent_at[did] = self._tried_at[did] = now
-        return dict.fromkeys(absent, ABSENT_DID)
+            self._absent_at[did] = self._tried_at[did] = poll.started_at
+            poll.did_infos[did] = ABSENT_DID
+            del poll.errors[did]
 
-    def resolve_uncached(
-        self, dids: AbstractSet[Did], errors: dict[Did, CatalogueError]
-    ) -> dict[Did, DidInfo]:
+    def resolve_uncached(self, dids: Dids, errors: DidErrors) -> dict[Did, DidInfo]:
         """Return the information on each name, without the cache and its order: for few names."""
         infos: dict[Did, DidInfo] = defaultdict(lambda: UNRESOLVED)
         infos.update(self._query_in_bulk(self._reject_dotted(dids, errors), errors))
@@ -214,10 +192,9 @@ class DidResolver:
         Raises:
             CatalogueError: the query failed otherwise.
         """
-        scope, name = split_did(did)
         try:
             return self._queries.ask(
-                lambda client: client.get_did(scope, name), lambda row: parse_did_info(row, did)
+                lambda client: client.get_did(*split_did(did)), lambda row: parse_did_info(row, did)
             )
         except NotFound:
             return ABSENT_DID
@@ -227,14 +204,10 @@ class DidResolver:
         return any(self._dataset_infos[did][1].is_open for did in dids if did in self._dataset_infos)
 
 
-def _look_up_in_background(queries: QueryRunner, did: Did) -> DidInfo:
-    return DidResolver(queries).query_one(did)
-
-
-def _parse_metadata(rows: Iterable[object]) -> list[tuple[Did, DidInfo] | GarbledRow]:
+def _parse_metadata(rows: Rows) -> list[tuple[Did, DidInfo] | GarbledRow]:
     call = "get_metadata_bulk"
 
-    def read(did: Did, row: Mapping[str, Any]) -> tuple[Did, DidInfo]:
+    def read(did: Did, row: Record) -> tuple[Did, DidInfo]:
         ends_at = read_time(row, "expired_at", call)
         is_open = read_flag(row, "is_open", call, default=False)
         return did, DidInfo(read_text(row, "did_type", call), _read_size(row, call), is_open, ends_at)
@@ -257,5 +230,5 @@ def parse_did_info(answer: object, did: Did) -> DidInfo:
     return DidInfo(read_text(row, "type", call), _read_size(row, call), is_open, ends_at)
 
 
-def _read_size(row: Mapping[str, object], call: str) -> int | None:
+def _read_size(row: Record, call: str) -> int | None:
     return None if row.get("bytes") is None else int(read_amount(row, "bytes", call))

@@ -1,13 +1,22 @@
 """File lists: the files of a Rucio dataset with their addresses, on a connection of its own."""
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from adapters.rucio.responses import BadRow, read_amount, read_number, read_text, require_record
+from adapters.rucio.poll import Dids
+from adapters.rucio.responses import (
+    BadRow,
+    Rows,
+    iter_records,
+    read_amount,
+    read_file,
+    read_number,
+    require_record,
+)
 from adapters.rucio.session.client import RucioConnection, RucioSettings
-from adapters.rucio.session.queries import QueryRunner, split_did
+from adapters.rucio.session.queries import QueryRunner, did_record, split_did
 from adapters.rucio.session.transport import NotFound
 from hydrator.domain.errors import (
     CatalogueDenied,
@@ -23,27 +32,24 @@ class RucioFileLister:
     """A file lister on the server of *settings*; see :class:`hydrator.domain.ports.FileLister`."""
 
     def __init__(self, settings: RucioSettings) -> None:
+        self.name = settings.name
         self._settings = replace(settings, token_dir=settings.token_dir / "files")
         self._queries = QueryRunner(self._settings, RucioConnection(self._settings))
         self._one_at_a_time = threading.Lock()
-
-    @property
-    def name(self) -> str:
-        return self._settings.name
 
     def close(self) -> None:
         """Close connections and forget the token."""
         self._queries.close()
 
     def list_files(
-        self, dids: AbstractSet[Did], storages: AbstractSet[str], max_files: int
+        self, dids: Dids, storages: AbstractSet[str], max_files: int
     ) -> Mapping[Did, tuple[DatasetFile, ...] | CatalogueError]:
         """List files within the time of one poll; see :meth:`hydrator.domain.ports.FileLister.list_files`."""
         files: dict[Did, tuple[DatasetFile, ...] | CatalogueError] = {}
         remaining = max_files
         with (
             self._one_at_a_time,
-            self._queries.connection.start_poll(self._settings.deadline.total_seconds()),
+            self._queries.start_poll(),
         ):
             jobs = sorted(dids, reverse=True)
             for did, answer in self._queries.map_concurrently(
@@ -60,14 +66,13 @@ class RucioFileLister:
 
     def _list_files_of(self, did: Did, storages: AbstractSet[str], max_files: int) -> tuple[DatasetFile, ...]:
         """Return the files of one dataset, container or file; the number must match Rucio's count."""
-        scope, name = split_did(did)
         length = self._queries.ask(
-            lambda client: client.get_did(scope, name, dynamic_depth="FILE"),
+            lambda client: client.get_did(*split_did(did), dynamic_depth="FILE"),
             _parse_length,
         )
         if length > max_files:
             raise TooManyFiles(self.name, max_files)
-        sizes = self._queries.ask(lambda client: client.list_files(scope, name), _parse_sizes)
+        sizes = self._queries.ask(lambda client: client.list_files(*split_did(did)), _parse_sizes)
         if len(sizes) > length or (len(sizes) < length and not self._is_container(did)):
             raise CatalogueGarbled(self.name, f"list_files lists {len(sizes)} of the {length} files of {did}")
         addresses = self._list_addresses(did, storages) if storages and sizes else {}
@@ -75,18 +80,16 @@ class RucioFileLister:
 
     def _is_container(self, did: Did) -> bool:
         """Return whether *did* is a container, whose length counts a file once for each of its datasets."""
-        scope, name = split_did(did)
         return self._queries.ask(
-            lambda client: client.get_did(scope, name),
+            lambda client: client.get_did(*split_did(did)),
             lambda row: require_record(row, "get_did").get("type") == "CONTAINER",
         )
 
     def _list_addresses(self, did: Did, storages: AbstractSet[str]) -> dict[str, dict[str, tuple[str, ...]]]:
         """Return the addresses of each file by storage element, where the file is available."""
-        scope, name = split_did(did)
         return self._queries.ask(
             lambda client: client.list_replicas(
-                [{"scope": scope, "name": name}],
+                [did_record(did)],
                 rse_expression="|".join(sorted(storages)),
                 domain="all",
                 sort="random",
@@ -100,31 +103,24 @@ def _parse_length(answer: object) -> int:
     return 1 if row.get("type") == "FILE" else read_number(row, "length", "get_did")
 
 
-def _parse_sizes(rows: Iterable[object]) -> dict[str, int | None]:
+def _parse_sizes(rows: Rows) -> dict[str, int | None]:
     sizes: dict[str, int | None] = {}
-    for each in rows:
-        row = require_record(each, "list_files")
+    for row in iter_records(rows, "list_files"):
         has_size = row.get("bytes") is not None
-        sizes[_file_did(row, "list_files")] = (
-            round(read_amount(row, "bytes", "list_files")) if has_size else None
-        )
+        size = round(read_amount(row, "bytes", "list_files")) if has_size else None
+        sizes[read_file(row, "list_files")] = size
     return sizes
 
 
-def _parse_addresses(rows: Iterable[object]) -> dict[str, dict[str, tuple[str, ...]]]:
+def _parse_addresses(rows: Rows) -> dict[str, dict[str, tuple[str, ...]]]:
     call = "list_replicas"
     addresses_by_file: dict[str, dict[str, tuple[str, ...]]] = {}
-    for each in rows:
-        row = require_record(each, call)
+    for row in iter_records(rows, call):
         rses = require_record(row.get("rses") or {}, call)
         for addresses in rses.values():
             if not isinstance(addresses, list) or not all(isinstance(url, str) for url in addresses):
                 raise BadRow(f"{call}: expected addresses, got {str(addresses)[:80]!r}")
-        addresses_by_file[_file_did(row, call)] = {
+        addresses_by_file[read_file(row, call)] = {
             rse: tuple(sorted(addresses)) for rse, addresses in rses.items()
         }
     return addresses_by_file
-
-
-def _file_did(row: Mapping[str, object], call: str) -> str:
-    return f"{read_text(row, 'scope', call)}:{read_text(row, 'name', call)}"

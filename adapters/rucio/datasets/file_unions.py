@@ -6,27 +6,25 @@ listed, and again when their counts change or after ``verify_every``.
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import datetime
+from typing import NamedTuple
 
-from adapters.rucio.poll import RucioPoll, drop_all_but
-from adapters.rucio.responses import BadRow, Count, read_amount, read_states, read_text, require_record
-from adapters.rucio.session.queries import QueryRunner, split_did
+from adapters.rucio.poll import NEVER, Dids, RucioPoll, drop_all_but
+from adapters.rucio.responses import BadRow, Counts, Rows, iter_records, read_amount, read_file, read_states
+from adapters.rucio.session.queries import QueryRunner, did_record
 from hydrator.domain.errors import CatalogueError, CatalogueUnreachable
 from hydrator.domain.model import Did, FilesOnDisk
 from hydrator.domain.sites import add_unions, number_files
 
 _CALL = "list_replicas"
-_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class _FileListing:
+class _FileListing(NamedTuple):
     """The files of a dataset by storage element at *listed_at*, with the counts of that time."""
 
     listed_at: datetime
-    counts: Mapping[str, Count]
+    counts: Counts
     files: Mapping[str, FilesOnDisk]
 
 
@@ -38,7 +36,7 @@ class FileLists:
         self._listings: dict[Did, _FileListing] = {}
         self._tried_at: dict[Did, datetime] = {}
 
-    def read(self, poll: RucioPoll, shared_counts: Mapping[Did, Mapping[str, Count]]) -> None:
+    def read(self, poll: RucioPoll, shared_counts: Mapping[Did, Counts]) -> None:
         """Add unions of files to the readings of *poll*; datasets without a list get into ``poll.errors``.
 
         Args:
@@ -60,41 +58,37 @@ class FileLists:
             with_files = (replace(each, files=files.get(each.storage)) for each in reading.replicas)
             poll.conclusions[did] = replace(reading, replicas=add_unions(with_files))
 
-    def _list_due(
-        self, poll: RucioPoll, shared_counts: Mapping[Did, Mapping[str, Count]]
-    ) -> AbstractSet[Did]:
+    def _list_due(self, poll: RucioPoll, shared_counts: Mapping[Did, Counts]) -> Dids:
         """List the due datasets within the budget and the time; return those that are still unknown."""
-        settings = self._queries.settings
         unknown = {did for did, counts in shared_counts.items() if not self._is_unchanged(did, counts)}
         due = {did for did in shared_counts if did in unknown or self._is_due(did, poll.started_at)}
-        jobs = sorted(due, key=lambda did: (self._tried_at.get(did, _NEVER), did not in unknown, did))
-        jobs = jobs[: max(1, settings.deep_calls // 10)][::-1]
-        for did, listed in self._queries.map_concurrently(
+        jobs = sorted(due, key=lambda did: (self._tried_at.get(did, NEVER), did not in unknown, did))
+        jobs = jobs[: max(1, self._queries.settings.deep_calls // 10)][::-1]
+        for did, answer in self._queries.map_concurrently(
             jobs, lambda each: self._list_files(each, shared_counts[each], poll.started_at)
         ):
             self._tried_at[did] = poll.started_at
-            if isinstance(listed, CatalogueError):
-                poll.errors[did] = listed
+            if isinstance(answer, CatalogueError):
+                poll.errors[did] = answer
             else:
-                self._listings[did] = listed
+                self._listings[did] = answer
                 unknown.discard(did)
-            if self._queries.connection.deadline.remaining_seconds < 0.3 * settings.deadline.total_seconds():
+            if self._queries.is_late(0.3):
                 jobs.clear()
         return unknown
 
-    def _is_unchanged(self, did: Did, counts: Mapping[str, Count]) -> bool:
+    def _is_unchanged(self, did: Did, counts: Counts) -> bool:
         listing = self._listings.get(did)
         return listing is not None and listing.counts == counts
 
     def _is_due(self, did: Did, now: datetime) -> bool:
         return now - self._listings[did].listed_at >= self._queries.settings.verify_every
 
-    def _list_files(self, did: Did, counts: Mapping[str, Count], now: datetime) -> _FileListing:
-        scope, name = split_did(did)
+    def _list_files(self, did: Did, counts: Counts, now: datetime) -> _FileListing:
         return self._queries.ask(
             lambda client: list(
                 client.list_replicas(
-                    [{"scope": scope, "name": name}],
+                    [did_record(did)],
                     all_states=True,
                     rse_expression="|".join(sorted(counts)),
                     sort="random",
@@ -104,7 +98,7 @@ class FileLists:
         )
 
 
-def files_at(did: Did, rows: Iterable[object], counts: Mapping[str, Count]) -> Mapping[str, FilesOnDisk]:
+def files_at(did: Did, rows: Rows, counts: Counts) -> Mapping[str, FilesOnDisk]:
     """Return the available files of *did* by storage element.
 
     Raises:
@@ -113,17 +107,16 @@ def files_at(did: Did, rows: Iterable[object], counts: Mapping[str, Count]) -> M
     """
     sizes: dict[str, float] = {}
     available: dict[str, set[str]] = {storage: set() for storage in counts}
-    for each in rows:
-        row = require_record(each, _CALL)
-        file = f"{read_text(row, 'scope', _CALL)}:{read_text(row, 'name', _CALL)}"
+    for row in iter_records(rows, _CALL):
+        file = read_file(row, _CALL)
         for storage, state in read_states(row, _CALL).items():
             if state == "AVAILABLE" and storage in available:
                 available[storage].add(file)
                 sizes[file] = read_amount(row, "bytes", _CALL)
     for storage, count in counts.items():
         if not count.available_length <= len(available[storage]) <= count.length:
-            listed = f"{len(available[storage])} files of {did} at {storage}"
-            raise BadRow(f"{_CALL} lists {listed}, and {count.available_length} were counted")
+            files = f"{len(available[storage])} files of {did} at {storage}"
+            raise BadRow(f"{_CALL} lists {files}, and {count.available_length} were counted")
     numbers, masks = number_files(available)
     packed = array("d", (sizes[file] for file in numbers)).tobytes()
     return {

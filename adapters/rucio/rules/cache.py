@@ -5,12 +5,12 @@ It has all rules without locks yet (waiting for approval, or INJECT), whatever D
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
-from adapters.rucio.responses import read_text, require_record
+from adapters.rucio.poll import StoragesByDid
+from adapters.rucio.responses import iter_records, read_text
 from adapters.rucio.session.queries import QueryRunner, split_did
 from adapters.rucio.session.transport import InvalidRequest, NotFound, ServerFault
 from hydrator.domain.model import Did
@@ -94,9 +94,8 @@ class RuleCache:
                 listed = self._list_rules({"scope": scope}, max_rules)
                 page.rules.update((key, rule) for key, rule in listed.items() if key in ids)
         missing = sorted({rule_id for ids in unknown.values() for rule_id in ids} - page.rules.keys())
-        reserve_seconds = 0.3 * self._queries.settings.deadline.total_seconds()
         for index, rule_id in enumerate(missing):
-            if self._queries.connection.deadline.remaining_seconds < reserve_seconds:
+            if self._queries.is_late(0.3):
                 return frozenset(missing[index:])
             try:
                 page.rules[rule_id] = self._fetch_rule(rule_id)
@@ -104,9 +103,7 @@ class RuleCache:
                 page.deleted_ids.add(rule_id)
         return frozenset()
 
-    def iter_permanent_locks(
-        self, rule_storages: Mapping[Did, AbstractSet[str]]
-    ) -> Iterator[tuple[Did, Sequence[Lock]]]:
+    def iter_permanent_locks(self, rule_storages: StoragesByDid) -> Iterator[tuple[Did, Sequence[Lock]]]:
         """Yield the datasets that their own permanent rules hold at all *rule_storages*, with the locks.
 
         They come while the list is still read. A rule without an end, on the dataset itself, whose expression
@@ -155,7 +152,7 @@ class RuleCache:
         storages_now = self._queries.ask(
             lambda client: client.list_rses(rse_expression=expression),
             lambda rows: frozenset(
-                read_text(require_record(row, "list_rses"), "rse", "list_rses") for row in rows
+                read_text(row, "rse", "list_rses") for row in iter_records(rows, "list_rses")
             ),
         )
         self._storages_by_expression[expression] = (now, storages_now)

@@ -4,14 +4,14 @@ After a rule ends, its data stays until Rucio deletes it, as data does that neve
 history of the rules distinguishes the two, also for rules that ended before the daemon started.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from adapters.rucio.datasets.containers import ParentFinder
-from adapters.rucio.poll import RucioPoll, drop_all_but
-from adapters.rucio.responses import read_text, require_record
+from adapters.rucio.poll import NEVER, Dids, RucioPoll, StoragesByDid, drop_all_but
+from adapters.rucio.responses import Rows, iter_records, read_text
 from adapters.rucio.session.queries import QueryRunner, SeriesGuard, split_did
 from adapters.rucio.session.transport import NotFound
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
@@ -21,7 +21,6 @@ from .cache import RuleCache
 from .model import Lock
 
 _MAX_HISTORIES = 1000  # in one poll
-_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class _RuleHistory:
     """
 
     read_at: datetime
-    storages: frozenset[str]
+    storages: AbstractSet[str]
     locks: Sequence[Lock] = ()
     ended_storages: frozenset[str] = frozenset()
 
@@ -47,7 +46,7 @@ class RuleHistories:
         self._histories: dict[Did, _RuleHistory] = {}
         self._failed_at: dict[Did, datetime] = {}
 
-    def forget_all_but(self, dids: AbstractSet[Did]) -> None:
+    def forget_all_but(self, dids: Dids) -> None:
         """Forget the histories of all but *dids*."""
         drop_all_but(dids, self._histories, self._failed_at)
 
@@ -74,9 +73,7 @@ class RuleHistories:
             each for each in complete_storages - queried - locked if each not in storages_with_rules
         )
 
-    def read(
-        self, poll: RucioPoll, storages_by_did: Mapping[Did, frozenset[str]]
-    ) -> Mapping[Did, frozenset[str]]:
+    def read(self, poll: RucioPoll, storages_by_did: StoragesByDid) -> StoragesByDid:
         """Query the histories, oldest first; return the storages whose rules have ended, by dataset.
 
         A failed query puts its dataset into ``poll.errors``; so does missing time, except where only
@@ -85,7 +82,7 @@ class RuleHistories:
         ended_storages: dict[Did, frozenset[str]] = {}
         in_order = sorted(storages_by_did, key=self._turn)
         waiting, jobs = in_order[_MAX_HISTORIES:], in_order[:_MAX_HISTORIES][::-1]
-        guard = SeriesGuard(self._queries, 0.2 * self._queries.settings.deadline.total_seconds())
+        guard = SeriesGuard(self._queries, reserve=0.2)
         for did, history in self._queries.map_concurrently(
             jobs, lambda each: self._query(poll, each, storages_by_did[each])
         ):
@@ -110,45 +107,44 @@ class RuleHistories:
 
     def _turn(self, did: Did) -> tuple[datetime, Did]:
         """Return the sort key of *did*: the time of the last attempt."""
-        read_at = self._histories[did].read_at if did in self._histories else _NEVER
-        return max(read_at, self._failed_at.get(did, _NEVER)), did
+        read_at = self._histories[did].read_at if did in self._histories else NEVER
+        return max(read_at, self._failed_at.get(did, NEVER)), did
 
-    def _query(self, poll: RucioPoll, did: Did, storages: frozenset[str]) -> _RuleHistory:
+    def _query(self, poll: RucioPoll, did: Did, storages: AbstractSet[str]) -> _RuleHistory:
         """Query all rules that ever wanted *did*, or one of its containers, at *storages*."""
         owners = {did, *self._parents.find(did, poll.started_at, keep=False)}
         locks, ended = [], set[str]()
         for owner in sorted(owners):
             for rule, expression in sorted(self._query_past_rules(owner)):
-                here = {each for each in storages if self._may_match(poll, expression, each)}
-                if here and self._rule_cache.exists(rule):
-                    locks += [Lock(did, each, "OK", rule) for each in sorted(here)]
+                matches = {each for each in storages if self._may_match(poll, expression, each)}
+                if matches and self._rule_cache.exists(rule):
+                    locks += [Lock(did, each, "OK", rule) for each in sorted(matches)]
                 else:
-                    ended |= here
+                    ended |= matches
         return _RuleHistory(
             poll.started_at, storages, locks, frozenset(ended) - {lock.storage for lock in locks}
         )
 
     def _query_past_rules(self, did: Did) -> frozenset[tuple[str, str]]:
         """Return all rules that *did* ever had, with their expressions."""
-        scope, name = split_did(did)
         try:
             return self._queries.ask(
-                lambda client: client.list_replication_rule_full_history(scope, name), _parse_past_rules
+                lambda client: client.list_replication_rule_full_history(*split_did(did)), _parse_past_rules
             )
         except NotFound:
             return frozenset()
 
     def _may_match(self, poll: RucioPoll, expression: str, storage: str) -> bool:
-        """Return whether *expression* matches *storage*; True for one that Rucio can no longer parse."""
+        """Return whether *expression* matches *storage*; True if Rucio can no longer parse the expression."""
         try:
             return storage in self._rule_cache.resolve_expression(expression, poll.rses, poll.started_at)
         except CatalogueGarbled:
             return True
 
 
-def _parse_past_rules(rows: Iterable[object]) -> frozenset[tuple[str, str]]:
+def _parse_past_rules(rows: Rows) -> frozenset[tuple[str, str]]:
     call = "list_replication_rule_full_history"
-    records = (require_record(row, call) for row in rows)
     return frozenset(
-        (read_text(row, "rule_id", call), read_text(row, "rse_expression", call)) for row in records
+        (read_text(row, "rule_id", call), read_text(row, "rse_expression", call))
+        for row in iter_records(rows, call)
     )

@@ -1,13 +1,13 @@
 """Locks of datasets: query them in bulk, from permanent rules, or file by file."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
+from typing import NamedTuple
 
 from adapters.rucio.datasets.containers import ParentFinder
-from adapters.rucio.poll import RucioPoll, drop_all_but
-from adapters.rucio.responses import read_choice, read_did, read_text, require_record
+from adapters.rucio.poll import NEVER, DidErrors, Dids, RucioPoll, StoragesByDid, drop_all_but
+from adapters.rucio.responses import Rows, iter_records, read_choice, read_did, read_text
 from adapters.rucio.session.client import UnreadableAnswer
 from adapters.rucio.session.queries import QueryRunner, split_did
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
@@ -18,11 +18,9 @@ from .model import LOCK_STATES, UNFINISHED_STATES, Lock, Rule, parse_locks, pars
 
 _UNREADABLE_ROW_ERRORS = (CatalogueGarbled, UnreadableAnswer)
 """Errors for an unreadable row. After any other error the old locks are still the best information."""
-_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class _DatasetLocks:
+class _DatasetLocks(NamedTuple):
     """The locks of a dataset as read at *read_at*."""
 
     read_at: datetime
@@ -38,25 +36,23 @@ class LockReader:
         self._parents = parents
         self._dataset_locks: dict[Did, _DatasetLocks] = {}
 
-    def forget_all_but(self, dids: AbstractSet[Did]) -> None:
+    def forget_all_but(self, dids: Dids) -> None:
         """Forget the locks of all but *dids*."""
         drop_all_but(dids, self._dataset_locks)
 
-    def cached(self, did: Did) -> Sequence[Lock] | None:
+    def locks_of(self, did: Did) -> Sequence[Lock] | None:
         """Return the locks of *did* from the last query, of any age; None without one."""
         entry = self._dataset_locks.get(did)
         return entry.locks if entry else None
 
-    def is_due(self, poll: RucioPoll, did: Did, changed_dids: AbstractSet[Did]) -> bool:
+    def is_due(self, poll: RucioPoll, did: Did, changed_dids: Dids) -> bool:
         """Return whether a settled dataset's locks are due: after ``verify_every``, or a change of rules."""
         entry = self._dataset_locks.get(did)
         if entry is None or poll.started_at - entry.read_at >= self._queries.settings.verify_every:
             return True
         return bool(changed_dids) and not changed_dids.isdisjoint({did, *poll.parents(did)})
 
-    def read_unsettled(
-        self, poll: RucioPoll, dids: AbstractSet[Did], rule_storages: Mapping[Did, AbstractSet[str]]
-    ) -> None:
+    def read_unsettled(self, poll: RucioPoll, dids: Dids, rule_storages: StoragesByDid) -> None:
         """Query the locks of *dids*; where a dataset has none, the locks on its files.
 
         A dataset whose locks cannot be read gets into ``poll.errors``.
@@ -67,7 +63,7 @@ class LockReader:
         )
 
     def iter_permanent(
-        self, poll: RucioPoll, rule_storages: Mapping[Did, AbstractSet[str]]
+        self, poll: RucioPoll, rule_storages: StoragesByDid
     ) -> Iterator[tuple[Did, Sequence[Lock]]]:
         """Yield datasets whose rules imply their locks; reading these rules costs a tenth of their locks."""
         try:
@@ -77,19 +73,19 @@ class LockReader:
         except CatalogueError:
             return  # the caller queries the locks instead
 
-    def read_settled(self, poll: RucioPoll, dids: AbstractSet[Did]) -> None:
+    def read_settled(self, poll: RucioPoll, dids: Dids) -> None:
         """Query the locks of *dids* until half of the poll's time is over, the oldest first.
 
         A failed query keeps the old locks; an unreadable row gets into ``poll.errors``.
         """
         settings = self._queries.settings
         due = sorted(
-            (self._dataset_locks[did].read_at if did in self._dataset_locks else _NEVER, did) for did in dids
+            (self._dataset_locks[did].read_at if did in self._dataset_locks else NEVER, did) for did in dids
         )
-        failures: dict[Did, CatalogueError] = {}
+        failures: DidErrors = {}
         step = settings.batch * settings.concurrent_calls
         for start in range(0, len(due), step):
-            if self._queries.connection.deadline.remaining_seconds < 0.5 * settings.deadline.total_seconds():
+            if self._queries.is_late(0.5):
                 return
             self._read(poll, {did for _, did in due[start : start + step]}, failures, {})
             poll.errors.update(
@@ -99,9 +95,9 @@ class LockReader:
     def _read(
         self,
         poll: RucioPoll,
-        dids: AbstractSet[Did],
-        errors: dict[Did, CatalogueError],
-        rule_storages: Mapping[Did, AbstractSet[str]],
+        dids: Dids,
+        errors: DidErrors,
+        rule_storages: StoragesByDid,
     ) -> None:
         """Query the locks of *dids*, and twice where a lock is missing: an answer may be cut short."""
         first = self._query(dids - errors.keys(), errors)
@@ -120,9 +116,7 @@ class LockReader:
             (did, _DatasetLocks(poll.started_at, locks)) for did, locks in first.items() if did not in errors
         )
 
-    def _query(
-        self, dids: AbstractSet[Did], errors: dict[Did, CatalogueError]
-    ) -> Mapping[Did, Sequence[Lock]]:
+    def _query(self, dids: Dids, errors: DidErrors) -> Mapping[Did, Sequence[Lock]]:
         locks_by_did: dict[Did, list[Lock]] = {did: [] for did in dids}
         answers = self._queries.query_in_batches(
             dids,
@@ -150,7 +144,7 @@ class LockReader:
 
     # -- locks of single files
 
-    def _read_file_locks(self, poll: RucioPoll, dids: AbstractSet[Did]) -> None:
+    def _read_file_locks(self, poll: RucioPoll, dids: Dids) -> None:
         """Query the file locks of rules with grouping NONE: they spread files, and have no dataset locks."""
         rules_by_owner: dict[Did, list[Rule]] = {}
         for did in sorted(dids):
@@ -166,9 +160,8 @@ class LockReader:
                 poll.errors[did] = exc
 
     def _query_spreading_rules(self, did: Did) -> list[Rule]:
-        scope, name = split_did(did)
         rules = self._queries.ask(
-            lambda client: client.list_did_rules(scope, name),
+            lambda client: client.list_did_rules(*split_did(did)),
             lambda rows: parse_rules(rows, "list_did_rules"),
         )
         return [rule for rule in rules if rule.grouping == "NONE" and rule.state in UNFINISHED_STATES]
@@ -181,17 +174,15 @@ class LockReader:
         return [Lock(did, storage, state, rule.id) for storage, state in sorted(states)]
 
     def _query_file_dids(self, did: Did) -> frozenset[Did | None]:
-        scope, name = split_did(did)
         return self._queries.ask(
-            lambda client: client.list_files(scope, name),
-            lambda rows: frozenset(read_did(require_record(row, "list_files"), "list_files") for row in rows),
+            lambda client: client.list_files(*split_did(did)),
+            lambda rows: frozenset(read_did(row, "list_files") for row in iter_records(rows, "list_files")),
         )
 
 
-def _parse_file_locks(rows: Iterable[object]) -> set[tuple[Did | None, str, str]]:
+def _parse_file_locks(rows: Rows) -> set[tuple[Did | None, str, str]]:
     call = "list_replica_locks"
-    records = (require_record(row, call) for row in rows)
     return {
         (read_did(row, call), read_text(row, "rse", call), read_choice(LOCK_STATES, row, "state", call))
-        for row in records
+        for row in iter_records(rows, call)
     }

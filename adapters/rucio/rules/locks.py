@@ -3,10 +3,10 @@
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from adapters.rucio.datasets.containers import ParentFinder
-from adapters.rucio.poll import RucioPoll, drop_all_but
+from adapters.rucio.poll import Dids, RucioPoll, StoragesByDid, drop_all_but
 from adapters.rucio.session.connection_pool import BackgroundQuery
 from adapters.rucio.session.queries import QueryRunner
 from hydrator.domain.errors import CatalogueError, CatalogueUnreachable
@@ -15,19 +15,17 @@ from hydrator.domain.model import Did, Provenance
 from .cache import RuleCache
 from .histories import RuleHistories
 from .lock_reader import LockReader
-from .model import Lock, Movement, Rule, movement_without_locks, movements
+from .model import Lock, Movement, Movements, Rule, movement_without_locks, movements
 
-Movements = Mapping[Did, Mapping[str, Movement]]
 _LAST_RULE_ENDED = Provenance(reason="whole, but its last rule has ended")
 
 
-@dataclass(frozen=True, slots=True)
-class _CachedMovements:
+class _CachedMovements(NamedTuple):
     """The movements of locks and rules without an end; they change only when a lock or rule does."""
 
     locks: Sequence[Lock]
     rules: Sequence[Rule | None]
-    movements: Mapping[str, Movement]
+    movements: Movements
 
 
 class LockTracker:
@@ -49,7 +47,7 @@ class LockTracker:
         self._pending_rules: Mapping[Did, list[Rule]] | None = None
 
     @contextmanager
-    def refresh_rules_in_background(self, poll: RucioPoll, dids: AbstractSet[Did]) -> Iterator[None]:
+    def refresh_rules_in_background(self, poll: RucioPoll, dids: Dids) -> Iterator[None]:
         """Query the changes of rules beside the ``with`` block; forget all datasets but *dids*."""
         self._lock_reader.forget_all_but(dids)
         self._histories.forget_all_but(dids)
@@ -61,7 +59,7 @@ class LockTracker:
         ) as self._refresh_query:
             yield
 
-    def cached_movements(self, poll: RucioPoll, settled_dids: Iterable[Did]) -> Movements:
+    def cached_movements(self, poll: RucioPoll, settled_dids: Iterable[Did]) -> Mapping[Did, Movements]:
         """Return the movements of the *settled_dids* that need no further query.
 
         Empty until the changes of the rules have arrived.
@@ -84,8 +82,8 @@ class LockTracker:
         self,
         poll: RucioPoll,
         settled_by_did: Mapping[Did, bool],
-        rule_storages: Mapping[Did, AbstractSet[str]],
-    ) -> Iterator[tuple[Did, Mapping[str, Movement]]]:
+        rule_storages: StoragesByDid,
+    ) -> Iterator[tuple[Did, Movements]]:
         """Yield each dataset with its movements by storage element; some while others are queried.
 
         An unsettled dataset whose locks or rules cannot be read gets into ``poll.errors``.
@@ -107,13 +105,13 @@ class LockTracker:
             for did, is_settled in settled_by_did.items()
             if is_settled and self._lock_reader.is_due(poll, did, changed)
         }
-        done = set()
+        permanent = set()
         for did, _ in self._lock_reader.iter_permanent(poll, {did: rule_storages[did] for did in due}):
-            done.add(did)
+            permanent.add(did)
             yield did, self._movements_of(poll, did)
-        self._lock_reader.read_settled(poll, due - done)
+        self._lock_reader.read_settled(poll, due - permanent)
         yield from self._load_and_iter(
-            poll, {did: settled_by_did[did] for did in settled_by_did.keys() - done}
+            poll, {did: settled_by_did[did] for did in settled_by_did.keys() - permanent}
         )
 
     def storages_needing_history(
@@ -124,14 +122,14 @@ class LockTracker:
         storages_with_rules: Container[str],
     ) -> frozenset[str]:
         """Return the storages whose rule history to query; none while the dataset's locks are unknown."""
-        locks = self._lock_reader.cached(did)
+        locks = self._lock_reader.locks_of(did)
         if locks is None:
             return frozenset()
         return self._histories.storages_to_query(poll, did, locks, complete_storages, storages_with_rules)
 
     def iter_histories(
-        self, poll: RucioPoll, storages_by_did: Mapping[Did, frozenset[str]]
-    ) -> Iterator[tuple[Did, Mapping[str, Movement]]]:
+        self, poll: RucioPoll, storages_by_did: StoragesByDid
+    ) -> Iterator[tuple[Did, Movements]]:
         """Query the histories; then yield each dataset with its movements, rules that ended included."""
         for did, storages in self._histories.read(poll, storages_by_did).items():
             self._ended_storages[did] = self._ended_storages.get(did, frozenset()) | storages
@@ -139,14 +137,14 @@ class LockTracker:
 
     def _load_and_iter(
         self, poll: RucioPoll, settled_by_did: Mapping[Did, bool]
-    ) -> Iterator[tuple[Did, Mapping[str, Movement]]]:
+    ) -> Iterator[tuple[Did, Movements]]:
         self._load_rules(poll, settled_by_did)
         for did in sorted(settled_by_did):
             if did not in poll.errors:
                 yield did, self._movements_of(poll, did)
 
     def _locks_of(self, did: Did) -> Sequence[Lock]:
-        locks, past = self._lock_reader.cached(did) or (), self._histories.locks_of(did)
+        locks, past = self._lock_reader.locks_of(did) or (), self._histories.locks_of(did)
         return [*locks, *past] if past else locks
 
     def _load_rules(self, poll: RucioPoll, settled_by_did: Mapping[Did, bool]) -> None:
@@ -164,7 +162,7 @@ class LockTracker:
             if not is_settled and any(lock.rule in missing for lock in self._locks_of(did)):
                 poll.errors.setdefault(did, late)
 
-    def _movements_of(self, poll: RucioPoll, did: Did) -> Mapping[str, Movement]:
+    def _movements_of(self, poll: RucioPoll, did: Did) -> Movements:
         """Return the movements of *did*; the same object as in the last poll where nothing changed."""
         from_locks = self._movements_of_locks(poll, did)
         merged = dict(from_locks)
@@ -181,17 +179,17 @@ class LockTracker:
             self._ended_storages[did] = frozenset(ending | ended)
         return from_locks if merged == from_locks else merged
 
-    def _movements_of_locks(self, poll: RucioPoll, did: Did) -> Mapping[str, Movement]:
+    def _movements_of_locks(self, poll: RucioPoll, did: Did) -> Movements:
         locks, cached_rules = self._locks_of(did), self._rule_cache.rules_by_id
         rules = [cached_rules.get(lock.rule) for lock in locks]
         cached = self._cached_movements.get(did)
         if cached and cached.locks is locks and cached.rules == rules:
             return cached.movements
-        computed = movements(locks, cached_rules, held_until=poll.held_until)
+        new_movements = movements(locks, cached_rules, held_until=poll.held_until)
         self._cached_movements.pop(did, None)
         if all(rule is None or rule.expires_at is None for rule in rules):
-            self._cached_movements[did] = _CachedMovements(locks, rules, computed)
-        return computed
+            self._cached_movements[did] = _CachedMovements(locks, rules, new_movements)
+        return new_movements
 
     def _rules_without_locks(self, poll: RucioPoll, did: Did) -> Iterable[tuple[str, Rule]]:
         """Yield the rules without locks that want *did*, where their expression means a single site."""
@@ -200,7 +198,7 @@ class LockTracker:
         pending = self._pending_rules
         if not pending:
             return
-        owners = {did, *poll.parents(did), *self._parents.cached(did)}
+        owners = {did, *poll.parents(did), *self._parents.last_parents(did)}
         for rule in [rule for owner in sorted(owners & pending.keys()) for rule in pending[owner]]:
             try:
                 names = self._rule_cache.resolve_expression(rule.expression, poll.rses, poll.started_at)

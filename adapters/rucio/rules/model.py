@@ -3,17 +3,19 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from adapters.rucio.responses import (
     BadRow,
     GarbledRow,
+    Record,
+    Rows,
+    iter_records,
     parse_rows,
     read_choice,
     read_did,
     read_text,
     read_time,
-    require_record,
 )
 from hydrator.domain.model import NO_PROVENANCE, Did, Provenance
 
@@ -69,23 +71,25 @@ class Movement:
 
 
 NO_MOVEMENT = Movement()
+Movements = Mapping[str, Movement]
+"""The movements of one dataset, by storage element."""
 
 
-def parse_locks(rows: Iterable[object], call: str) -> list[Lock | GarbledRow]:
+def parse_locks(rows: Rows, call: str) -> list[Lock | GarbledRow]:
     """Parse rows of get_locks_for_dids; see :func:`parse_rows`.
 
     Raises:
         BadRow: a row whose DID is unreadable.
     """
 
-    def read(did: Did, row: Mapping[str, Any]) -> Lock:
+    def read(did: Did, row: Record) -> Lock:
         state = read_choice(LOCK_STATES, row, "state", call)
         return Lock(did, read_text(row, "rse", call), state, read_text(row, "rule_id", call))
 
     return list(parse_rows(rows, call, read))
 
 
-def parse_rules(rows: Iterable[object], call: str) -> list[Rule]:
+def parse_rules(rows: Rows, call: str) -> list[Rule]:
     """Parse rows of list_replication_rules, list_did_rules and get_replication_rule.
 
     Raises:
@@ -94,12 +98,12 @@ def parse_rules(rows: Iterable[object], call: str) -> list[Rule]:
     return list(iter_rules(rows, call))
 
 
-def iter_rules(rows: Iterable[object], call: str) -> Iterator[Rule]:
+def iter_rules(rows: Rows, call: str) -> Iterator[Rule]:
     """Yield the rules of *rows* as they arrive; see :func:`parse_rules`."""
-    return (_parse_rule(require_record(row, call), call) for row in rows)
+    return (_parse_rule(row, call) for row in iter_records(rows, call))
 
 
-def _parse_rule(row: Mapping[str, object], call: str) -> Rule:
+def _parse_rule(row: Record, call: str) -> Rule:
     """Parse one rule; return one with its id and a fault where another column is unreadable.
 
     Raises:

@@ -3,11 +3,11 @@
 Rucio lists requests for single files only, so one file is the sample of its dataset.
 """
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from adapters.rucio.responses import read_did, read_text, require_record
+from adapters.rucio.poll import Dids, Replicas
+from adapters.rucio.responses import Record, read_did, read_text, require_record
 from adapters.rucio.session.queries import QueryRunner, split_did
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Replica, ReplicaState
@@ -24,14 +24,12 @@ class RecallSampler:
         self._samples: dict[tuple[Did, str], tuple[datetime, str]] = {}
         self._samples_left = 0
 
-    def start_poll(self, dids: Iterable[Did]) -> None:
+    def start_poll(self, dids: Dids) -> None:
         """Start a poll of *dids*: renew the budget, and forget the samples of other datasets."""
-        current = frozenset(dids)
-        for key in [key for key in self._samples if key[0] not in current]:
-            del self._samples[key]
+        self._samples = {key: each for key, each in self._samples.items() if key[0] in dids}
         self._samples_left = self._queries.settings.recall_samples
 
-    def add_recall_reasons(self, replicas: tuple[Replica, ...], now: datetime) -> tuple[Replica, ...]:
+    def add_recall_reasons(self, replicas: Replicas, now: datetime) -> Replicas:
         """Return *replicas* of one dataset; those that come from tape get the progress of their recall."""
         states = {replica.state for replica in replicas}
         if ReplicaState.ON_TAPE not in states or ReplicaState.COMPLETE in states:
@@ -82,7 +80,7 @@ def recall_reason(row: object) -> str:
     Raises:
         BadRow: *row* is not a request.
     """
-    request: Mapping[str, object] = require_record(row, "list_request_by_did")
+    request: Record = require_record(row, "list_request_by_did")
     state = read_text(request, "state", "list_request_by_did")
     source = str(request.get("source_rse") or "tape")
     if state in _WAITING_STATES:

@@ -66,7 +66,7 @@ class ExternalToken:
     def _run_command(self, command: tuple[str, ...]) -> str:
         name = self._settings.name
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 command,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -80,11 +80,12 @@ class ExternalToken:
             raise CatalogueDenied(
                 name, f"token_command {command[0]} took longer than {seconds:g} s"
             ) from None
-        if done.returncode:
+        if process.returncode:
             raise CatalogueDenied(
-                name, f"token_command {command[0]} ended with {done.returncode}; run it as the daemon's user"
+                name,
+                f"token_command {command[0]} ended with {process.returncode}; run it as the daemon's user",
             )
-        return self._check_token(done.stdout.decode("ascii", "replace"), f"token_command {command[0]}")
+        return self._check_token(process.stdout.decode("ascii", "replace"), f"token_command {command[0]}")
 
     def _check_token(self, text: str, source: str) -> str:
         token = text.strip()

@@ -23,14 +23,6 @@ from rucio.common import exception as rucio_errors
 
 from adapters.http.rate_limiter import HttpRateLimiter
 from adapters.rucio.responses import BadRow
-from adapters.rucio.session.transport import (
-    Deadline,
-    Forbidden,
-    InvalidRequest,
-    NotFound,
-    SharedSession,
-    Transport,
-)
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueError,
@@ -45,6 +37,13 @@ from .auth import ExternalToken, OidcToken
 from .login import RucioClient as RucioClient  # noqa: PLC0414 - others import it from here
 from .login import RucioLogin
 from .settings import RucioSettings as RucioSettings  # noqa: PLC0414 - others import it from here
+from .transport import (
+    Forbidden,
+    InvalidRequest,
+    NotFound,
+    SharedSession,
+    Transport,
+)
 
 T = TypeVar("T")
 
@@ -98,6 +97,7 @@ class RucioConnection:
             rate_limiter or HttpRateLimiter(settings.calls_per_second),
             OidcToken(settings.name, settings.oidc) if settings.oidc else ExternalToken(settings),
         )
+        self.deadline = self._shared.deadline
         self._transport = Transport(settings, self._shared)
         self._login = RucioLogin(settings, number)
         self._client: RucioClient | None = None
@@ -114,10 +114,6 @@ class RucioConnection:
         """Return a connection with its own deadline, for queries between polls; it shares rate and token."""
         common = SharedSession(self._shared.rate_limiter, self._shared.token_source)
         return RucioConnection(self._settings, shared=common, number=number)
-
-    @property
-    def deadline(self) -> Deadline:
-        return self._transport.deadline
 
     @property
     def pause_seconds(self) -> float:
@@ -204,14 +200,14 @@ class RucioConnection:
         except _CLIENT_ERRORS as exc:
             raise self._translate_error(exc) from None
         if self.deadline.has_passed():
-            raise self._transport.deadline_error()
+            raise self.deadline_error()
         return answer
 
     def _translate_error(self, exc: Exception) -> CatalogueError:
         name, status = self._settings.name, self._transport.status
         reason = _describe_error(exc, status, self._transport.last_failure)
         if self.deadline.has_passed():
-            return self._transport.deadline_error()
+            return self.deadline_error()
         if status == 429 or status >= 500 or isinstance(exc, _UNREACHABLE_ERRORS):
             return CatalogueUnreachable(name, reason)
         if status == 403 or isinstance(exc, rucio_errors.AccessDenied):

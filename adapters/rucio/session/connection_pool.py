@@ -28,7 +28,7 @@ class BackgroundQuery(Generic[R]):
 
     @property
     def is_done(self) -> bool:
-        """Return whether :meth:`result` need not wait; always False with a single connection."""
+        """Return whether :meth:`result` has no need to wait; always False with a single connection."""
         return self._future is not None and self._future.done()
 
     def result(self) -> R:
@@ -59,7 +59,7 @@ class ConnectionPool:
             self._idle_connections.put(each)
         self._thread_local = threading.local()
 
-    def ask(self, call: Callable[[RucioClient], R]) -> R:
+    def run(self, call: Callable[[RucioClient], R]) -> R:
         """Run *call* on this thread's connection, or on an idle one; see :meth:`RucioConnection.ask`."""
         own: RucioConnection | None = getattr(self._thread_local, "connection", None)
         if own is not None:
@@ -69,7 +69,7 @@ class ConnectionPool:
 
     @contextmanager
     def run_in_background(self, task: Callable[[], R]) -> Iterator[BackgroundQuery[R]]:
-        """Run *task*, which queries, in a thread beside the ``with`` block, whose end waits for it."""
+        """Run *task*, a query, in a thread during the ``with`` block; the end of the block waits for it."""
         if len(self._connections) == 1:
             yield BackgroundQuery(task)
             return

@@ -31,12 +31,12 @@ from rucio.client.scopeclient import ScopeClient
 from rucio.common import config as rucio_config
 
 from adapters.bounded_json import decode
-from adapters.rucio.session.transport import Transport
 from hydrator.domain.errors import CatalogueDenied
 from hydrator.domain.redaction import SECRETS, read_secret
 
 from .bodies import JSON_STREAM, iter_rows
 from .settings import RucioSettings
+from .transport import Transport
 
 _SILENT_LOGGER = logging.getLogger("adapters.rucio.catalogue.client")
 _SILENT_LOGGER.addHandler(logging.NullHandler())

@@ -1,15 +1,14 @@
 """Queries to Rucio: single ones, streams, and batches that are halved until the refused DID is alone."""
 
-from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from itertools import islice
 from queue import SimpleQueue
 from typing import TypeVar, cast
 
-from adapters.rucio.responses import BadRow, GarbledRow
-from adapters.rucio.session.transport import Forbidden, InvalidRequest, ServerFault
+from adapters.rucio.poll import DidErrors, Dids
+from adapters.rucio.responses import BadRow, GarbledRow, Rows
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueError,
@@ -19,10 +18,14 @@ from hydrator.domain.errors import (
 from hydrator.domain.model import Did
 
 from .client import RucioClient, RucioConnection, RucioSettings, UnreadableAnswer
-from .connection_pool import BackgroundQuery, ConnectionPool
+from .connection_pool import ConnectionPool
+from .transport import Forbidden, InvalidRequest, ServerFault
 
 T = TypeVar("T")
-J = TypeVar("J")
+BatchCall = Callable[[RucioClient, list[dict[str, str]]], Iterable[object]]
+"""A call of Rucio's client for a batch of DIDs, each as a record of scope and name."""
+BatchParser = Callable[[Iterable[object]], Iterable[T | GarbledRow]]
+"""A parser of the rows of a batch; it returns tuples whose first element is their DID."""
 # Finds five bad names in a thousand, and soon stops halving for a server that fails over everything.
 _MAX_HALVINGS = 60
 _ROWS_PER_CHUNK = 500
@@ -54,20 +57,17 @@ class DenialCounter:
         return isinstance(answer, CatalogueDenied)
 
 
-class QueryRunner:
-    """A runner of queries over *connection*, and over as many more connections as *settings* allow.
+class QueryRunner(ConnectionPool):
+    """A connection pool with queries: *connection*, and as many more connections as *settings* allow.
 
     Every failure is a CatalogueError that names the catalogue.
     """
 
     def __init__(self, settings: RucioSettings, connection: RucioConnection) -> None:
+        super().__init__(connection, settings.concurrent_calls)
         self.settings = settings
+        self.name = settings.name
         self.connection = connection
-        self._pool = ConnectionPool(connection, settings.concurrent_calls)
-
-    @property
-    def name(self) -> str:
-        return self.settings.name
 
     @property
     def max_unanswered(self) -> int:
@@ -79,11 +79,15 @@ class QueryRunner:
 
         *call* may return rows as they arrive: of a long answer, only the result of *read* stays in memory.
         """
-        return self._pool.ask(lambda client: read(call(client)))
+        return self.run(lambda client: read(call(client)))
 
-    def run_in_background(self, task: Callable[[], T]) -> AbstractContextManager[BackgroundQuery[T]]:
-        """Run *task* beside the ``with`` block; see :meth:`ConnectionPool.run_in_background`."""
-        return self._pool.run_in_background(task)
+    def start_poll(self) -> AbstractContextManager[None]:
+        """Give all queries of the ``with`` block the time of one poll, and the current token."""
+        return self.connection.start_poll(self.settings.deadline.total_seconds())
+
+    def is_late(self, reserve: float) -> bool:
+        """Return whether less than *reserve*, a fraction (0 to 1), of the poll's time is left."""
+        return self.connection.deadline.remaining_seconds < reserve * self.settings.deadline.total_seconds()
 
     def stream(
         self, call: Callable[[RucioClient], Iterable[object]], read: Callable[[Iterable[object]], Iterator[T]]
@@ -95,7 +99,7 @@ class QueryRunner:
         """
         chunks: SimpleQueue[list[T] | None] = SimpleQueue()
 
-        def put_chunks(rows: Iterable[object]) -> None:
+        def put_chunks(rows: Rows) -> None:
             records = read(rows)
             while chunk := list(islice(records, _ROWS_PER_CHUNK)):
                 chunks.put(chunk)
@@ -112,22 +116,12 @@ class QueryRunner:
                 yield chunk
         query.result()
 
-    def map_concurrently(
-        self, jobs: MutableSequence[J], task: Callable[[J], T]
-    ) -> Iterator[tuple[J, T | CatalogueError]]:
-        """Yield each of *jobs* with its result or error; see :meth:`ConnectionPool.map_concurrently`."""
-        return self._pool.map_concurrently(jobs, task)
-
-    def close(self) -> None:
-        """Close the connections and forget the tokens."""
-        self._pool.close()
-
     def query_in_batches(
         self,
-        dids: AbstractSet[Did],
-        errors: dict[Did, CatalogueError],
-        call: Callable[[RucioClient, list[dict[str, str]]], Iterable[object]],
-        read: Callable[[Iterable[object]], Iterable[T | GarbledRow]],
+        dids: Dids,
+        errors: DidErrors,
+        call: BatchCall,
+        read: BatchParser[T],
         size: int | None = None,
     ) -> list[T]:
         """Query *dids* in batches, and return all records; see :meth:`iter_batches`."""
@@ -135,16 +129,15 @@ class QueryRunner:
 
     def iter_batches(
         self,
-        dids: AbstractSet[Did],
-        errors: dict[Did, CatalogueError],
-        call: Callable[[RucioClient, list[dict[str, str]]], Iterable[object]],
-        read: Callable[[Iterable[object]], Iterable[T | GarbledRow]],
+        dids: Dids,
+        errors: DidErrors,
+        call: BatchCall,
+        read: BatchParser[T],
         size: int | None = None,
     ) -> Iterator[tuple[Sequence[Did], Iterable[T]]]:
         """Query *dids* in batches; yield each batch with its records, while other batches are queried.
 
         The DIDs of a batch that fails get into *errors*, and so does each DID with an unreadable row.
-        *read* returns tuples whose first element is their DID.
 
         Rucio refuses a whole batch for one name that it considers malformed.
         Such a batch is halved until that name is alone. A denied account sends no further batch.
@@ -175,7 +168,7 @@ class QueryRunner:
                 todo.clear()
 
     def _drop_garbled_dids(
-        self, batch: Sequence[Did], answer: Iterable[T | GarbledRow], errors: dict[Did, CatalogueError]
+        self, batch: Sequence[Did], answer: Iterable[T | GarbledRow], errors: DidErrors
     ) -> tuple[Sequence[Did], Iterable[T]]:
         """Return the DIDs of *batch* with readable rows, and these rows; put the others into *errors*."""
         garbled = {each.did: each.reason for each in answer if isinstance(each, GarbledRow)}
@@ -190,10 +183,10 @@ class QueryRunner:
     def _query_batch(
         self,
         dids: Sequence[Did],
-        call: Callable[[RucioClient, list[dict[str, str]]], Iterable[object]],
-        read: Callable[[Iterable[object]], Iterable[T | GarbledRow]],
+        call: BatchCall,
+        read: BatchParser[T],
     ) -> Iterable[T | GarbledRow]:
-        names = [dict(zip(("scope", "name"), split_did(did), strict=True)) for did in dids]
+        names = [did_record(did) for did in dids]
         return self.ask(lambda client: call(client, names), lambda rows: _reject_stray_rows(dids, read(rows)))
 
 
@@ -201,13 +194,13 @@ class SeriesGuard:
     """The rule that stops a series of queries for single DIDs; the rest then waits for the next poll.
 
     It stops the series when the account is denied, when ``max_unanswered`` queries were not answered,
-    or when less than *reserve_seconds* of the poll's time are left.
+    or when less than *reserve*, a fraction (0 to 1), of the poll's time is left.
     """
 
-    def __init__(self, queries: QueryRunner, reserve_seconds: float = 0.0) -> None:
+    def __init__(self, queries: QueryRunner, reserve: float = 0.0) -> None:
         self.denied: CatalogueError | None = None
         self._queries = queries
-        self._reserve_seconds = reserve_seconds
+        self._reserve = reserve
         self._denials = DenialCounter(concurrent_calls=queries.settings.concurrent_calls)
         self._unanswered = 0
 
@@ -216,7 +209,7 @@ class SeriesGuard:
         self._unanswered += is_unanswered(answer)
         if self._denials.is_denied_after(answer) and isinstance(answer, CatalogueError):
             self.denied = answer
-        is_late = self._queries.connection.deadline.remaining_seconds < self._reserve_seconds
+        is_late = self._queries.is_late(self._reserve)
         return bool(self.denied) or is_late or self._unanswered >= self._queries.max_unanswered
 
 
@@ -242,6 +235,12 @@ def _reject_stray_rows(dids: Sequence[Did], rows: Iterable[T]) -> Iterable[T]:
 def is_unanswered(answer: object) -> bool:
     """Return whether Rucio did not answer at all. That takes a whole timeout; other failures are quick."""
     return isinstance(answer, CatalogueUnreachable) and not isinstance(answer, ServerFault)
+
+
+def did_record(did: Did) -> dict[str, str]:
+    """Return *did* as Rucio's bulk calls want it."""
+    scope, name = split_did(did)
+    return {"scope": scope, "name": name}
 
 
 def _split_into_batches(dids: Sequence[Did], size: int) -> list[Sequence[Did]]:

@@ -26,13 +26,14 @@ import urllib3.connectionpool
 from adapters.bounded_json import Bounds
 from adapters.http.headers import http_date
 from adapters.http.rate_limiter import HttpRateLimiter
-from adapters.rucio.session.auth import ExternalToken, OidcToken
-from adapters.rucio.session.bodies import limit_response
-from adapters.rucio.session.settings import RucioSettings
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.ports import TokenValidity
 from hydrator.domain.redaction import SECRETS, sanitize
 from hydrator.domain.text import reason_of
+
+from .auth import ExternalToken, OidcToken
+from .bodies import limit_response
+from .settings import RucioSettings
 
 _COALESCE_AFTER_READS = 4  # a short answer is complete after so many reads, and never waits
 _COALESCE_SECONDS = 0.002
@@ -135,7 +136,7 @@ class Deadline:
     def start(self, seconds: float) -> Iterator[None]:
         """Limit the ``with`` block to *seconds*."""
         self._has_passed, self._ends_at, self.seconds = False, time.monotonic() + seconds, seconds
-        timer = threading.Timer(seconds, self._shut_sockets)
+        timer = threading.Timer(seconds, self.expire_now)
         timer.daemon = True
         timer.start()
         try:
@@ -150,7 +151,7 @@ class Deadline:
         return 0.0 if self.has_passed() else max(0.0, self._ends_at - time.monotonic())
 
     def has_passed(self) -> bool:
-        """Return whether the deadline has passed."""
+        """Return whether the deadline has passed; another thread sets it."""
         return self._has_passed
 
     def watch(self, connection: socket.socket | None) -> None:
@@ -159,13 +160,10 @@ class Deadline:
             with self._lock:
                 self._sockets.add(connection)
         if self.has_passed():
-            self._shut_sockets()
+            self.expire_now()
 
     def expire_now(self) -> None:
-        """End all running queries now."""
-        self._shut_sockets()
-
-    def _shut_sockets(self) -> None:
+        """End all running queries now: shut their sockets."""
         self._has_passed = True
         with self._lock:
             sockets = list(self._sockets)
@@ -211,6 +209,7 @@ class SharedSession:
     token_source: ExternalToken | OidcToken
     deadline: Deadline = field(default_factory=Deadline)
     token: str | None = field(default=None, repr=False)
+    """The token that Rucio did not issue; None where rucio-clients logs in."""
 
 
 class Transport(requests.adapters.HTTPAdapter):
@@ -223,28 +222,14 @@ class Transport(requests.adapters.HTTPAdapter):
         """The token of the last request, where Rucio did not issue it."""
         self.server_time: datetime | None = None
         self.token_validity: TokenValidity | None = None
+        self.deadline = shared.deadline
+        self.bounds = Bounds(settings.max_bytes, settings.max_values)
+        """The bounds of one answer."""
         self._settings = settings
         self._shared = shared
+        self._rate_limiter = shared.rate_limiter
         self._pool_classes = _build_pool_classes(shared.deadline)
         super().__init__()
-
-    @property
-    def deadline(self) -> Deadline:
-        return self._shared.deadline
-
-    @property
-    def bounds(self) -> Bounds:
-        """Return the bounds of one answer."""
-        return Bounds(self._settings.max_bytes, self._settings.max_values)
-
-    @property
-    def token(self) -> str | None:
-        """Return the token that Rucio did not issue; None where rucio-clients logs in."""
-        return self._shared.token
-
-    @property
-    def _rate_limiter(self) -> HttpRateLimiter:
-        return self._shared.rate_limiter
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (requests' own)
         super().init_poolmanager(*args, **kwargs)
@@ -265,7 +250,7 @@ class Transport(requests.adapters.HTTPAdapter):
         if self.deadline.has_passed():
             raise self.deadline_error()
         self._wait_for_turn()
-        self.sent_token = self.token
+        self.sent_token = self._shared.token
         if self.sent_token is not None:
             request.headers["X-Rucio-Auth-Token"] = self.sent_token
         request.headers["Accept-Encoding"] = "gzip"
@@ -316,7 +301,7 @@ class Transport(requests.adapters.HTTPAdapter):
         reason = f"HTTP {status}{_error_text(response)}"
         if status == 503 and "Retry-After" in response.headers:
             return CatalogueUnreachable(name, reason)
-        if status in {502, 503, 504} or (status == 401 and self.token is None):
+        if status in {502, 503, 504} or (status == 401 and self._shared.token is None):
             return None  # rucio-clients retries, or logs in again
         if status in {401, 403}:
             forbidden = status == 403 or response.headers.get("ExceptionClass") == "AccessDenied"

@@ -1,4 +1,4 @@
-"""JSON from outside: bounds on bytes, values and depth, and values that nobody can read."""
+"""Bounded JSON: bounds on bytes, values and depth, and unreadable values."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ values = st.recursive(
 
 
 @given(values)
-def test_what_json_writes_is_decoded_unchanged(value):
+def test_json_values_are_decoded_unchanged(value):
     assert decode(json.dumps(value).encode(), Bounds()) == value
 
 
@@ -49,7 +49,7 @@ def test_a_text_beyond_a_bound_is_refused_with_the_name_of_its_setting(text, wor
         decode(text if isinstance(text, bytes) else text.encode(), SMALL)
 
 
-def test_deep_nesting_never_meets_the_limit_of_the_interpreter():
+def test_deep_nesting_never_reaches_the_recursion_limit():
     with pytest.raises(TooLarge, match="nested more than 64 deep"):
         decode(b"[" * 200_000 + b"]" * 200_000, Bounds())
 
@@ -69,12 +69,12 @@ def test_a_text_at_its_bounds_is_decoded():
         (b"9" * 400, "a number of 400 digits"),
     ],
 )
-def test_a_value_that_nobody_can_read_is_unreadable_and_those_beside_it_are_not(text, why):
+def test_an_unreadable_value_leaves_the_others_readable(text, why):
     assert decode(b'[1, {"row": ' + text + b"}, 2]", Bounds()) == [1, {"row": UnreadableValue(why)}, 2]
 
 
 @pytest.mark.parametrize("text", [b'"\\ud800"', b'"\xff"', b'"a\\u0000b"', b'"\\u001b[2J"', b'""', b"1"])
-def test_a_text_that_cannot_be_written_is_no_text(text):
+def test_a_text_with_unprintable_characters_is_not_a_text(text):
     assert not is_text(decode(text, Bounds()))
 
 
@@ -99,7 +99,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_no_bomb_takes_more_memory_than_the_bounds_promise(bomb):
+def test_a_compression_bomb_takes_no_more_memory_than_its_bounds(bomb):
     code = f"""
 import resource
 from adapters.bounded_json import Bounds, decode

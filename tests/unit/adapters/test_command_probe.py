@@ -1,4 +1,4 @@
-"""A command that looks at the storage: what its exit status means, and what it cannot do to us."""
+"""Command probe: the meaning of its exit status, and the limits of the command."""
 
 import sys
 from datetime import timedelta
@@ -17,20 +17,20 @@ def probe(*command: str, path: str | None = "/data/L1", **more) -> CommandProbe:
 
 
 @pytest.mark.parametrize(("status", "seen"), [(0, True), (1, False), (2, None), (127, None)])
-def test_the_exit_status_says_what_was_seen(status, seen):
+def test_the_exit_status_of_a_probe_is_its_result(status, seen):
     assert probe(PYTHON, "-c", f"raise SystemExit({status})").check_dataset("rucio", L1, UK) is seen
 
 
-def test_a_command_that_was_killed_could_not_tell():
+def test_a_killed_probe_command_has_no_result():
     killed = "import os; os.kill(os.getpid(), 9)"
     assert probe(PYTHON, "-c", killed).check_dataset("rucio", L1, UK) is None
 
 
-def test_a_command_that_does_not_exist_could_not_tell():
+def test_a_missing_probe_command_has_no_result():
     assert probe("/no/such/command").check_dataset("rucio", L1, UK) is None
 
 
-def test_a_command_that_takes_too_long_is_ended_with_all_it_started(tmp_path):
+def test_a_slow_probe_is_killed_with_its_child_processes(tmp_path):
     started = tmp_path / "started"
     script = f"touch {started}; sleep 1000 & wait"
     slow = probe("/bin/sh", "-c", script, timeout=timedelta(seconds=0.5))
@@ -48,7 +48,7 @@ def test_placeholders_are_filled_in_and_no_shell_reads_them(tmp_path):
     assert seen.read_text() == "--at=U K; $(touch x) {did}|lofar:L1|/data/L1//data/L1|{else}"
 
 
-def test_where_a_path_is_needed_and_not_known_nothing_is_run():
+def test_no_probe_runs_without_the_path_that_it_needs():
     assert probe(PYTHON, "-c", "", "{path}", path=None).check_dataset("rucio", L1, UK) is None
     assert probe(PYTHON, "-c", "", "{did}", path=None).check_dataset("rucio", L1, UK) is True
 
@@ -66,7 +66,7 @@ def test_the_first_probe_for_a_site_and_its_catalogue_is_run():
 
 
 @pytest.mark.parametrize("did", ["lofar:../x", "lofar:a/../b", "..:x", "-rf:x"])
-def test_a_command_is_not_asked_about_a_did_that_leaves_its_folder_or_is_an_option(tmp_path, did):
+def test_a_probe_is_not_run_for_a_did_that_is_an_option_or_leaves_its_folder(tmp_path, did):
     asked = tmp_path / "asked"
     looking = probe("/bin/sh", "-c", f"touch {asked}", "sh", "{did}")
     assert looking.check_dataset("rucio", Did(did), UK) is None

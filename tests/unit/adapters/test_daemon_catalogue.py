@@ -1,4 +1,4 @@
-"""The daemon as a witness over HTTP: what it knows, what it was not asked, and when it cannot say."""
+"""Catalogue of a daemon's facts over HTTP: its readings, and its errors."""
 
 import json
 from datetime import timedelta
@@ -39,7 +39,7 @@ URL = "https://hydrator.example.org"
 
 
 class Daemon:
-    """What the daemon serves, on a socket of this machine; remembers how often it was looked at."""
+    """A server of the daemon's answers on a local socket; it counts the requests."""
 
     def __init__(self, shown: ServerState) -> None:
         self.looks = 0
@@ -75,7 +75,7 @@ def fact(state: DatasetState, minutes: int = 1, fraction: float | None = None) -
     return Fact(state, NOON - timedelta(minutes=minutes), fraction)
 
 
-def test_it_says_where_each_dataset_is_with_the_age_of_the_oldest_fact():
+def test_a_reading_has_the_sites_and_the_age_of_the_oldest_fact():
     shown = view(CAM={L1: fact(DatasetState.AVAILABLE, 9)}, RAL={L1: fact(DatasetState.STAGING, 1, 0.5)})
     survey = Daemon(shown).read(L1)
     reading = survey.readings[L1]
@@ -101,19 +101,19 @@ def test_each_state_comes_back_as_the_daemon_would_conclude_it(state):
     assert folded.sites[CAM].facts[L1].state is state
 
 
-def test_what_nobody_asked_the_daemon_for_is_unseen_and_not_absent():
+def test_a_dataset_that_is_not_in_demand_is_unseen_and_not_absent():
     readings = Daemon(view(wanted=(L1,), CAM={})).read(L1, L2).readings
     assert readings[L2] == Unseen(NOT_IN_DEMAND)
     assert isinstance(readings[L1], Seen)
     assert readings[L1].replicas == ()
 
 
-def test_what_the_daemon_could_not_ask_about_is_unseen_with_its_reason():
+def test_an_unseen_dataset_of_the_daemon_is_unseen_with_its_reason():
     readings = Daemon(view(unseen={L1: "rucio: timeout"}, CAM={})).read(L1).readings
     assert readings[L1] == Unseen("rucio: timeout")
 
 
-def test_a_fact_that_grew_too_old_is_a_site_not_looked_at():
+def test_a_site_with_too_old_a_fact_is_unreachable():
     shown = view(CAM={L1: fact(DatasetState.UNKNOWN, 600)}, RAL={L1: fact(DatasetState.AVAILABLE)})
     reading = Daemon(shown).read(L1).readings[L1]
     assert isinstance(reading, Seen)
@@ -121,7 +121,7 @@ def test_a_fact_that_grew_too_old_is_a_site_not_looked_at():
     assert [replica.site for replica in reading.replicas] == [RAL]
 
 
-def test_many_datasets_are_asked_for_in_questions_that_the_daemon_takes():
+def test_many_datasets_are_split_into_queries_of_an_accepted_length():
     many = frozenset(Did(f"lofar:{'x' * 100}{number}") for number in range(244))
     daemon = Daemon(view(wanted=tuple(many), CAM={}))
     survey = daemon.read(*many)
@@ -130,7 +130,7 @@ def test_many_datasets_are_asked_for_in_questions_that_the_daemon_takes():
     assert daemon.looks == 6
 
 
-def test_it_lists_nothing_since_it_knows_only_part():
+def test_a_daemon_as_a_catalogue_cannot_be_searched():
     with pytest.raises(CatalogueError, match="only the datasets that jobs name"):
         DaemonCatalogue(URL).find(["*"])
 
@@ -153,7 +153,7 @@ def test_it_lists_nothing_since_it_knows_only_part():
         (httpx.ConnectError("refused"), CatalogueError, "refused"),
     ],
 )
-def test_a_daemon_that_cannot_say_is_an_error_and_no_empty_answer(answer, error, told):
+def test_a_daemon_without_an_answer_is_an_error_and_not_an_empty_survey(answer, error, told):
     def handle(_: httpx.Request) -> httpx.Response:
         if isinstance(answer, Exception):
             raise answer
@@ -173,7 +173,7 @@ ROW = {
 
 
 @pytest.mark.parametrize("value", ["-1", "1.5", "NaN", "Infinity", "true", '"x"', "[0.5]"])
-def test_a_fraction_that_cannot_be_is_a_garbled_answer(value):
+def test_an_impossible_fraction_makes_the_answer_garbled(value):
     body = f'{{"sites": [], "now": 7, "datasets": [{json.dumps(ROW)}]}}'.replace("0.5", value)
     catalogue = DaemonCatalogue(URL, transport=httpx.MockTransport(lambda _: httpx.Response(200, text=body)))
     with pytest.raises(CatalogueGarbled):
@@ -182,7 +182,7 @@ def test_a_fraction_that_cannot_be_is_a_garbled_answer(value):
 
 @pytest.mark.parametrize("value", ["1e400", "1" + "0" * 15, "1" + "0" * 40, "NaN", '"soon"', "null"])
 @pytest.mark.parametrize("key", ["now", "as_of"])
-def test_a_time_that_cannot_be_is_a_garbled_answer(key, value):
+def test_an_impossible_time_makes_the_answer_garbled(key, value):
     text = json.dumps({"sites": [], "now": 7, "datasets": [ROW]})
     body = text.replace(f'"{key}": 7', f'"{key}": {value}')
     catalogue = DaemonCatalogue(URL, transport=httpx.MockTransport(lambda _: httpx.Response(200, text=body)))
@@ -190,7 +190,7 @@ def test_a_time_that_cannot_be_is_a_garbled_answer(key, value):
         catalogue.read({L1})
 
 
-def test_the_token_goes_along_and_never_in_the_clear(tmp_path):
+def test_the_token_is_sent_and_never_unencrypted(tmp_path):
     token = tmp_path / "token"
     token.write_text("s3cret\n")
     asked = []
@@ -208,7 +208,7 @@ def test_the_token_goes_along_and_never_in_the_clear(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["token_file", "ca_cert"])
-def test_a_file_that_cannot_be_read_is_told_by_its_key(tmp_path, key):
+def test_an_unreadable_file_is_reported_with_its_configuration_key(tmp_path, key):
     options: Any = {key: tmp_path / "gone"}
     with pytest.raises(ConfigError, match=f"submit.{key} .*No such file"):
         DaemonCatalogue(URL, **options)

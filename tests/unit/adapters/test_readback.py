@@ -1,4 +1,4 @@
-"""Ads read back are untrusted: what cannot be ours is not adopted, is reported, and hides no other ad."""
+"""Ads that are read back are untrusted: foreign ones are not adopted, are reported, and hide no other ad."""
 
 import json
 import math
@@ -59,7 +59,7 @@ def site_row(name: object = "CAM", **given: object) -> dict[str, Any]:
 
 
 class Pool:
-    """What a client of the pool answers: ads, and who we are to each collector."""
+    """A pool client with fixed answers: ads, and the daemon's identity at each collector."""
 
     def __init__(self, *rows: dict[str, Any], who: dict[str, str | None] | None = None) -> None:
         self.rows = list(rows)
@@ -99,33 +99,33 @@ def test_a_number_that_cannot_be_costs_its_own_ad_alone(attribute, number):
     assert set(publisher.rejected) == {"CAM"}
 
 
-def test_what_is_less_than_a_day_ahead_is_believed():
+def test_a_number_less_than_a_day_ahead_is_accepted():
     publisher = collector(Pool(site_row(DataLocalityGeneration=LATEST, DataLocalityAsOf=LATEST)))
     assert publisher.published()[CAM].generation == LATEST
     assert publisher.rejected == {}
 
 
 @pytest.mark.parametrize("heard", [None, 2**63 - 1, -5, "now", math.nan])
-def test_a_time_of_hearing_that_cannot_be_costs_its_own_ad_alone(heard):
+def test_an_impossible_update_time_rejects_only_its_ad(heard):
     publisher = collector(Pool(site_row(LastHeardFrom=heard), site_row("RAL")))
     assert set(publisher.published()) == {RAL}
 
 
 @pytest.mark.parametrize("name", [None, 7, "", "x" * 100_000, True])
-def test_a_name_that_cannot_be_costs_its_own_ad_alone_and_is_told_in_short(name):
+def test_an_impossible_site_name_rejects_only_its_ad_and_is_shortened(name):
     publisher = collector(Pool(site_row(name), site_row("RAL")))
     assert set(publisher.published()) == {RAL}
     assert len(str(publisher.rejected)) < 1000
 
 
 @pytest.mark.parametrize("sender", ["evil@example.org", None, "unauthenticated@unmapped", 7])
-def test_an_ad_that_another_identity_sent_is_not_adopted(sender):
+def test_an_ad_from_another_identity_is_not_adopted(sender):
     publisher = collector(Pool(site_row(AuthenticatedIdentity=sender), site_row("RAL")))
     assert set(publisher.published()) == {RAL}
     assert "sent it, not this daemon" in publisher.rejected["CAM"]
 
 
-def test_the_collectors_say_who_we_are_once_until_somebody_else_is_seen():
+def test_the_identity_is_queried_once_until_another_identity_appears():
     pool = Pool(site_row())
     publisher = collector(pool)
     for _ in range(3):
@@ -136,12 +136,12 @@ def test_the_collectors_say_who_we_are_once_until_somebody_else_is_seen():
     assert pool.pings == 2
 
 
-def test_an_identity_at_any_of_several_collectors_is_ours_and_one_that_is_down_changes_nothing():
+def test_the_daemon_identity_comes_from_any_collector_that_answers():
     pool = Pool(site_row(AuthenticatedIdentity="b@x"), who={"one": "a@x", "two": "b@x", "three": "down"})
     assert set(collector(pool).published()) == {CAM}
 
 
-def test_where_no_collector_says_who_we_are_nothing_is_concluded():
+def test_an_identity_that_no_collector_reports_is_unknown():
     with pytest.raises(PublishError):
         collector(Pool(site_row(), who={"cm": "down"})).published()
 
@@ -151,12 +151,12 @@ def test_a_pool_without_authentication_goes_on_without_identities():
     assert set(collector(pool).published()) == {CAM}
 
 
-def test_the_identity_of_the_stand_by_is_believed_where_it_is_named():
+def test_the_configured_identity_of_the_standby_is_trusted():
     pool = Pool(site_row(AuthenticatedIdentity="second@example.org"))
     assert set(collector(pool, "second@example.org").published()) == {CAM}
 
 
-def test_of_many_rejected_ads_some_are_named_and_the_rest_counted():
+def test_a_hundred_rejected_ads_are_named_and_the_rest_counted():
     found = ReadBackAds()
     for number in range(MOST_REJECTED + 7):
         found.reject(f"S{number}", "odd")
@@ -164,7 +164,7 @@ def test_of_many_rejected_ads_some_are_named_and_the_rest_counted():
     assert "7 more" in found.rejected["others"]
 
 
-def test_a_name_with_escape_sequences_is_told_without_them():
+def test_a_name_is_reported_without_its_escape_sequences():
     found = ReadBackAds()
     found.reject("\x1b[2J", "odd")
     assert list(found.rejected) == ["'\\x1b[2J'"]
@@ -190,14 +190,14 @@ def test_a_forged_ad_file_is_not_adopted(tmp_path, generation, as_of):
     assert set(publisher.rejected) == {"CAM.ad"}
 
 
-def test_an_ad_file_with_an_odd_time_of_change_is_not_adopted_and_raises_nothing(tmp_path):
+def test_an_ad_file_with_an_impossible_time_is_not_adopted(tmp_path):
     ad_file(tmp_path, "CAM", 7, 7)
     os.utime(tmp_path / "CAM.ad", (-5, -5))
     assert AdFilePublisher(tmp_path, lambda: NOON).published() == {}
 
 
 @pytest.mark.parametrize("number", [FORGED, LATEST + 1, -1, "7", None, True])
-def test_a_forged_site_in_the_sites_file_costs_that_site_alone(tmp_path, number):
+def test_a_forged_site_in_the_sites_file_is_the_only_one_rejected(tmp_path, number):
     path = tmp_path / "sites.json"
     publisher = SitesFilePublisher(
         path, valid_for=timedelta(hours=1), max_age=timedelta(hours=1), clock=lambda: NOON
@@ -262,16 +262,16 @@ def peers(*rows: dict[str, Any], also: tuple[str, ...] = ()) -> list[str]:
 
 
 @pytest.mark.parametrize("since", [*ODD_NUMBERS])
-def test_a_forged_time_of_leading_keeps_no_daemon_on_stand_by(since):
+def test_a_forged_leader_time_keeps_no_daemon_on_standby(since):
     assert peers(peer_row("forged", since), peer_row("second")) == ["us", "second"]
 
 
 @pytest.mark.parametrize("heard", [None, -1, 2**63 - 1, "x", True])
-def test_a_peer_heard_at_a_time_that_cannot_be_is_none(heard):
+def test_a_peer_with_an_impossible_heartbeat_time_is_ignored(heard):
     assert peers(peer_row("forged", LastHeardFrom=heard)) == ["us"]
 
 
-def test_a_sign_of_life_of_another_identity_is_passed_over():
+def test_a_heartbeat_of_another_identity_is_ignored():
     theirs = peer_row("forged", AuthenticatedIdentity="evil@example.org")
     assert peers(theirs) == ["us"]
     assert peers(theirs, also=("evil@example.org",)) == ["us", "forged"]
@@ -281,7 +281,7 @@ def test_a_sign_of_life_of_another_identity_is_passed_over():
 
 
 class Forged(MemoryPublisher):
-    """Shows what somebody else wrote, beside a good ad."""
+    """A publisher with an ad that another writer forged, beside a good ad."""
 
     rejected: ClassVar = {"EVIL": "evil@example.org sent it, not this daemon"}
 
@@ -304,7 +304,7 @@ def cycle_over(
 
 
 def spoilt(cycle: Reconciler) -> ReconcileState:
-    """The state after a cycle, with a generation as an older version took it over."""
+    """Return the state after a cycle, with a generation as an older version adopted it."""
     cycle.run()
     ads = {CAM: replace(cycle.state.ads[CAM], generation=FORGED)}
     return replace(cycle.state, ads=ads)
@@ -326,7 +326,7 @@ def test_rejected_ads_are_in_the_report_the_status_the_log_the_metrics_and_the_c
     assert finding.todo
 
 
-def test_a_spoilt_generation_is_reported_and_hooks_are_named(tmp_path):
+def test_a_damaged_generation_is_reported_with_its_hooks(tmp_path):
     state = spoilt(cycle_over(ReconcileState(), MemoryPublisher(clock=lambda: NOON), None, None))
     with Store.open_to_write(tmp_path) as store:
         report = cycle_over(state, MemoryPublisher(clock=lambda: NOON), store, None).run()
@@ -342,7 +342,7 @@ def test_a_spoilt_generation_is_reported_and_hooks_are_named(tmp_path):
     assert registry.get_sample_value("hydrator_implausible_generations") == 1
 
 
-def test_a_spoilt_state_is_cured_by_one_order_and_stays_cured(tmp_path):
+def test_a_damaged_state_is_repaired_by_one_command(tmp_path):
     state = spoilt(cycle_over(ReconcileState(), MemoryPublisher(clock=lambda: NOON), None, None))
     orders = CommandQueue(tmp_path)
     orders.prepare()
@@ -365,7 +365,7 @@ def test_renumbering_ends_no_rollback_and_a_good_generation_goes_on_upwards(tmp_
     assert cycle.run().evaluation.ads[CAM].generation == first + 1
 
 
-def test_a_spoilt_generation_ends_with_the_content_it_numbers():
+def test_a_damaged_generation_ends_with_its_content():
     state = spoilt(cycle_over(ReconcileState(), MemoryPublisher(clock=lambda: NOON), None, None))
     changed = replace(state.ads[CAM], content=state.ads[CAM].content[:-1])
     ads = cycle_over(replace(state, ads={CAM: changed}), MemoryPublisher(clock=lambda: NOON), None, None)
@@ -417,12 +417,12 @@ def test_the_command_cures_a_spoilt_state_beside_and_without_a_daemon(tmp_path):
     assert str(FORGED) not in (tmp_path / "ads" / "CAM.ad").read_text()
 
 
-def test_implausible_names_generations_from_a_day_ahead_on():
+def test_a_generation_a_day_ahead_is_implausible():
     good, bad = ad(L1, generation=LATEST), replace(ad(L1, generation=LATEST + 1), site=RAL)
     assert implausible_generations({CAM: good, RAL: bad}, NOON) == {RAL: LATEST + 1}
 
 
-def test_believable_takes_a_time_or_seconds_for_when_it_was_heard():
+def test_an_update_time_may_be_a_datetime_or_seconds():
     assert parse_published_ad("CAM", 7, 7, NOON, NOON) == parse_published_ad("CAM", 7, 7, to_unix(NOON), NOON)
     assert parse_published_ad("CAM", 7, 7, NOON, NOON).site == Site("CAM")
     assert Did(L1)

@@ -94,7 +94,10 @@ def test_a_folder_of_measurement_sets_is_one_without_a_plugin(once, tmp_path):
         ('type = "gone"', "No module named 'no_such_module'"),
         ('type = "unheard"', "or an installed plugin"),
         ('type = "directory"\nroots = { CAM = "/data" }', "catalogue directory: scope: Field required"),
-        ('type = "directory"\nscope = "x"\nroots = { CAM = "data" }', "write the absolute path, from / on"),
+        (
+            'type = "directory"\nscope = "x"\nroots = { CAM = "data" }',
+            "it must be an absolute path, which starts with /",
+        ),
         ('type = "directory"\nscope = "x"\nroot = "/data"', "root: Extra inputs are not permitted"),
     ],
 )

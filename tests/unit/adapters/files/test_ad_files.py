@@ -1,4 +1,4 @@
-"""One file per site for the hook: written whole, read back, never half there."""
+"""Ad files for the hook, one for each site: written whole and read back."""
 
 import os
 import resource
@@ -40,7 +40,7 @@ def umask(mask: int):
 
 @contextmanager
 def files_no_larger_than(limit: int):
-    """What a full disk does to a writer: the write fails half way (EFBIG in place of ENOSPC)."""
+    """Make a write fail half-way, as on a full disk (EFBIG in place of ENOSPC)."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
@@ -54,7 +54,7 @@ def test_the_file_holds_the_text_the_hook_prints(publisher, folder):
     assert (folder / "CAM.ad").read_text() == ad(L1).text
 
 
-def test_what_was_written_is_read_back_with_its_time(publisher):
+def test_an_ad_file_is_read_back_with_its_time(publisher):
     publisher.publish([ad(L1, generation=5, at=NOON - HOUR), ad(site=RAL)])
     assert publisher.published() == {
         CAM: PublishedAd(CAM, 5, NOON - HOUR, NOON),
@@ -62,7 +62,7 @@ def test_what_was_written_is_read_back_with_its_time(publisher):
     }
 
 
-def test_nothing_is_published_before_the_folder_is_there(publisher, folder):
+def test_a_missing_folder_has_no_ads(publisher, folder):
     assert publisher.published() == {}
     assert not folder.exists()
 
@@ -74,7 +74,7 @@ def test_hooks_can_read_the_files_whatever_the_umask(publisher, folder):
     assert stat.S_IMODE(folder.stat().st_mode) == 0o755
 
 
-def test_a_folder_that_stands_keeps_its_mode(publisher, folder):
+def test_an_existing_folder_keeps_its_mode(publisher, folder):
     folder.mkdir(mode=0o700)
     publisher.publish([ad(L1)])
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -92,31 +92,31 @@ def test_a_site_of_any_name_stays_inside_the_folder(publisher, folder, tmp_path,
 
 
 def renamed(site: str, literal: str) -> SiteAd:
-    """An ad of a site whose name the factories would not take; *literal* is how a ClassAd writes it."""
+    """Return the ad of a site whose name the factories reject; *literal* is its ClassAd literal."""
     content = dict(ad(L1).content) | {"DataLocalitySite": f'"{literal}"'}
     return replace(ad(L1), site=Site(site), content=tuple(content.items()))
 
 
-def test_publishing_again_replaces_the_whole_file(publisher, folder):
+def test_publishing_again_replaces_the_complete_file(publisher, folder):
     publisher.publish([ad(L1, L2, generation=1)])
     publisher.publish([ad(L1, generation=2)])
     assert (folder / "CAM.ad").read_text() == ad(L1, generation=2).text
     assert publisher.published()[CAM].generation == 2
 
 
-def test_withdrawing_removes_the_file_and_knows_no_missing_one(publisher, folder):
+def test_withdrawing_removes_the_file_if_there_is_one(publisher, folder):
     publisher.publish([ad(L1), ad(site=RAL)])
     publisher.withdraw({CAM, Site("nobody")})
     assert list(publisher.published()) == [RAL]
     publisher.withdraw({CAM})
 
 
-def test_withdrawing_before_anything_was_published_is_no_error(publisher):
+def test_withdrawing_before_any_publication_raises_no_error(publisher):
     publisher.withdraw({CAM})
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "torn"),
         (ad(L1).text[:-1], "torn"),
@@ -128,17 +128,17 @@ def test_withdrawing_before_anything_was_published_is_no_error(publisher):
         (ad(L1).text + ad(L1).text, "not an ad of this daemon"),
     ],
 )
-def test_a_torn_or_foreign_file_does_not_count_as_published(publisher, folder, text, told):
+def test_a_torn_or_foreign_file_does_not_count_as_published(publisher, folder, text, message):
     publisher.publish([ad(site=RAL)])
     (folder / "CAM.ad").write_text(text)
     assert list(publisher.published()) == [RAL]
-    assert told in publisher.rejected["CAM.ad"]
+    assert message in publisher.rejected["CAM.ad"]
     publisher.publish([ad(L1)])
     assert list(publisher.published()) == [CAM, RAL]
     assert publisher.rejected == {}
 
 
-def test_files_that_are_no_text_and_no_files_are_named_too(publisher, folder):
+def test_unreadable_files_and_folders_are_rejected_by_name(publisher, folder):
     folder.mkdir()
     (folder / "bytes.ad").write_bytes(b"\xff\xfe")
     (folder / "folder.ad").mkdir()

@@ -1,4 +1,4 @@
-"""The catalogue in a file: what it reads, and everything it refuses."""
+"""File catalogue: valid files, refused files and files that change."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adapters.files.catalogue import FileCatalogue, read_descriptor
-from adapters.files.catalogue import __doc__ as manual
+from adapters.files.catalogue_format import __doc__ as manual
 from hydrator.domain.errors import CatalogueDenied, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site, from_unix
 from tests.factories import HOUR, L1, L2, L3, MINUTE, NOON
@@ -40,7 +40,7 @@ def catalogue(path: Path, **more) -> FileCatalogue:
 
 @pytest.fixture
 def toml(tmp_path):
-    """Writes a TOML catalogue and gives it to read."""
+    """Return a function that writes a TOML catalogue and opens it."""
 
     def write(text: str, **more) -> FileCatalogue:
         path = tmp_path / "datasets.toml"
@@ -115,11 +115,11 @@ def test_each_word_is_a_state(toml, word, state):
     assert made.read({L1}).readings[L1].replicas == (Replica(L1, UK, state),)
 
 
-def test_sites_left_out_are_those_named(toml):
+def test_sites_default_to_those_of_the_datasets(toml):
     assert toml(ALONE).read(set()).sites == {UK}
 
 
-def test_without_as_of_the_facts_are_as_old_as_the_look_at_them(toml):
+def test_facts_without_as_of_have_the_time_of_reading(toml):
     assert toml(ALONE).read({L1}).started_at == NOON
 
 
@@ -147,7 +147,7 @@ def test_a_name_without_scope_gets_the_default_one(toml):
     assert made.read({L1}).readings[L1].replicas
 
 
-def test_dids_that_differ_in_letter_case_only_are_named_as_twins(toml):
+def test_dids_that_differ_in_letter_case_only_are_case_variants(toml):
     upper, lower = Did("lofar:L1"), Did("lofar:l1")
     made = toml(ALONE + '[datasets."lofar:l1"]\nsites.UK = "available"\n')
     readings = made.read({upper, lower, Did("LOFAR:L1"), L2}).readings
@@ -159,12 +159,12 @@ def test_dids_that_differ_in_letter_case_only_are_named_as_twins(toml):
     }
 
 
-def test_an_empty_table_of_datasets_holds_nothing_on_purpose(toml):
+def test_an_empty_table_of_datasets_is_valid(toml):
     survey = toml('sites = ["UK"]\n[datasets]\n').read({L1})
     assert (survey.sites, survey.readings) == ({UK}, {L1: Seen(NOON)})
 
 
-def test_find_takes_patterns_in_which_case_counts(toml):
+def test_find_is_case_sensitive(toml):
     made = toml(EXAMPLE)
     assert made.find(["lofar:*"]) == {L1, L2}
     assert made.find(["lofar:?2", "x"]) == {L2}
@@ -182,7 +182,7 @@ def test_a_site_may_have_any_printable_name(toml):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "it is empty"),
         (" \n", "it is empty"),
@@ -233,12 +233,12 @@ def test_a_site_may_have_any_printable_name(toml):
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_key(toml, text, told):
-    assert told in refusal(toml(text))
+def test_each_problem_of_a_file_is_reported_with_its_key(toml, text, message):
+    assert message in refusal(toml(text))
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[]", "outermost value must be an object"),
         ('{"datasets": {}', "cannot be read"),
@@ -252,8 +252,8 @@ def test_what_is_wrong_is_told_with_its_key(toml, text, told):
         ('{"count": 1' + "0" * 5000 + ', "datasets": {}}', "cannot be read"),
     ],
 )
-def test_what_is_wrong_in_json_is_told(as_json, text, told):
-    assert told in refusal(as_json(text))
+def test_each_problem_of_a_json_file_is_reported(as_json, text, message):
+    assert message in refusal(as_json(text))
 
 
 def test_a_default_scope_that_makes_two_names_one_is_refused(toml):
@@ -262,19 +262,19 @@ def test_a_default_scope_that_makes_two_names_one_is_refused(toml):
 
 
 def test_all_problems_come_in_one_report(toml):
-    told = refusal(
+    message = refusal(
         toml('count = 5\nx = 1\n[datasets."L1"]\nbytes = -1\n[datasets."a:b"]\nsites.UK = "here"\n')
     )
     for key in ("count:", "x:", 'datasets."L1":', 'datasets."L1".bytes:', 'datasets."a:b".sites.UK.state:'):
-        assert key in told
-    assert "5 problems" in told
+        assert key in message
+    assert "5 problems" in message
 
 
-def test_of_many_problems_ten_are_shown_and_the_rest_counted(as_json):
-    told = refusal(as_json({"datasets": {f"no scope {n}": {} for n in range(100)}}))
-    assert told.count('datasets."') == 10
-    assert "100 problems" in told
-    assert told.endswith("; and 90 more")
+def test_ten_of_many_problems_are_shown_and_the_rest_counted(as_json):
+    message = refusal(as_json({"datasets": {f"no scope {n}": {} for n in range(100)}}))
+    assert message.count('datasets."') == 10
+    assert "100 problems" in message
+    assert message.endswith("; and 90 more")
 
 
 anything = st.recursive(
@@ -304,12 +304,12 @@ def test_any_json_is_either_read_or_refused_with_one_line(as_json, content):
     try:
         survey = as_json(content).read({L1})
     except CatalogueGarbled as exc:
-        told = str(exc)
+        message = str(exc)
     else:
-        told = ""
+        message = ""
         assert survey.readings.keys() == {L1}
         assert survey.started_at <= NOON
-    assert "\n" not in told
+    assert "\n" not in message
 
 
 def test_text_that_is_not_utf8_is_refused(tmp_path):
@@ -334,12 +334,12 @@ def test_a_missing_file_is_unreachable_and_not_empty(tmp_path):
         catalogue(tmp_path / "none.toml").read({L1})
 
 
-def test_a_folder_is_no_catalogue(tmp_path):
+def test_a_folder_in_place_of_the_file_is_unreachable(tmp_path):
     with pytest.raises(CatalogueUnreachable, match="not an ordinary file"):
         catalogue(tmp_path).read({L1})
 
 
-def test_a_pipe_without_writer_does_not_hang_us(tmp_path):
+def test_a_pipe_without_a_writer_does_not_block_the_daemon(tmp_path):
     os.mkfifo(tmp_path / "datasets.toml")
     with pytest.raises(CatalogueUnreachable, match="not an ordinary file"):
         catalogue(tmp_path / "datasets.toml").read({L1})
@@ -357,7 +357,7 @@ def as_an_ordinary_user():
         os.seteuid(0)
 
 
-def test_a_file_we_may_not_read_is_denied(toml, tmp_path):
+def test_a_file_without_read_permission_is_denied(toml, tmp_path):
     made = toml(EXAMPLE)
     (tmp_path / "datasets.toml").chmod(0)
     with as_an_ordinary_user(), pytest.raises(CatalogueDenied, match="Permission denied"):
@@ -412,7 +412,7 @@ def test_an_unchanged_file_that_has_settled_is_not_read_again(toml, tmp_path):
     assert bytes_known(made) == 2
 
 
-def test_a_file_whose_times_cannot_be_trusted_yet_is_read_each_time(toml, tmp_path):
+def test_a_recently_changed_file_is_read_each_time(toml, tmp_path):
     reads = []
     made = toml(sized(1), read_all=lambda fd: reads.append(fd) or read_descriptor(fd))
     ahead = time.time() + 3600
@@ -475,7 +475,7 @@ def test_a_file_that_never_stops_changing_is_unreachable(toml, tmp_path):
         toml(sized(1), read_all=meddling).read({L1})
 
 
-def test_a_file_replaced_again_and_again_is_always_read_whole(toml, tmp_path):
+def test_a_file_that_is_replaced_often_is_always_read_complete(toml, tmp_path):
     path = tmp_path / "datasets.toml"
     texts = ["".join(f'[datasets."v{v}:{n}"]\nbytes = {v}\n' for n in range(50)) for v in (1, 2)]
     made = toml(texts[0])
@@ -523,7 +523,7 @@ def test_times_are_aware_and_utc(toml):
     assert at == datetime(2026, 11, 21, 11, tzinfo=UTC) == from_unix(1795258800)
 
 
-def test_a_site_that_held_its_last_dataset_is_still_one_the_file_speaks_for(tmp_path):
+def test_a_site_without_datasets_is_still_covered_by_the_file(tmp_path):
     path = tmp_path / "list.json"
     path.write_text('{"datasets": {"lofar:L1": {"sites": {"UK": "available", "AU": "available"}}}}')
     catalogue = FileCatalogue("file", path, lambda: NOON)

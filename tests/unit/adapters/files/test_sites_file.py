@@ -1,4 +1,4 @@
-"""The file of sites by dataset, as whole cycles keep it."""
+"""Sites file: its content after complete cycles."""
 
 import json
 from datetime import timedelta
@@ -21,7 +21,7 @@ def folder(tmp_path):
 
 
 def listed(folder, **states: str) -> None:
-    """The catalogue of *folder* has two datasets, one of them private, both as *states* says by site."""
+    """Write a catalogue of *folder* with two datasets, one of them private, both with *states* by site."""
     where = ", ".join(f'"{site}" = "{state}"' for site, state in states.items())
     (folder / "catalogue.toml").write_text(
         f'sites = ["UK", "AU"]\n[datasets."lofar:L1"]\nsites = {{ {where} }}\n'
@@ -49,28 +49,28 @@ class Daemon:
         self.file = folder / "out" / "sites.json"
 
     def run(self, **ahead: float) -> dict:
-        """What the file says after one cycle more."""
+        """Run one more cycle; return the content of the file."""
         self.ahead += timedelta(**ahead)
         report = self.cycle.run()
         assert not any(outcome.error or outcome.unconfirmed_sites for outcome in report.results)
         return json.loads(self.file.read_text())
 
 
-def test_it_says_where_what_is_wanted_is_and_names_the_sites_that_have_nothing(folder):
-    said = Daemon(folder).run()
-    assert said["datasets"] == {"embargo:canary": ["UK"], "lofar:L1": ["UK"]}
-    assert set(said["sites"]) == {"UK", "AU"}
+def test_the_sites_file_has_demanded_datasets_and_sites_without_data(folder):
+    content = Daemon(folder).run()
+    assert content["datasets"] == {"embargo:canary": ["UK"], "lofar:L1": ["UK"]}
+    assert set(content["sites"]) == {"UK", "AU"}
 
 
-def test_private_datasets_stand_under_the_names_that_jobs_have_for_them(folder):
+def test_private_datasets_are_listed_by_their_pseudonyms(folder):
     daemon = Daemon(folder, private=True)
-    said = daemon.run()
+    content = daemon.run()
     assert "canary" not in daemon.file.read_text()
-    (opaque,) = set(said["datasets"]) - {"lofar:L1"}
+    (opaque,) = set(content["datasets"]) - {"lofar:L1"}
     assert daemon.register.resolve(opaque) == "embargo:canary"
 
 
-def test_a_catalogue_that_fails_empties_nothing_and_the_file_stays_valid(folder):
+def test_a_failing_catalogue_keeps_the_sites_file_and_its_content(folder):
     daemon = Daemon(folder)
     before = daemon.run()
     (folder / "catalogue.toml").write_text("torn [")
@@ -80,14 +80,14 @@ def test_a_catalogue_that_fails_empties_nothing_and_the_file_stays_valid(folder)
     assert after["sites"]["UK"]["as_of"] == before["sites"]["UK"]["as_of"]
 
 
-def test_past_the_bound_nothing_is_said_to_be_anywhere(folder):
+def test_a_dataset_with_too_old_facts_is_at_no_site(folder):
     daemon = Daemon(folder)
     daemon.run()
     (folder / "catalogue.toml").write_text("torn [")
     assert daemon.run(hours=7)["datasets"] == {}
 
 
-def test_a_site_of_which_a_new_daemon_knows_nothing_stands_with_the_age_it_has(folder):
+def test_a_new_daemon_keeps_a_site_without_facts_with_its_age(folder):
     before = Daemon(folder).run()
     (folder / "catalogue.toml").write_text('sites = ["AU"]\n[datasets]\n')
     after = Daemon(folder).run(hours=2)
@@ -97,30 +97,30 @@ def test_a_site_of_which_a_new_daemon_knows_nothing_stands_with_the_age_it_has(f
     assert after["max_age"] == 20700
 
 
-def test_what_came_and_left_is_told_in_the_same_cycle(folder):
+def test_arrivals_and_losses_are_in_the_file_in_the_same_cycle(folder):
     daemon = Daemon(folder)
     daemon.run()
     listed(folder, UK="staging", AU="available")
     assert daemon.run(seconds=30)["datasets"]["lofar:L1"] == ["AU"]
 
 
-def test_a_retired_site_is_taken_out(folder):
+def test_a_retired_site_is_removed_from_the_file(folder):
     daemon = Daemon(folder)
     daemon.run()
     again = Daemon(folder, '[sites]\nretired = ["UK"]\n')
     again.cycle.state = daemon.cycle.state
-    said = again.run(minutes=1)
-    assert set(said["sites"]) == {"AU"}
-    assert said["datasets"] == {}
+    content = again.run(minutes=1)
+    assert set(content["sites"]) == {"AU"}
+    assert content["datasets"] == {}
 
 
 @pytest.mark.parametrize(("more", "seconds"), [("", 3600), ("valid_minutes = 20\n", 1200)])
-def test_it_tells_nothing_any_more_some_time_after_it_was_written(folder, more, seconds):
-    said = Daemon(folder, more).run()
-    assert said["valid_until"] - said["written"] == seconds
+def test_the_sites_file_expires_some_time_after_it_was_written(folder, more, seconds):
+    content = Daemon(folder, more).run()
+    assert content["valid_until"] - content["written"] == seconds
 
 
-def test_switched_off_it_is_not_written(folder):
+def test_the_sites_file_is_not_written_if_switched_off(folder):
     daemon = Daemon(folder)
     config = folder / "config.toml"
     config.write_text(config.read_text().replace("[publish.sites]\nenabled = true", "[publish.sites]"))

@@ -1,4 +1,4 @@
-"""HTTP exchanges that end, with real servers on loopback that want none to."""
+"""Bounded HTTP exchanges against real servers on loopback that send endless or large answers."""
 
 import gzip
 import subprocess
@@ -55,7 +55,7 @@ def test_a_caller_may_have_less_time_than_the_server_is_given():
         server.close()
 
 
-def test_a_packed_answer_is_unpacked():
+def test_a_compressed_answer_is_decompressed():
     with Hostile(answer(gzip.compress(b'["a"]', mtime=0), "Content-Encoding: gzip")) as server:
         assert ask(server.url).body == ["a"]
 
@@ -67,7 +67,7 @@ def test_a_packed_answer_is_unpacked():
         (
             gzip.compress(gzip_bomb(1_000_000), mtime=0),
             "gzip, gzip",
-            "a way that was not asked for: 'gzip, gzip'",
+            "a Content-Encoding that was not asked for: 'gzip, gzip'",
         ),
         (b"", "br", "a Content-Encoding that was not asked for"),
         (gzip.compress(b"[1]", mtime=0)[:-9], "gzip", "it is incomplete"),
@@ -75,7 +75,7 @@ def test_a_packed_answer_is_unpacked():
         (b"[1]", "gzip", "cannot be decompressed"),
     ],
 )
-def test_a_packed_answer_is_whole_and_within_bounds_or_not_believed(body, packing, words):
+def test_a_compressed_answer_that_is_incomplete_or_too_large_is_refused(body, packing, words):
     packed = answer(body, f"Content-Encoding: {packing}")
     with Hostile(packed) as server, pytest.raises(CatalogueGarbled, match=words):
         ask(server.url)
@@ -85,8 +85,8 @@ def test_a_packed_answer_is_whole_and_within_bounds_or_not_believed(body, packin
     "header",
     ["Retry-After: " + "9" * 400, "Retry-After: Fri, 31 Dec 99999999999 23:59:59 GMT", "Retry-After: \xff"],
 )
-def test_an_absurd_retry_after_neither_raises_nor_keeps_the_server_away_for_ever(header):
-    """A pause is 15 minutes at most: the clock of this test is turned by so much."""
+def test_an_absurd_retry_after_raises_no_error_and_has_a_limit(header):
+    """Advance the clock by 15 minutes, the longest pause."""
     now = [0.0]
     with Hostile(lambda send: send(f"HTTP/1.1 503 X\r\n{header}\r\n{CLOSED}".encode("latin-1"))) as sick:
         server = JsonClient("sick", sick.url, limits=LIMITS, monotonic=lambda: now[0])
@@ -133,7 +133,7 @@ print(peak() - before, answers)
     assert float(said.split()[0]) < PEAK_MB, said
 
 
-def test_large_answers_are_taken_one_after_the_other():
+def test_large_answers_are_received_one_after_the_other():
     taken, most = [], []
     lock = threading.Lock()
 

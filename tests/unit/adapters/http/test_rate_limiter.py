@@ -6,7 +6,7 @@ from adapters.http.rate_limiter import HttpRateLimiter
 from tests.factories import NOON
 
 
-def test_a_server_that_wants_to_be_let_alone_is_for_as_long_as_it_says():
+def test_a_retry_after_pauses_calls_for_that_time():
     now, slept = [1000.0], []
     pace = HttpRateLimiter(10, lambda: now[0], slept.append)
     pace.wait_for_turn()
@@ -19,7 +19,7 @@ def test_a_server_that_wants_to_be_let_alone_is_for_as_long_as_it_says():
     assert pace.pause_seconds == 0
 
 
-def test_a_server_that_asks_for_a_pause_gets_it_from_all():
+def test_a_pause_for_one_call_holds_for_all_connections():
     slept = []
     times = [0.0]
 
@@ -34,7 +34,7 @@ def test_a_server_that_asks_for_a_pause_gets_it_from_all():
     assert slept == [5.0]
 
 
-def test_who_waits_for_a_turn_waits_on_when_another_line_is_told_to_pause():
+def test_a_call_that_waits_for_its_turn_also_waits_for_a_new_pause():
     now, slept = [1000.0], []
 
     def sleep(seconds: float) -> None:
@@ -50,7 +50,7 @@ def test_who_waits_for_a_turn_waits_on_when_another_line_is_told_to_pause():
     assert pace.pause_seconds == 0
 
 
-def test_refusals_of_what_was_under_way_together_count_once_and_an_answer_ends_no_pause():
+def test_concurrent_refusals_count_once_and_an_answer_ends_no_pause():
     now = [1000.0]
     pace = HttpRateLimiter(10, lambda: now[0], lambda _: None)
     for _ in range(5):

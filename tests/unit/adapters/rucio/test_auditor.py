@@ -1,4 +1,4 @@
-"""The audit of Rucio and answers that were cut or cannot be read: it concludes nothing (a stand-in)."""
+"""Rucio auditor: incomplete and unreadable answers end in an error (on a stand-in)."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,7 +17,7 @@ DID = Did("lofar:L1")
 
 
 class Listed(RucioStandIn):
-    """A stand-in with one dataset, two halves of it at two elements of a site; lists may be cut."""
+    """A stand-in with one dataset, half of it at each of two elements of a site; lists may be cut short."""
 
     def __init__(self) -> None:
         super().__init__({"UK-DISK": "UK", "UK-DISK2": "UK"})
@@ -53,13 +53,13 @@ def auditor(stand_in, tmp_path) -> Iterator[RucioAuditor]:
         yield one
 
 
-def test_two_halves_at_one_site_are_whole_to_the_audit_as_well(auditor):
+def test_two_halves_at_one_site_are_complete_in_an_audit(auditor):
     whole = auditor.verify(DID).replicas[0]
     assert (whole.state, whole.storage) == (ReplicaState.COMPLETE, "UK-DISK,UK-DISK2")
 
 
 @pytest.mark.parametrize("damage", [{"files": 3}, {"replicas": 3}, {"replicas": 0}, {"state": "MELTED"}])
-def test_an_audit_whose_lists_were_cut_or_cannot_be_read_concludes_nothing(auditor, stand_in, damage):
+def test_an_audit_with_incomplete_lists_fails(auditor, stand_in, damage):
     for name, value in damage.items():
         setattr(stand_in, name, value)
     with pytest.raises(CatalogueGarbled, match="list_"):

@@ -1,4 +1,4 @@
-"""Questions to Rucio that no poll waits for (a stand-in answers)."""
+"""Background queries to Rucio that no poll waits for (on a stand-in)."""
 
 import threading
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ SOON = timedelta(seconds=1)
 
 
 class Spoiling(RucioStandIn):
-    """A stand-in whose files go bad without a recount, and that holds up requests with ``silent`` in them."""
+    """A stand-in whose files go bad without a recount, and that delays requests with ``silent`` in them."""
 
     def __init__(self) -> None:
         super().__init__({"UK-DISK": "UK"})
@@ -60,14 +60,14 @@ def server() -> Iterator[Spoiling]:
 
 @pytest.fixture
 def asking(server, tmp_path):
-    """Makes a catalogue on the stand-in that verifies its counts every second, closed at the end."""
+    """Build a catalogue on the stand-in that verifies its counts every second; close it at the end."""
     usual = {"twins_every": None, "calls_per_second": 10_000, "verify_every": SOON, "concurrent_calls": 2}
     with catalogues(url=server.url, token_dir=tmp_path / "tokens", **usual) as make:
         yield make
 
 
 def states(catalogue: RucioCatalogue) -> dict[Did, ReplicaState | None]:
-    """The state of each dataset, None where it is unseen."""
+    """Return the state of each dataset; None where it is unseen."""
     readings = catalogue.read(frozenset(DIDS)).readings
     return {did: seen.replicas[0].state if isinstance(seen, Seen) else None for did, seen in readings.items()}
 
@@ -105,7 +105,7 @@ def test_a_count_never_reads_newer_than_the_poll_that_confirmed_it(asking, serve
     assert all(counted.counted_at <= catalogue._clock() for counted in catalogue._counter._counts.values())
 
 
-def test_nothing_begins_in_the_background_while_a_poll_asks(asking, server):
+def test_the_background_starts_no_query_during_a_poll(asking, server):
     catalogue = asking()
     states(catalogue)
     states(catalogue)
@@ -122,12 +122,12 @@ def test_nothing_begins_in_the_background_while_a_poll_asks(asking, server):
     wait_for(server.counted, 10, "verification goes on after the poll")
 
 
-def test_a_catalogue_that_is_read_once_has_no_thread(asking):
+def test_a_single_poll_starts_no_background_thread(asking):
     states(asking())
     assert threads() == []
 
 
-def test_where_nothing_is_believed_the_poll_counts_and_there_is_no_thread(asking, server):
+def test_the_poll_counts_all_and_has_no_thread_if_verify_every_is_zero(asking, server):
     catalogue = asking(verify_every=timedelta(0))
     for _ in range(3):
         server.asked.clear()
@@ -162,7 +162,7 @@ def test_a_silent_dataset_holds_up_one_poll_and_is_seen_again_when_it_answers(as
     wait_for(lambda: states(catalogue)["lofar:L07"] is ReplicaState.COMPLETE, 20, "it is seen again")
 
 
-def test_a_dataset_that_fails_to_be_verified_is_unseen_and_the_others_are_verified(asking, server):
+def test_a_failed_verification_makes_only_its_dataset_unseen(asking, server):
     catalogue = asking(timeout=timedelta(seconds=1))
     states(catalogue)
     server.silent = "/L07/datasets"
@@ -178,7 +178,7 @@ def test_a_dataset_that_fails_to_be_verified_is_unseen_and_the_others_are_verifi
 
 
 class Turned:
-    """An asker, and a clock, that tests turn."""
+    """A query runner and a clock that tests advance."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -209,7 +209,7 @@ def test_counts_are_verified_evenly_over_the_time_and_oldest_first():
     assert begun == [(1000 + 10 * (n + 1), did) for n, did in enumerate(DIDS[:10])]
 
 
-def test_what_polls_held_up_is_made_up_for_within_bounds():
+def test_verification_delayed_by_polls_is_caught_up_within_a_minute():
     turned, begun = Turned(), []
     made = background(turned, lambda _, thing: begun.append(thing))
     made.start_verifying([(("count", did), did) for did in DIDS])
@@ -241,7 +241,7 @@ def test_three_failures_in_a_row_end_the_verifying_until_the_next_poll():
     assert made._earliest_job()[0] <= turned.now + 2.5
 
 
-def test_what_fails_is_repeated_ever_less_often_and_at_once_when_another_answers():
+def test_failed_queries_back_off_until_another_one_is_answered():
     turned, answers, asked = Turned(), [], []
 
     def ask(_):

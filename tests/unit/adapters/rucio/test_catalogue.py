@@ -1,4 +1,4 @@
-"""What the Rucio adapter makes of rows, and what it says of a server that misbehaves (a stand-in)."""
+"""Rucio catalogue: parse rows, and report a server that misbehaves (on a stand-in)."""
 
 import json
 import socket
@@ -80,7 +80,7 @@ def at(storage: Rse, count: Count, movement: Movement) -> tuple[ReplicaState, fl
 
 
 def plain(replicas: tuple[Replica, ...]) -> tuple[Replica, ...]:
-    """Without how it came to that."""
+    """Return *replicas* without their provenance."""
     return tuple(replace(replica, provenance=NO_PROVENANCE) for replica in replicas)
 
 
@@ -110,7 +110,7 @@ def test_a_count_and_what_moves_make_a_state_on_disk(count, movement, on_disk):
 
 
 @pytest.mark.parametrize("movement", [STILL, MOVING, JAMMED])
-def test_on_tape_only_a_whole_copy_counts_and_nothing_arrives_on_disk(movement):
+def test_only_a_complete_copy_counts_on_tape(movement):
     assert at(TAPE, files(4), movement) == (ON_TAPE, 0.0)
     assert at(TAPE, files(3), movement) is None
 
@@ -133,7 +133,7 @@ def test_on_tape_only_a_whole_copy_counts_and_nothing_arrives_on_disk(movement):
         (TAPE, files(4), Movement(ends_at=NOON), (ON_TAPE, 0.0)),
     ],
 )
-def test_what_a_job_cannot_count_on_is_not_complete(storage, count, movement, found):
+def test_a_copy_that_is_unreadable_or_short_lived_is_not_complete(storage, count, movement, found):
     assert at(storage, count, movement) == found
 
 
@@ -145,7 +145,7 @@ def test_what_a_job_cannot_count_on_is_not_complete(storage, count, movement, fo
         (DISK, Movement(ends_at=SOON), "no rule holds it for long enough"),
     ],
 )
-def test_what_cannot_be_counted_on_says_why(storage, movement, reason):
+def test_a_copy_that_is_not_complete_has_a_reason(storage, movement, reason):
     assert reason in state_at(storage, files(4), movement, SOON).provenance.reason
 
 
@@ -163,14 +163,14 @@ def test_a_fraction_is_of_bytes_and_of_files_where_bytes_are_unknown(count, frac
     assert count.fraction == pytest.approx(fraction)
 
 
-def test_elements_without_a_site_say_nothing_and_deleted_ones_neither():
+def test_unmapped_and_deleted_storage_elements_have_no_replica():
     counts = {"UK-DISK": files(4), "X": files(4), "Y": files(4)}
     found = dataset_replicas(L1, counts, {}, STORAGES, held_until=SOON)
     assert plain(found) == (Replica(L1, UK, COMPLETE, 1.0, "UK-DISK"),)
     assert found[0].provenance.call == "list_dataset_replicas(deep=True)"
 
 
-def test_data_at_an_element_that_was_not_listed_is_no_absence():
+def test_data_at_an_unlisted_storage_element_is_an_error():
     with pytest.raises(BadRow, match="NEW"):
         dataset_replicas(L1, {"NEW": files(4)}, {}, STORAGES, held_until=SOON)
 
@@ -204,11 +204,11 @@ def test_locks_of_suspended_rules_move_nothing():
     }  # fmt: skip
 
 
-def test_the_lock_of_a_rule_that_is_gone_says_nothing():
+def test_a_lock_of_a_deleted_rule_is_ignored():
     assert does([Lock(L1, "A", "REPLICATING", "r1")]) == {}
 
 
-def test_what_a_rule_lets_go_soon_is_not_on_its_way():
+def test_a_transfer_for_a_rule_that_ends_soon_is_not_incoming():
     rows = [Lock(L1, "A", "REPLICATING", "r1")]
     assert does(rows, rule("r1", "REPLICATING", ends=SOON)) == {"A": (False, False)}
     assert does([*rows, Lock(L1, "A", "OK", "r2")], rule("r1", "REPLICATING", ends=SOON), rule("r2")) == {
@@ -235,7 +235,7 @@ def test_data_is_held_until_the_last_of_its_rules_ends(ends, last):
         ("REPLICATING", "old trouble", ""),
     ],
 )
-def test_the_rule_that_decides_says_why_and_who_pays(state, error, reason):
+def test_the_decisive_rule_gives_reason_and_account(state, error, reason):
     rows = [Lock(L1, "A", "OK", "r0"), Lock(L1, "A", "STUCK" if state == "STUCK" else "REPLICATING", "r1")]
     told = movements(rows, {"r0": rule("r0"), "r1": rule("r1", state, error=error)}, held_until=NOON)[
         "A"
@@ -263,7 +263,7 @@ def test_a_rule_is_read_with_its_times_in_utc_and_its_error_on_one_line():
 
 
 @pytest.mark.parametrize("damage", [{"expires_at": "soon"}, {"state": "FROZEN"}, {"grouping": "SOME"}])
-def test_a_rule_that_cannot_be_read_is_kept_as_that_and_nothing_is_concluded_of_what_it_holds(damage):
+def test_an_unreadable_rule_has_a_fault_and_allows_no_conclusion(damage):
     (bad,) = parse_rules([{**RULE_ROW, **damage}], "rules")
     assert (bad.id, bad.did) == ("r", L1)
     found = movements([Lock(L1, "UK-DISK", "OK", "r")], {"r": bad}, held_until=SOON)
@@ -272,7 +272,7 @@ def test_a_rule_that_cannot_be_read_is_kept_as_that_and_nothing_is_concluded_of_
 
 
 @pytest.mark.parametrize("damage", ["text", {}, {**RULE_ROW, "id": None}])
-def test_a_rule_that_is_not_one_is_refused(damage):
+def test_a_rule_row_that_is_not_a_record_is_refused(damage):
     with pytest.raises(BadRow):
         parse_rules([RULE_ROW, damage], "rules")
 
@@ -301,7 +301,7 @@ def test_a_file_is_complete_moving_or_not_there():
         ({"state": "NO_SOURCES"}, "its recall from tape: no sources"),
     ],
 )
-def test_a_request_says_what_a_recall_waits_for(request_row, reason):
+def test_a_request_has_the_reason_why_a_recall_waits(request_row, reason):
     assert recall_reason(request_row) == reason
 
 
@@ -340,7 +340,7 @@ ROW = {
 
 
 @pytest.mark.parametrize("damage", ["<html>", None, [], {**ROW, "name": 7}, {**ROW, "name": "L1\0"}, {}])
-def test_a_row_of_which_the_dataset_cannot_be_told_is_refused_with_all(damage):
+def test_a_row_without_a_readable_did_makes_the_answer_unreadable(damage):
     with pytest.raises(BadRow):
         parse_dataset_rows([ROW, damage], "rows")
     with pytest.raises(BadRow):
@@ -360,14 +360,14 @@ def test_a_row_of_which_the_dataset_cannot_be_told_is_refused_with_all(damage):
         {"rse": None},
     ],
 )
-def test_a_row_that_cannot_be_read_is_kept_as_that_beside_the_others(damage):
+def test_an_unreadable_row_is_returned_as_garbled_beside_the_others(damage):
     good, bad = parse_dataset_rows([ROW, {**ROW, "name": "L2", **damage}], "rows")
     assert (good.did, good.amount) == (L1, Count(4, 4, 40, 40))
     assert isinstance(bad, GarbledRow)
     assert (bad.did, next(iter(damage)) in bad.reason) == (L2, True)
 
 
-def test_a_row_before_it_was_counted_has_no_sizes_and_is_still_a_row():
+def test_a_row_without_sizes_is_valid_before_the_first_count():
     (row,) = parse_dataset_rows([{**ROW, "length": None, "bytes": None}], "rows")
     assert (row.amount.length, row.amount.is_complete) == (0, False)
 
@@ -378,7 +378,7 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 def json_lines(*rows: object) -> Answer:
-    """*rows*; to a question about some DIDs those of them that are about these."""
+    """Answer with *rows*; to a query about some DIDs, only with the rows about these."""
 
     def answer(request: BaseHTTPRequestHandler) -> None:
         sent = json.loads(request.sent or "{}")
@@ -403,7 +403,7 @@ def body(text: str, kind: str = "application/json", status: int = 200, **headers
 
 
 def one_of(first: Answer, then: Answer, when: Callable[[], bool]) -> Answer:
-    """*first* as long as *when* says so, else *then*."""
+    """Answer with *first* while *when* is true, else with *then*."""
 
     def answer(request: BaseHTTPRequestHandler) -> None:
         (first if when() else then)(request)
@@ -412,7 +412,7 @@ def one_of(first: Answer, then: Answer, when: Callable[[], bool]) -> Answer:
 
 
 def raw(text: str, *, drip: bool = False) -> Answer:
-    """Exactly *text*, then the end; with *drip* a byte each 20 ms for as long as anybody listens."""
+    """Send exactly *text*, then close; with *drip* send a byte each 20 ms while a client reads."""
 
     def answer(request: BaseHTTPRequestHandler) -> None:
         request.close_connection = True
@@ -424,7 +424,7 @@ def raw(text: str, *, drip: bool = False) -> Answer:
 
 
 class StandIn(ThreadingHTTPServer):
-    """A stand-in for Rucio with lofar:L1 and lofar:L2 whole at UK-DISK; ``answers`` are by path."""
+    """A stand-in for Rucio with lofar:L1 and lofar:L2 complete at UK-DISK; ``answers`` are by path."""
 
     daemon_threads = True
 
@@ -453,7 +453,7 @@ class StandIn(ThreadingHTTPServer):
         }
 
     def handle_error(self, *_):
-        """Clients that hang up are what these tests are about."""
+        """Ignore clients that hang up: these tests provoke it."""
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -472,7 +472,7 @@ class _Request(BaseHTTPRequestHandler):
     do_POST = do_GET  # noqa: N815 (http.server's name)
 
     def log_message(self, *_) -> None:
-        """Quiet."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -488,7 +488,7 @@ def stand_in() -> Iterator[StandIn]:
 
 @pytest.fixture
 def asking(stand_in, tmp_path):
-    """Makes a catalogue on the stand-in, closed at the end."""
+    """Build a catalogue on the stand-in; close it at the end."""
     url = f"http://127.0.0.1:{stand_in.server_port}"
     limits = {"timeout": timedelta(seconds=5), "deadline": timedelta(seconds=20)}
     with catalogues(url=url, token_dir=tmp_path, **limits) as make:
@@ -508,7 +508,7 @@ def fails_as(kind: type[CatalogueError], *words: str):
     assert "\n" not in text
 
 
-def test_the_stand_in_is_read_as_a_real_one_would_be(asking):
+def test_the_stand_in_is_read_like_a_real_server(asking):
     survey = asking().read({L1})
     assert survey.sites == {UK}
     assert plain(survey.readings[L1].replicas) == (Replica(L1, UK, COMPLETE, 1.0, "UK-DISK"),)
@@ -538,7 +538,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("path", EVERYWHERE)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_stand_in_that_fails_is_never_taken_for_an_empty_one(asking, stand_in, path, fault):
+def test_a_failing_server_is_never_an_empty_catalogue(asking, stand_in, path, fault):
     stand_in.answers[path], kind = FAULTS[fault]
     if path == "/auth/userpass" and fault in {"a broken-off answer", "half of the length it told"}:
         kind = CatalogueGarbled  # a login's body is not read: what counts is that it brought no token
@@ -554,19 +554,19 @@ RECORDS = NONSENSE[-2:]  # a fair answer where any attribute may be
     ("path", "text"),
     [(p, t) for p in EVERYWHERE[1:] for t in NONSENSE if not (p.endswith("/attr/") and t in RECORDS)],
 )
-def test_a_stand_in_that_talks_nonsense_is_garbled(asking, stand_in, path, text):
+def test_a_server_with_unreadable_answers_is_garbled(asking, stand_in, path, text):
     stand_in.answers[path] = body(text + "\n", "application/x-json-stream")
     with fails_as(CatalogueGarbled):
         asking().read({L1})
 
 
-def test_a_stand_in_without_storage_elements_is_not_an_empty_catalogue(asking, stand_in):
+def test_a_server_without_storage_elements_is_an_error(asking, stand_in):
     stand_in.answers["/rses/"] = json_lines()
     with fails_as(CatalogueGarbled, "storage elements"):
         asking().read(frozenset())
 
 
-def test_503_is_asked_again_before_it_counts(asking, stand_in):
+def test_a_query_is_repeated_after_a_503(asking, stand_in):
     good, left = stand_in.answers["/rses/"], [True, True]
     stand_in.answers["/rses/"] = one_of(body("", status=503), good, lambda: bool(left and left.pop()))
     assert asking().read(frozenset()).sites == {UK}
@@ -575,7 +575,7 @@ def test_503_is_asked_again_before_it_counts(asking, stand_in):
         asking().read(frozenset())
 
 
-def test_a_stand_in_that_asks_for_a_moment_gets_it_and_answers(asking, stand_in):
+def test_a_query_is_repeated_after_a_short_pause(asking, stand_in):
     good, left = stand_in.answers["/rses/"], [True, True]
     for status in (429, 503):
         stand_in.answers["/rses/"] = one_of(
@@ -585,7 +585,7 @@ def test_a_stand_in_that_asks_for_a_moment_gets_it_and_answers(asking, stand_in)
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_stand_in_that_wants_to_be_let_alone_is_not_asked_before_its_time(asking, stand_in, status):
+def test_a_server_is_not_queried_during_the_pause_that_it_asked_for(asking, stand_in, status):
     good = stand_in.answers["/rses/"]
     stand_in.answers["/rses/"] = body("", status=status, Retry_After="300")
     catalogue = asking()
@@ -634,7 +634,7 @@ SIZED = CHUNKED.replace("Transfer-Encoding: chunked", "Content-Length: 99999")
 
 @pytest.mark.parametrize("path", ["/rses/", "/replicas/lofar/L1/datasets"])
 @pytest.mark.parametrize("start", ["HTTP/1.1 200 O", CHUNKED + "fffff\r\n", SIZED])
-def test_a_stand_in_that_drips_for_ever_is_left_at_the_deadline(asking, stand_in, path, start):
+def test_an_endless_slow_answer_ends_at_the_deadline(asking, stand_in, path, start):
     stand_in.answers[path] = raw(start, drip=True)
     began = time.monotonic()
     with fails_as(CatalogueUnreachable, "no complete answer within 0.5 s"):
@@ -652,14 +652,14 @@ def test_after_a_deadline_the_next_poll_is_a_new_one(asking, stand_in):
     assert isinstance(catalogue.read({L1}).readings[L1], Seen)
 
 
-def test_a_stand_in_that_never_answers_meets_the_timeout(asking, stand_in):
+def test_a_server_that_never_answers_meets_the_timeout(asking, stand_in):
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         catalogue = asking(url=f"http://127.0.0.1:{deaf.getsockname()[1]}", timeout=timedelta(seconds=0.2))
         with fails_as(CatalogueUnreachable):
             catalogue.read(frozenset())
 
 
-def test_the_dataset_that_cannot_be_counted_is_unseen_and_the_others_are_seen(asking, stand_in):
+def test_an_uncountable_dataset_is_unseen_and_the_others_are_seen(asking, stand_in):
     stand_in.answers["/replicas/lofar/L2/datasets"] = body("oh", status=500)
     readings = asking().read({L1, L2}).readings
     assert isinstance(readings[L1], Seen)
@@ -667,7 +667,7 @@ def test_the_dataset_that_cannot_be_counted_is_unseen_and_the_others_are_seen(as
     assert "HTTP 500" in readings[L2].reason
 
 
-def test_an_answer_about_another_dataset_is_no_absence_of_the_one_that_was_asked_for(asking, stand_in):
+def test_an_answer_about_another_dataset_does_not_make_a_dataset_absent(asking, stand_in):
     stand_in.answers["/replicas/lofar/L1/datasets"] = json_lines({**ROW, "scope": "elsewhere"})
     readings = asking().read({L1, L2}).readings
     assert "elsewhere:L1" in readings[L1].reason
@@ -685,14 +685,14 @@ def test_a_batch_that_fails_leaves_the_other_batches_seen(asking, stand_in):
     assert [type(readings[did]) for did in (L1, L2)] == [Seen, Unseen]
 
 
-def test_one_name_over_which_the_stand_in_stumbles_is_found_by_halving(asking, stand_in):
+def test_a_name_that_fails_its_batch_is_found_by_halving(asking, stand_in):
     path = "/replicas/datasets_bulk"
     stand_in.answers[path] = one_of(body("", status=500), stand_in.answers[path], about_l2(stand_in))
     readings = asking().read({L1, L2}).readings
     assert [type(readings[did]) for did in (L1, L2)] == [Seen, Unseen]
 
 
-def test_a_stand_in_that_stumbles_over_everything_is_soon_let_alone(asking, stand_in):
+def test_a_server_that_fails_for_every_name_gets_few_queries(asking, stand_in):
     stand_in.answers["/dids/bulkmeta"] = body("", status=500)
     with fails_as(CatalogueUnreachable):
         asking().read({Did(f"lofar:L{n}") for n in range(1000)})
@@ -708,7 +708,7 @@ def test_a_name_that_the_bulk_answer_leaves_out_is_absent_only_after_a_404(askin
         asking().read({L1})
 
 
-def test_data_at_an_element_the_stand_in_did_not_list_makes_the_dataset_unseen(asking, stand_in):
+def test_data_at_an_unlisted_element_makes_the_dataset_unseen(asking, stand_in):
     stand_in.answers["/replicas/lofar/L1/datasets"] = json_lines({**ROW, "rse": "NEW"})
     readings = asking().read({L1, L2}).readings
     assert "NEW" in readings[L1].reason
@@ -722,14 +722,14 @@ def test_a_site_once_known_outlives_a_failing_attribute_call(asking, stand_in):
     assert catalogue.read(frozenset()).sites == {UK}
 
 
-def test_when_twins_cannot_be_looked_for_the_readings_still_count(asking, stand_in):
+def test_readings_are_valid_without_a_search_for_case_variants(asking, stand_in):
     stand_in.answers["/scopes/"] = body("", status=500)
     reading = asking().read({L1}).readings[L1]
     assert (reading.replicas[0].state, reading.case_variants) == (COMPLETE, frozenset())
 
 
 @pytest.mark.parametrize("path", ["/scopes/", "/dids/lofar/dids/search"])
-def test_find_gives_all_or_fails(asking, stand_in, path):
+def test_find_returns_all_matches_or_fails(asking, stand_in, path):
     assert asking().find(["lofar:L*"]) == {L1, L2}
     for fault, kind in (body("", status=500), CatalogueUnreachable), (HTML, CatalogueGarbled):
         stand_in.answers[path] = fault
@@ -737,7 +737,7 @@ def test_find_gives_all_or_fails(asking, stand_in, path):
             asking().find(["lofar:L*"])
 
 
-def test_a_rucio_cfg_of_somebody_else_changes_nothing(asking, tmp_path, monkeypatch):
+def test_a_rucio_cfg_of_another_user_is_ignored(asking, tmp_path, monkeypatch):
     broken = tmp_path / "rucio.cfg"
     broken.write_text("no section = here\n")
     monkeypatch.setenv("RUCIO_CONFIG", str(broken))
@@ -750,9 +750,7 @@ def test_the_program_keeps_its_name(asking, monkeypatch):
     assert sys.argv == ["/usr/bin/hydrator", "run"]
 
 
-def test_two_virtual_organisations_of_one_stand_in_are_two_catalogues_with_a_token_each(
-    asking, stand_in, tmp_path
-):
+def test_two_virtual_organisations_of_one_server_have_separate_tokens(asking, stand_in, tmp_path):
     for vo in ("ska", "lofar"):
         assert asking(name=vo, vo=vo, account=vo).read(frozenset()).catalogue == vo
     assert [(login["x-rucio-vo"], login["x-rucio-account"]) for login in stand_in.logins] == [
@@ -763,7 +761,7 @@ def test_two_virtual_organisations_of_one_stand_in_are_two_catalogues_with_a_tok
 
 
 def half_way(stand_in: StandIn, *names: str) -> None:
-    """Each of *names* is at half in UK-DISK, and a rule of its own brings the rest."""
+    """Put half of each of *names* at UK-DISK, with a rule that transfers the rest."""
     rows = [{**ROW, "name": name, "available_length": 2} for name in names]
     held = [
         {"scope": "lofar", "name": name, "rse": "UK-DISK", "state": "REPLICATING", "rule_id": f"of-{name}"}
@@ -787,7 +785,7 @@ def by_query(answers: dict[str, Answer], other: Answer) -> Answer:
 
 
 @pytest.mark.parametrize(("datasets", "asked_alone"), [(3, 3), (30, 0)])
-def test_rules_of_many_datasets_are_asked_for_together_and_once(asking, stand_in, datasets, asked_alone):
+def test_rules_of_many_datasets_are_queried_together_and_once(asking, stand_in, datasets, asked_alone):
     names = [f"M{n}" for n in range(datasets)]
     half_way(stand_in, *names)
     catalogue = asking(twins_every=None, calls_per_second=1000)
@@ -798,7 +796,7 @@ def test_rules_of_many_datasets_are_asked_for_together_and_once(asking, stand_in
     assert sum(path.startswith("/rules/of-") for path, _ in stand_in.asked) == asked_alone
 
 
-def test_where_rules_cannot_be_learned_what_may_move_is_unseen_and_what_is_whole_is_seen(asking, stand_in):
+def test_only_complete_datasets_are_seen_if_rules_cannot_be_queried(asking, stand_in):
     half_way(stand_in, "M1")
     stand_in.answers["/dids/bulkmeta"] = json_lines(
         *({"scope": "lofar", "name": name, "did_type": "DATASET"} for name in ("L1", "M1"))
@@ -817,7 +815,7 @@ def test_where_rules_cannot_be_learned_what_may_move_is_unseen_and_what_is_whole
     assert "HTTP 500" in readings[Did("lofar:M1")].reason
 
 
-def test_a_stand_in_that_cannot_tell_what_changed_is_read_anew(asking, stand_in):
+def test_all_rules_are_read_again_if_the_server_cannot_list_changes(asking, stand_in):
     half_way(stand_in, "M1")
     catalogue = asking(twins_every=None)
     did = Did("lofar:M1")
@@ -831,7 +829,7 @@ def test_a_stand_in_that_cannot_tell_what_changed_is_read_anew(asking, stand_in)
 
 
 def whole(stand_in: StandIn, *names: str) -> set[Did]:
-    """The datasets *names* are whole at UK-DISK, to the cheap call and to the deep one."""
+    """Put the datasets *names* complete at UK-DISK, in the cheap and in the deep answer."""
     rows = [{**ROW, "name": name} for name in names]
     stand_in.answers["/dids/bulkmeta"] = json_lines(*({**row, "did_type": "DATASET"} for row in rows))
     stand_in.answers["/replicas/datasets_bulk"] = json_lines(*rows)
@@ -844,7 +842,7 @@ def seen_of(catalogue: RucioCatalogue, dids: set[Did]) -> set[Did]:
 
 
 def counted_at(stand_in: StandIn) -> list[str]:
-    """The datasets it was asked to count since last time, in that order."""
+    """Return the datasets that it counted since the last call, in order."""
     asked = [path.split("/")[3] for path, _ in stand_in.asked if path.endswith("/datasets")]
     stand_in.asked.clear()
     return asked
@@ -857,7 +855,7 @@ def test_what_is_due_to_be_counted_anew_stays_seen_while_the_budget_is_spent(ask
     assert Counter(counted_at(stand_in)) == {"M0": 2, "M1": 2, "M2": 1, "M3": 1}
 
 
-def test_what_changed_is_counted_before_what_is_only_due(asking, stand_in):
+def test_changed_datasets_are_counted_before_due_ones(asking, stand_in):
     dids = whole(stand_in, *(f"M{n}" for n in range(4)))
     catalogue = asking(twins_every=None, deep_calls=2, verify_every=timedelta(0))
     for _ in range(3):
@@ -880,7 +878,7 @@ def test_a_tenth_of_the_budget_is_for_what_is_due_however_much_else_there_is_to_
     assert counted_at(stand_in)[0] == "A0"
 
 
-def test_what_its_cheap_row_calls_whole_may_be_believed_until_its_turn(asking, stand_in):
+def test_complete_cheap_rows_may_be_trusted_until_the_first_count(asking, stand_in):
     dids = whole(stand_in, *(f"M{n}" for n in range(4)))
     rows = [{**ROW, "name": f"M{n}"} for n in range(3)]
     unfinished = {**ROW, "name": "M3", "available_length": 1, "available_bytes": 10}
@@ -910,7 +908,7 @@ def test_settings_do_not_show_the_password(tmp_path):
     assert "a-secret-word" not in repr(settings)
 
 
-def test_a_storage_element_marked_deleted_has_no_site_and_is_not_missed(asking, stand_in):
+def test_a_deleted_storage_element_has_no_site_and_is_not_queried(asking, stand_in):
     gone = {"rse": "UK-OLD", "rse_type": "DISK", "deleted": True}
     stand_in.answers["/rses/"] = json_lines({"rse": "UK-DISK", "rse_type": "DISK", "deleted": False}, gone)
     stand_in.answers["/replicas/lofar/L1/datasets"] = json_lines(ROW, {**ROW, "rse": "UK-OLD"})

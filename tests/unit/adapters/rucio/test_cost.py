@@ -1,4 +1,4 @@
-"""Which questions a poll of Rucio spares itself, and when it must not (a stand-in answers)."""
+"""Cost of a Rucio poll: queries that it need not send, and those that it must (on a stand-in)."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ SOON = "Sat, 21 Nov 2026 13:00:00 UTC"
 
 
 class Ruled(RucioStandIn):
-    """A stand-in whose datasets have the rules and the locks it is told."""
+    """A stand-in whose datasets have the given rules and locks."""
 
     def __init__(self) -> None:
         super().__init__({"UK-DISK": "UK"})
@@ -77,14 +77,14 @@ def states(catalogue, dids=DIDS) -> dict[Did, ReplicaState | None]:
     return {did: reading.replicas[0].state if reading.replicas else None for did, reading in readings.items()}
 
 
-def test_what_a_dataset_is_is_asked_once_in_the_time_that_counts_are_believed(catalogue, server, now):
+def test_the_type_of_a_dataset_is_queried_once_in_verify_every(catalogue, server, now):
     for minutes, asked in [(0, 1), (9, 1), (11, 2)]:
         now[0] = NOON + timedelta(minutes=minutes)
         assert states(catalogue)[FIRST] is ReplicaState.COMPLETE
         assert server.asked["/dids/bulkmeta"] in {asked, asked * 4}, "one for each batch"
 
 
-def test_a_name_that_is_not_there_is_asked_for_in_every_poll(catalogue, server):
+def test_an_absent_name_is_queried_in_every_poll(catalogue, server):
     new = Did("lofar:new")
     assert states(catalogue, [FIRST, new])[new] is None
     server.holdings = {**server.holdings, new: {"UK-DISK": "available"}}
@@ -92,13 +92,13 @@ def test_a_name_that_is_not_there_is_asked_for_in_every_poll(catalogue, server):
     assert states(catalogue, [FIRST, new])[new] is ReplicaState.COMPLETE
 
 
-def test_a_dataset_that_was_erased_is_gone_in_the_next_poll(catalogue, server):
+def test_an_erased_dataset_has_no_replica_in_the_next_poll(catalogue, server):
     states(catalogue)
     server.holdings = {did: where for did, where in server.holdings.items() if did != FIRST}
     assert states(catalogue) == {did: None if did == FIRST else ReplicaState.COMPLETE for did in DIDS}
 
 
-def test_locks_are_not_asked_for_where_listed_rules_hold_for_good(catalogue, server, now):
+def test_locks_are_not_queried_where_permanent_rules_imply_them(catalogue, server, now):
     readings = catalogue.read(frozenset(DIDS)).readings
     told = readings[FIRST].replicas[0].provenance
     assert (told.rule, told.account) == ("rule-L00", "somebody")
@@ -119,7 +119,7 @@ def test_locks_are_not_asked_for_where_listed_rules_hold_for_good(catalogue, ser
         ({"name": "a-container"}, ReplicaState.COMPLETE),
     ],
 )
-def test_locks_are_asked_for_where_a_rule_does_not_tell_all(catalogue, server, changes, state):
+def test_locks_are_queried_where_a_rule_does_not_imply_them(catalogue, server, changes, state):
     server.rules[FIRST] = rule_on(FIRST, **changes) | {"id": "rule-L00"}
     assert states(catalogue)[FIRST] is state
     assert server.locked == [FIRST]
@@ -130,7 +130,7 @@ def test_for_a_few_datasets_a_scope_is_not_listed(catalogue, server):
     assert sorted(server.locked) == DIDS[:19]
 
 
-def test_where_rules_cannot_be_listed_locks_are_asked_for(catalogue, server):
+def test_locks_are_queried_if_rules_cannot_be_listed(catalogue, server):
     good = server.answer
     server.answer = lambda path, query, body: (
         (500, {"ExceptionClass": "DatabaseException"}) if "scope" in query else good(path, query, body)
@@ -139,7 +139,7 @@ def test_where_rules_cannot_be_listed_locks_are_asked_for(catalogue, server):
     assert sorted(server.locked) == DIDS
 
 
-def test_a_rule_that_is_cut_short_later_is_noticed(catalogue, server, now):
+def test_a_rule_whose_end_moves_forward_is_noticed(catalogue, server, now):
     assert states(catalogue)[FIRST] is ReplicaState.COMPLETE
     now[0] += timedelta(minutes=1)
     server.rules[FIRST] = rule_on(FIRST, expires_at=SOON)
@@ -150,7 +150,7 @@ def test_a_rule_that_is_cut_short_later_is_noticed(catalogue, server, now):
     assert states(catalogue)[FIRST] is ReplicaState.PARTIAL
 
 
-def test_what_is_concluded_once_is_concluded_anew_when_its_storage_closes_and_opens(catalogue, server):
+def test_a_cached_conclusion_is_renewed_when_its_storage_closes_or_opens(catalogue, server):
     good = server.answer
     for readable, state in [(True, "COMPLETE"), (False, "STUCK"), (True, "COMPLETE")]:
         row = {"rse": "UK-DISK", "rse_type": "DISK", "deleted": False, "availability_read": readable}
@@ -160,14 +160,14 @@ def test_what_is_concluded_once_is_concluded_anew_when_its_storage_closes_and_op
         assert {each.name for each in states(catalogue).values()} == {state}
 
 
-def test_an_end_that_comes_nearer_is_noticed_although_nothing_else_changed(catalogue, server, now):
+def test_a_rule_that_nears_its_end_is_noticed_without_a_change(catalogue, server, now):
     server.rules[FIRST] = rule_on(FIRST, expires_at="Sat, 21 Nov 2026 18:02:00 UTC")
     for minutes, state in [(0, ReplicaState.COMPLETE), (1, ReplicaState.COMPLETE), (3, ReplicaState.PARTIAL)]:
         now[0] = NOON + timedelta(minutes=minutes)
         assert states(catalogue)[FIRST] is state
 
 
-def test_an_end_is_not_forgotten_when_all_rules_are_read_anew(catalogue, server, now):
+def test_a_rule_end_is_kept_when_all_rules_are_read_again(catalogue, server, now):
     states(catalogue)
     server.rules[FIRST] = rule_on(FIRST, expires_at=SOON)
     good = server.answer

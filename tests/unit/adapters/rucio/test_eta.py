@@ -1,4 +1,4 @@
-"""When what moves is complete: a straight line through what was observed, with its error."""
+"""Completion estimates: a straight line through the samples, with its error."""
 
 from datetime import timedelta
 
@@ -38,11 +38,11 @@ def test_unsteady_progress_has_an_error_that_grows_with_the_way_to_go():
         line(0.0, 0.0, 1e-9),
     ],
 )
-def test_too_little_or_no_progress_tells_nothing(samples):
+def test_too_little_or_no_progress_has_no_estimate(samples):
     assert estimate_completion(samples) is None
 
 
-def test_it_is_never_ready_before_it_was_last_seen_unready():
+def test_an_estimate_is_never_before_the_last_sample():
     samples = line(0.0, 0.9, 0.95, 0.96)
     ready, _ = estimate_completion(samples)
     assert ready >= samples[-1][0]

@@ -1,4 +1,4 @@
-"""Rows of Rucio that cannot be read, and answers that were cut: each is its dataset's (a stand-in)."""
+"""Garbled rows and incomplete answers of Rucio: each affects only its dataset (on a stand-in)."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ Spoil = Callable[[list[dict]], list]
 
 
 class Spoilt(RucioStandIn):
-    """A stand-in whose answers are changed by ``spoil``, by a pattern of the path; it knows one container."""
+    """A stand-in whose answers ``spoil`` changes, by a pattern of the path; it has one container."""
 
     def __init__(self) -> None:
         super().__init__({"UK-DISK": "UK", "AU-DISK": "AU"})
@@ -165,7 +165,7 @@ def test_as_many_datasets_as_have_garbled_rows_are_unseen(asking, stand_in):
         {"volatile": 1},
     ],
 )
-def test_an_element_that_cannot_be_read_makes_what_is_there_unseen(asking, stand_in, change):
+def test_a_garbled_storage_element_makes_its_datasets_unseen(asking, stand_in, change):
     stand_in.holdings = {did: {"UK-DISK": "available"} for did in DIDS}
     stand_in.holdings[SICK] = {"UK-DISK": "available", "AU-DISK": "available"}
     stand_in.spoil["/rses"] = lambda rows: [
@@ -176,7 +176,7 @@ def test_an_element_that_cannot_be_read_makes_what_is_there_unseen(asking, stand
     assert seen(readings) == {did: {("UK", COMPLETE)} for did in readings}
 
 
-def test_a_site_that_is_no_text_makes_what_is_there_unseen(asking, stand_in):
+def test_a_site_attribute_that_is_not_a_text_makes_its_datasets_unseen(asking, stand_in):
     stand_in.holdings = {did: {"UK-DISK": "available"} for did in DIDS}
     stand_in.holdings[SICK] = {"AU-DISK": "available"}
     stand_in.storages["AU-DISK"] = ["AU"]
@@ -188,7 +188,7 @@ def without(text: str) -> Spoil:
 
 
 def once(cut: Spoil) -> Spoil:
-    """*cut* the first answer, and no other."""
+    """Cut the first answer short with *cut*, and no other."""
     left = [cut]
     return lambda rows: left.pop()(rows) if left else rows
 
@@ -202,7 +202,7 @@ def test_a_count_that_was_cut_once_takes_nothing_away(asking, stand_in):
     assert seen(read(catalogue))[SICK] == HEALTHY
 
 
-def test_a_count_that_shrank_is_believed_when_it_was_counted_twice(asking, stand_in):
+def test_a_smaller_count_is_accepted_after_two_equal_answers(asking, stand_in):
     catalogue = asking(verify_every=timedelta(0))
     read(catalogue)
     stand_in.holdings[SICK] = {"UK-DISK": "partial", "AU-DISK": "staging"}
@@ -220,7 +220,7 @@ def test_the_first_count_is_compared_with_the_cheap_row(asking, stand_in):
     assert isinstance(readings[SICK], Unseen) or seen(readings)[SICK] == HEALTHY
 
 
-def test_locks_that_were_cut_once_stop_nothing(asking, stand_in):
+def test_locks_that_were_cut_short_once_end_no_transfer(asking, stand_in):
     catalogue = asking(verify_every=timedelta(0))
     read(catalogue)
     stand_in.spoil[LOCKS] = once(without("L2"))
@@ -228,7 +228,7 @@ def test_locks_that_were_cut_once_stop_nothing(asking, stand_in):
     assert isinstance(readings[SICK], Unseen) or seen(readings)[SICK] == HEALTHY
 
 
-def test_a_list_of_elements_that_was_cut_takes_nothing_away(asking, stand_in):
+def test_a_list_of_storage_elements_that_was_cut_short_removes_no_fact(asking, stand_in):
     catalogue = asking(verify_every=timedelta(0))
     sites = catalogue.read(frozenset(DIDS)).sites
     stand_in.spoil["/rses"] = without("AU-DISK")
@@ -237,7 +237,7 @@ def test_a_list_of_elements_that_was_cut_takes_nothing_away(asking, stand_in):
     assert catalogue.read(frozenset(DIDS)).sites == sites
 
 
-def test_many_elements_that_were_deleted_are_asked_for_some_a_poll(asking, stand_in):
+def test_deleted_storage_elements_are_queried_a_few_in_each_poll(asking, stand_in):
     stand_in.storages |= {f"OLD-{n}": f"OLD{n}" for n in range(50)}
     catalogue = asking()
     assert len(catalogue.read(frozenset(DIDS)).sites) == 52

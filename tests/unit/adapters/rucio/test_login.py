@@ -1,4 +1,4 @@
-"""A secret that changes in its file is taken up at once where the old one is refused (a stand-in answers)."""
+"""Secrets that change in their files: used at once when Rucio refuses the old one (on a stand-in)."""
 
 import sys
 from datetime import UTC, datetime
@@ -52,7 +52,7 @@ def sees(catalogue: RucioCatalogue) -> bool:
 
 
 @pytest.mark.parametrize("lines", [1, 4])
-def test_a_password_that_was_changed_in_its_file_is_taken_up_in_the_same_poll(server, secret, rucio, lines):
+def test_a_password_changed_in_its_file_is_used_in_the_same_poll(server, secret, rucio, lines):
     secret.write_text("first\n")
     server.password = "first"
     catalogue = rucio(username="somebody", password_file=secret, concurrent_calls=lines)
@@ -62,7 +62,7 @@ def test_a_password_that_was_changed_in_its_file_is_taken_up_in_the_same_poll(se
     assert sees(catalogue)
 
 
-def test_a_password_that_changes_in_its_file_later_than_at_the_server_is_taken_up_then(server, secret, rucio):
+def test_a_password_file_that_changes_later_than_the_server_is_used_then(server, secret, rucio):
     secret.write_text("first")
     server.password = "first"
     catalogue = rucio(username="somebody", password_file=secret)
@@ -80,7 +80,7 @@ def test_a_password_that_changes_in_its_file_later_than_at_the_server_is_taken_u
     assert sees(catalogue)
 
 
-def test_a_password_file_that_is_away_is_told_by_its_name_and_needed_only_for_a_login(server, secret, rucio):
+def test_a_missing_password_file_is_reported_and_needed_only_to_log_in(server, secret, rucio):
     catalogue = rucio(username="somebody", password_file=secret)
     server.password = "first"
     with pytest.raises(CatalogueDenied, match=f"password_file {secret}: No such file"):
@@ -96,7 +96,7 @@ def test_a_password_file_that_is_away_is_told_by_its_name_and_needed_only_for_a_
 
 @pytest.mark.parametrize("lines", [1, 4])
 @pytest.mark.parametrize("how", ["file", "command"])
-def test_a_token_that_was_renewed_is_taken_up_in_the_poll_that_refused_the_old_one(
+def test_a_renewed_token_is_used_in_the_poll_that_refused_the_old_one(
     server, secret, rucio, how, lines, tmp_path
 ):
     server.password = "first"
@@ -116,7 +116,7 @@ def test_a_token_that_was_renewed_is_taken_up_in_the_poll_that_refused_the_old_o
     assert sees(catalogue)
 
 
-def test_a_refusal_that_no_renewal_cures_is_told_after_one_further_try(server, secret, rucio):
+def test_a_refused_login_is_reported_after_one_more_attempt(server, secret, rucio):
     server.password = "first"
     secret.write_text("other")
     catalogue = rucio(auth_type="token", token_file=secret)

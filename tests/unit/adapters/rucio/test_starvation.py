@@ -1,4 +1,4 @@
-"""Datasets and names that Rucio refuses, fails over or does not have: the others are read all the same."""
+"""Names that Rucio refuses, fails over or does not have: all other datasets are read (on a stand-in)."""
 
 import threading
 import time
@@ -22,7 +22,7 @@ SILENT = "silent"
 
 
 class Troubled(RucioStandIn):
-    """A stand-in that answers as ``trouble`` says to requests with a given text, and notes all."""
+    """A stand-in that answers as ``trouble`` says to requests with a given text, and records all requests."""
 
     def __init__(self) -> None:
         super().__init__({"UK-DISK": "UK"})
@@ -47,7 +47,7 @@ class Troubled(RucioStandIn):
         return status, rows
 
     def counted(self) -> list[str]:
-        """The datasets that it was asked to count since the last call, in that order."""
+        """Return the datasets that it counted since the last call, in order."""
         found = [path.split("/")[3] for path in self.asked if path.endswith("/datasets")]
         self.asked.clear()
         return found
@@ -62,7 +62,7 @@ def server() -> Iterator[Troubled]:
 
 @pytest.fixture
 def asking(server, tmp_path):
-    """Makes a catalogue on the stand-in, closed at the end."""
+    """Build a catalogue on the stand-in; close it at the end."""
     usual = {"twins_every": None, "calls_per_second": 10_000, "verify_every": timedelta(0)}
     with catalogues(url=server.url, token_dir=tmp_path / "tokens", **usual) as make:
         yield make
@@ -136,7 +136,7 @@ ABSENT = [Did(f"lofar:A{n:03}") for n in range(700)]
 
 
 def about(names, asked: list[str]) -> list[str]:
-    """Those requests of *asked* that are about one of *names* alone."""
+    """Return the requests of *asked* that are about one of *names* alone."""
     wanted = {f"/dids/{did.replace(':', '/')}" for did in names}
     return [path for path in asked if path in wanted]
 
@@ -155,7 +155,7 @@ def test_absent_names_are_looked_up_after_all_else_and_within_a_budget(asking, s
     assert about(ABSENT, server.asked) == [], "what is known to be absent is asked for in bulk"
 
 
-def test_a_name_that_appears_is_found_in_the_next_poll(asking, server):
+def test_a_new_name_is_found_in_the_next_poll(asking, server):
     catalogue, new = asking(verify_every=timedelta(minutes=10)), ABSENT[0]
     assert unseen(catalogue, [*DIDS, new]) == set()
     server.holdings = {**server.holdings, new: {"UK-DISK": "available"}}
@@ -174,7 +174,7 @@ def test_a_silent_name_delays_one_poll_and_no_dataset(asking, server):
     assert time.monotonic() - began < 2, "the poll does not ask again"
 
 
-def test_names_that_rucio_refuses_spoil_no_batch_of_others_again(asking, server):
+def test_a_refused_name_fails_no_further_batch(asking, server):
     server.trouble = {f"'name': 'A{n:03}'": (400, {"ExceptionClass": "InvalidObject"}) for n in range(4)}
     catalogue = asking(verify_every=timedelta(minutes=10), batch=100)
     assert unseen(catalogue, [*DIDS, *ABSENT[:4]]) == set()
@@ -198,7 +198,7 @@ def test_a_silent_container_delays_one_poll_and_no_dataset(asking, server):
 # -- twins
 
 
-def test_a_failing_search_for_twins_is_not_repeated_in_every_poll(server, tmp_path):
+def test_a_failed_search_for_case_variants_is_not_repeated_in_every_poll(server, tmp_path):
     now = [datetime(2026, 11, 22, 12, tzinfo=UTC)]
     settings = RucioSettings(
         name="rucio", url=server.url, account="hydrator", username="somebody", password="a-secret-word",
@@ -212,7 +212,7 @@ def test_a_failing_search_for_twins_is_not_repeated_in_every_poll(server, tmp_pa
             assert sum(path.endswith("/dids/search") for path in server.asked) == searches
 
 
-def test_a_scope_that_cannot_be_searched_for_twins_hides_those_of_no_other(asking, server):
+def test_a_scope_that_cannot_be_searched_hides_no_variant_of_others(asking, server):
     server.holdings = {
         did: {"UK-DISK": "available"} for did in ("a:L1", "a:l1", "b:L1", "b:l1", "c:L1", "c:l1")
     }
@@ -223,7 +223,7 @@ def test_a_scope_that_cannot_be_searched_for_twins_hides_those_of_no_other(askin
 
 
 @pytest.mark.parametrize("dotted", ["lofar:..", "lofar:.", "..:L00", ".:L00"])
-def test_a_name_that_is_only_dots_reaches_no_other_url_and_delays_no_dataset(asking, server, dotted):
+def test_a_name_of_dots_is_never_sent_and_delays_no_dataset(asking, server, dotted):
     catalogue = asking()
     assert unseen(catalogue, [*DIDS, Did(dotted)]) == {Did(dotted)}
     known = ("/dids/bulkmeta", "/dids/lofar/", "/replicas/", "/locks/", "/rules", "/rses", "/auth/", "/ping")

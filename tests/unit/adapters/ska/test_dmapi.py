@@ -1,4 +1,4 @@
-"""The DMAPI adapter: what was recorded of the service, what is inferred, its bad habits (stand-in)."""
+"""DMAPI catalogue: recorded answers, inferred ones, and the service's bad habits (on a stand-in)."""
 
 import json
 import threading
@@ -60,7 +60,7 @@ def opened(standin, tmp_path):
         one.close()
 
 
-def said(catalogue, did=L1):
+def read_replicas(catalogue, did=L1):
     reading = catalogue.read({did}).readings[did]
     assert isinstance(reading, Seen), reading
     return {(r.site, r.state, r.fraction) for r in reading.replicas}
@@ -83,10 +83,10 @@ def test_recorded_2024_a_record_by_storage_element_is_read():
 
 
 @pytest.mark.parametrize("shape", ["2024", "2025", "2026"])
-def test_recorded_shapes_all_say_the_same(standin, opened, shape):
+def test_recorded_forms_all_give_the_same_locations(standin, opened, shape):
     standin.habits.shape = shape
     standin.put(L1, 4, {"SPSRC_STORM": 4, "CAM-T0": 1})
-    assert said(opened()) == {("ESPSRC", COMPLETE, 1.0), ("UKSRC CAM", PARTIAL, 0.25)}
+    assert read_replicas(opened()) == {("ESPSRC", COMPLETE, 1.0), ("UKSRC CAM", PARTIAL, 0.25)}
 
 
 @pytest.mark.parametrize(
@@ -110,15 +110,15 @@ def test_recorded_the_order_is_shuffled_and_the_answer_is_not(standin, opened):
     assert len(answers) == 1
 
 
-def test_recorded_an_unknown_did_is_404_with_rucios_words_nested_and_reads_as_nowhere(standin, opened):
-    assert said(opened()) == set()
+def test_recorded_an_unknown_did_is_a_nested_404_and_has_no_replica(standin, opened):
+    assert read_replicas(opened()) == set()
     standin.habits.unknown_is_empty = True
-    assert said(opened()) == set()
+    assert read_replicas(opened()) == set()
 
 
-def test_recorded_nearest_by_ip_fails_so_it_is_never_asked_for(standin, opened, tmp_path):
+def test_recorded_nearest_by_ip_fails_so_no_query_has_it(standin, opened, tmp_path):
     standin.put(L1, 1, {"SPSRC_STORM": 1})
-    assert len(said(opened())) == 1
+    assert len(read_replicas(opened())) == 1
     bearer = ClientCredentials("dmapi", _who(standin, tmp_path), lambda: NOON)
     direct = JsonClient("dmapi", standin.url, token_source=bearer, limits=FAST)
     with pytest.raises(CatalogueUnreachable, match="status 500"):
@@ -157,15 +157,15 @@ def test_recorded_tokens_that_expire_in_mid_poll_are_renewed(standin, opened):
     times = iter([NOON + n * MINUTE for n in range(1000)])
     catalogue = opened(clock=lambda: next(times))
     standin.put(L1, 1, {"SPSRC_STORM": 1})
-    assert len(said(catalogue)) == 1
+    assert len(read_replicas(catalogue)) == 1
     standin.expire_tokens()
-    assert len(said(catalogue)) == 1
+    assert len(read_replicas(catalogue)) == 1
 
 
 def test_recorded_names_with_slashes_go_into_the_path_as_they_are(standin, opened):
     did = Did("srcnet_test.comm:eb_001.prod_001/PTF10tce.fits")
     standin.put(did, 1, {"SPSRC_STORM": 1}, kind="FILE")
-    assert said(opened(), did) == {("ESPSRC", COMPLETE, 1.0)}
+    assert read_replicas(opened(), did) == {("ESPSRC", COMPLETE, 1.0)}
     assert any(
         call.endswith("/data/locate/srcnet_test.comm/eb_001.prod_001/PTF10tce.fits") for call in standin.calls
     )
@@ -176,7 +176,7 @@ def test_recorded_names_with_slashes_go_into_the_path_as_they_are(standin, opene
 
 def test_a_file_is_complete_where_it_is_and_needs_no_metadata(standin, opened):
     standin.put(L1, 1, {"SPSRC_STORM": 1}, kind="FILE")
-    assert said(opened()) == {("ESPSRC", COMPLETE, 1.0)}
+    assert read_replicas(opened()) == {("ESPSRC", COMPLETE, 1.0)}
     assert not any("/metadata/" in call for call in standin.calls)
 
 
@@ -189,13 +189,13 @@ def test_the_same_file_under_two_protocols_counts_once():
 
 
 @pytest.mark.parametrize(("bare", "state"), [(PARTIAL, PARTIAL), (COMPLETE, COMPLETE)])
-def test_a_location_that_cannot_be_counted_is_what_the_configuration_says(standin, opened, bare, state):
+def test_an_uncounted_location_has_the_configured_state(standin, opened, bare, state):
     standin.put(L1, 4, {"SPSRC_STORM": 4}, is_open=True)
-    assert said(opened(bare_location=bare)) == {("ESPSRC", state, None)}
-    assert said(opened(bare_location=bare, count_files=False)) == {("ESPSRC", state, None)}
+    assert read_replicas(opened(bare_location=bare)) == {("ESPSRC", state, None)}
+    assert read_replicas(opened(bare_location=bare, count_files=False)) == {("ESPSRC", state, None)}
 
 
-def test_a_location_that_cannot_be_counted_may_count_as_not_looked_at(standin, opened):
+def test_an_uncounted_location_may_make_its_site_unreachable(standin, opened):
     standin.put(L1, 4, {"SPSRC_STORM": 4}, is_open=True)
     reading = opened(bare_location=None).read({L1}).readings[L1]
     assert (reading.replicas, reading.unreachable_sites) == ((), {"ESPSRC"})
@@ -203,10 +203,10 @@ def test_a_location_that_cannot_be_counted_may_count_as_not_looked_at(standin, o
 
 def test_a_container_is_never_counted_by_its_length(standin, opened):
     standin.put(L1, 4, {"SPSRC_STORM": 4}, kind="CONTAINER")
-    assert said(opened()) == {("ESPSRC", PARTIAL, None)}
+    assert read_replicas(opened()) == {("ESPSRC", PARTIAL, None)}
 
 
-def test_more_files_than_there_are_is_no_answer(standin, opened):
+def test_more_files_at_a_location_than_in_the_dataset_is_an_error(standin, opened):
     standin.put(L1, 4, {"SPSRC_STORM": 5})
     standin.put(L2, 4, {"SPSRC_STORM": 4})
     assert "has 4 files, and 5" in opened().read({L1, L2}).readings[L1].reason
@@ -221,48 +221,48 @@ def test_metadata_that_fails_leaves_the_dataset_unseen_rather_than_partial(stand
     assert isinstance(readings[L2], Seen)
 
 
-def test_the_size_of_a_closed_dataset_is_not_asked_for_again_soon(standin, opened):
+def test_the_size_of_a_closed_dataset_is_cached(standin, opened):
     times = [NOON]
     catalogue = opened(clock=lambda: times[0])
     standin.put(L1, 4, {"SPSRC_STORM": 4})
     for later in (NOON, NOON + MINUTE, NOON + 2 * HOUR):
         times[0] = later
-        assert said(catalogue) == {("ESPSRC", COMPLETE, 1.0)}
+        assert read_replicas(catalogue) == {("ESPSRC", COMPLETE, 1.0)}
     assert sum("/metadata/" in call for call in standin.calls) == 2
 
 
-def test_each_fact_says_by_which_call_it_came_and_what_it_rests_on(standin, opened):
+def test_each_fact_has_its_call_and_reason_as_provenance(standin, opened):
     standin.put(L1, 4, {"SPSRC_STORM": 1})
     standin.put(L2, 1, {"CAM-T0": 1}, kind="FILE")
     readings = opened().read({L1, L2}).readings
-    told = {
+    provenances = {
         r.storage: (r.provenance.call, r.provenance.reason)
         for did in (L1, L2)
         for r in readings[did].replicas
     }
-    assert told == {
+    assert provenances == {
         "SPSRC_STORM": ("GET /data/locate", "1 of 4 files, by GET /metadata"),
-        "CAM-T0": ("GET /data/locate", "a file has all of itself"),
+        "CAM-T0": ("GET /data/locate", "a single file is complete where it is"),
     }
 
 
 # never empty for an error
 
 
-def test_an_answer_that_was_cut_is_unseen(standin, opened):
+def test_an_answer_that_was_cut_short_makes_the_dataset_unseen(standin, opened):
     standin.put(L1, 8, {"SPSRC_STORM": 8})
     standin.put(L2, 1, {"SPSRC_STORM": 1})
     reading = opened(limit=5).read({L1, L2}).readings[L1]
     assert "were cut" in reading.reason
 
 
-def test_a_server_that_cuts_below_our_limit_shows_fewer_files_and_never_a_whole(standin, opened):
+def test_a_server_with_a_smaller_limit_never_makes_a_dataset_complete(standin, opened):
     standin.habits.cut_at = 3
     standin.put(L1, 8, {"SPSRC_STORM": 8})
-    assert said(opened()) == {("ESPSRC", PARTIAL, 0.375)}
+    assert read_replicas(opened()) == {("ESPSRC", PARTIAL, 0.375)}
 
 
-def test_an_answer_that_names_a_next_page_was_cut(standin, opened):
+def test_an_answer_with_a_next_page_counts_as_cut_short(standin, opened):
     standin.put(L1, 1, {"SPSRC_STORM": 1})
     standin.habits.next_page = True
     with pytest.raises(CatalogueGarbled, match="not a complete list"):
@@ -271,7 +271,7 @@ def test_an_answer_that_names_a_next_page_was_cut(standin, opened):
         opened(capabilities=False).read({L1})
 
 
-def test_a_page_of_the_ingress_is_no_answer(standin, opened):
+def test_a_web_page_of_the_ingress_is_a_garbled_answer(standin, opened):
     standin.habits.html = True
     with pytest.raises(CatalogueGarbled, match="not JSON"):
         opened(capabilities=False).read({L1})
@@ -286,7 +286,7 @@ def test_a_404_that_is_not_rucios_is_a_wrong_address_and_never_absence(standin, 
         opened(capabilities=False).read({L1})
 
 
-def test_one_dataset_that_fails_does_not_blind_the_others(standin, opened):
+def test_one_failing_dataset_leaves_the_others_seen(standin, opened):
     for did in (L1, L2):
         standin.put(did, 1, {"SPSRC_STORM": 1})
     standin.habits.lost = {L1}
@@ -295,7 +295,7 @@ def test_one_dataset_that_fails_does_not_blind_the_others(standin, opened):
     assert isinstance(readings[L2], Seen)
 
 
-def test_what_the_time_did_not_reach_is_unseen_and_comes_first_at_the_next_poll(standin, opened):
+def test_a_dataset_without_time_left_is_unseen_and_first_in_the_next_poll(standin, opened):
     for did in (L1, L2):
         standin.put(did, 1, {"SPSRC_STORM": 1}, kind="FILE")
     ticks, calls = [0.0], threading.Lock()
@@ -330,14 +330,14 @@ def test_shapes_that_were_never_recorded_are_refused(body):
         rows.parse_locations(body)
 
 
-def test_a_name_that_would_leave_its_path_is_never_asked_for(standin, opened):
+def test_a_name_that_would_leave_its_url_path_is_never_sent(standin, opened):
     odd = Did("testing:../../secrets")
     standin.put(L1, 1, {"SPSRC_STORM": 1})
     assert isinstance(opened().read({odd, L1}).readings[odd], Unseen)
     assert not any("secrets" in call for call in standin.calls)
 
 
-def test_a_listing_is_inferred_and_never_asked_for_unless_configured(standin, opened):
+def test_a_listing_is_queried_only_if_its_path_is_configured(standin, opened):
     with pytest.raises(CatalogueUnreachable, match="set list_path"):
         opened(list_path="").find(["*"])
 
@@ -359,15 +359,15 @@ def answering(*answers, limits=FAST, **more):
     )
 
 
-def test_busy_is_asked_again_and_then_told():
+def test_a_busy_server_is_queried_again_and_then_reported():
     busy = httpx.Response(503, text="later")
     assert answering(busy, httpx.Response(200, json=["a"])).get("/x").body == ["a"]
     with pytest.raises(CatalogueUnreachable, match="later"):
         answering(busy).get("/x")
 
 
-def test_a_pause_longer_than_the_question_may_last_ends_it_at_once_and_the_next_waits_for_nothing():
-    """Nothing sleeps here: a sleep of an hour would be seen."""
+def test_a_pause_longer_than_the_query_ends_it_at_once():
+    """End the query without a sleep: a sleep of an hour would delay the test."""
     asked = []
 
     def handle(request):
@@ -392,7 +392,7 @@ def test_a_pause_longer_than_the_question_may_last_ends_it_at_once_and_the_next_
 
 
 @pytest.mark.parametrize("error", [httpx.ConnectError("refused"), httpx.ReadTimeout("")])
-def test_what_fails_on_the_way_is_unreachable(error):
+def test_a_failed_connection_is_unreachable(error):
     with pytest.raises(CatalogueUnreachable):
         answering(error).get("/x")
 
@@ -403,12 +403,12 @@ def test_an_answer_without_end_is_refused():
         answering(httpx.Response(200, text="x" * 2000), limits=limits).get("/x")
 
 
-def test_a_redirect_is_not_followed_with_our_token():
+def test_a_redirect_does_not_get_the_token():
     with pytest.raises(CatalogueUnreachable, match="302"):
         answering(httpx.Response(302, headers={"location": "https://elsewhere.example.org"})).get("/x")
 
 
-def test_what_a_service_repeats_of_our_tokens_is_not_told_on():
+def test_errors_hide_tokens_that_a_service_repeats():
     words = {"detail": "for url: https://papi/x?token=abc123&y=1 eyJhbGciOiJSUzI1NiJ9.eyJzdWIi.sig"}
     with pytest.raises(CatalogueDenied) as failure:
         answering(httpx.Response(403, json=words)).get("/x")
@@ -432,7 +432,7 @@ def credentials(tmp_path, answer, clock=lambda: NOON):
     return ClientCredentials("dmapi", who, clock, limits=FAST, transport=httpx.MockTransport(handle)), asked
 
 
-def test_a_token_is_asked_for_with_its_audience_and_renewed_before_it_ends(tmp_path):
+def test_a_token_is_requested_for_its_audience_and_renewed_before_its_end(tmp_path):
     times = [NOON]
     bearer, asked = credentials(
         tmp_path,
@@ -452,7 +452,7 @@ def test_a_token_is_asked_for_with_its_audience_and_renewed_before_it_ends(tmp_p
     assert bearer.token() == "t2"
 
 
-def test_a_token_says_itself_when_it_ends(tmp_path):
+def test_a_token_has_its_own_expiry(tmp_path):
     import base64
 
     ends = int(NOON.timestamp()) + 100
@@ -471,7 +471,7 @@ def test_a_token_says_itself_when_it_ends(tmp_path):
 
 
 @pytest.mark.parametrize("status", [400, 401])
-def test_a_client_that_is_refused_is_denied_without_its_secret(tmp_path, status):
+def test_a_refused_client_is_denied_and_the_error_hides_its_secret(tmp_path, status):
     bearer, _ = credentials(tmp_path, lambda _: httpx.Response(status, json={"error": "invalid_client"}))
     with pytest.raises(CatalogueDenied, match="invalid_client") as failure:
         bearer.token()
@@ -484,7 +484,7 @@ def test_an_answer_without_a_token_is_garbled(tmp_path):
         bearer.token()
 
 
-def test_a_token_file_is_read_anew_and_one_that_is_refused_twice_is_denied(tmp_path):
+def test_a_token_file_is_read_again_and_denied_after_a_second_refusal(tmp_path):
     file = tmp_path / "token"
     bearer = TokenFile("dmapi", file)
     with pytest.raises(CatalogueDenied, match="No such file"):
@@ -498,7 +498,7 @@ def test_a_token_file_is_read_anew_and_one_that_is_refused_twice_is_denied(tmp_p
 
 
 @pytest.mark.parametrize("token", ["", "two words", "a\nb", "\ud800", "\u00e9", 7, "x" * 100_001])
-def test_a_token_that_no_header_carries_is_no_token(tmp_path, token):
+def test_a_token_that_no_header_can_carry_is_refused(tmp_path, token):
     body = json.dumps({"access_token": token})
     bearer, _ = credentials(tmp_path, lambda _: httpx.Response(200, text=body))
     with pytest.raises(CatalogueGarbled, match="answers without an access_token"):
@@ -506,7 +506,7 @@ def test_a_token_that_no_header_carries_is_no_token(tmp_path, token):
 
 
 @pytest.mark.parametrize("claims", ["[" * 50_000, '{"exp": 1e999}', '{"exp": ' + "9" * 400 + "}", "[]", "7"])
-def test_a_token_whose_claims_cannot_be_read_is_used_for_a_while(tmp_path, claims):
+def test_a_token_with_unreadable_claims_is_used_for_ten_minutes(tmp_path, claims):
     import base64
 
     payload = base64.urlsafe_b64encode(claims.encode()).decode().rstrip("=")

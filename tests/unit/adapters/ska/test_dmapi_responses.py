@@ -1,4 +1,4 @@
-"""Rows of DMAPI that cannot be read: a garbled one is never a file that is not there."""
+"""Unreadable rows of DMAPI: a garbled row never counts as a missing file."""
 
 import copy
 import json
@@ -35,7 +35,7 @@ METADATA = {
 
 
 def read(value):
-    """*value* on the way that an answer takes."""
+    """Decode *value* as an answer is decoded."""
     return decode(json.dumps(value).encode(), Bounds())
 
 
@@ -95,7 +95,7 @@ GARBLED_SIZES = {
 
 
 @pytest.mark.parametrize("garble", GARBLED_LOCATIONS)
-def test_a_location_that_cannot_be_read_spoils_the_answer(garble):
+def test_an_unreadable_location_makes_the_whole_answer_unreadable(garble):
     with pytest.raises(rows.BadAnswer) as wrong:
         rows.parse_locations(read(GARBLED_LOCATIONS[garble]))
     assert str(wrong.value).isprintable()
@@ -103,19 +103,19 @@ def test_a_location_that_cannot_be_read_spoils_the_answer(garble):
 
 
 @pytest.mark.parametrize("garble", GARBLED_SIZES)
-def test_metadata_that_cannot_be_read_are_no_size(garble):
+def test_unreadable_metadata_has_no_size(garble):
     with pytest.raises(rows.BadAnswer) as wrong:
         rows.parse_size(L1, read({**METADATA, **GARBLED_SIZES[garble]}))
     assert str(wrong.value).isprintable()
 
 
-def test_a_key_given_twice_spoils_the_row_that_has_it():
+def test_a_row_with_a_repeated_key_is_unreadable():
     text = json.dumps(GOOD).replace('"replicas"', '"replicas": [], "replicas"')
     with pytest.raises(rows.BadAnswer, match="the key 'replicas' is given twice"):
         rows.parse_locations(decode(text.encode(), Bounds()))
 
 
-def test_what_may_be_missing_may_be_missing():
+def test_optional_fields_may_be_missing():
     (one,), _ = rows.parse_locations([{"identifier": "CAM-DISK", "replicas": GOOD[0]["replicas"]}])
     assert (one.area, one.file_count, one.is_dataset) == (None, 4, None)
     assert rows.parse_size(L1, {}) == rows.DatasetSize("", None, None, is_settled=False)
@@ -135,7 +135,7 @@ values = st.recursive(
 
 
 @given(st.sampled_from(sorted(GOOD[0])), values)
-def test_whatever_a_row_holds_its_files_are_all_counted_or_none(key, value):
+def test_any_row_has_all_of_its_files_counted_or_none(key, value):
     try:
         (one,), _ = rows.parse_locations([{**GOOD[0], key: value}])
     except (rows.BadAnswer, ValueError):
@@ -144,7 +144,7 @@ def test_whatever_a_row_holds_its_files_are_all_counted_or_none(key, value):
 
 
 @given(st.sampled_from(sorted(METADATA)), values)
-def test_whatever_a_column_holds_the_files_are_as_many_or_unknown(key, value):
+def test_any_column_gives_a_valid_file_count_or_none(key, value):
     try:
         size = rows.parse_size(L1, {**METADATA, key: value})
     except rows.BadAnswer:
@@ -196,6 +196,6 @@ def test_garbled_metadata_make_their_dataset_unseen_and_no_other(standin, catalo
     assert complete(readings[L2])
 
 
-def test_a_namespace_that_cannot_be_read_costs_no_dataset_anything(standin, catalogue):
+def test_an_unreadable_namespace_affects_no_dataset(standin, catalogue):
     standin.habits.answers["/data/list"] = ["testing", 7, "\ud800"]
     assert complete(catalogue.read({L1}).readings[L1])

@@ -1,4 +1,4 @@
-"""Whose turn it is at DMAPI: slow and dead names take no others' time."""
+"""Turns of DMAPI queries: names that are slow or never answer take no time from others."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -22,7 +22,7 @@ DEADLINE_SECONDS = 120.0
 
 
 class Service:
-    """DMAPI with some names that never answer, and a clock that goes on only while one hangs."""
+    """A DMAPI with some names that never answer; its clock advances only while one hangs."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -65,7 +65,7 @@ def seen(catalogue, dids=WANTED):
     return {did for did, one in catalogue.read(dids).readings.items() if isinstance(one, Seen)}
 
 
-def test_names_that_never_answer_take_no_others_time(service):
+def test_names_without_an_answer_take_no_time_from_others(service):
     catalogue = service.catalogue()
     for _ in range(2):  # all are new, the dead come first by name, and all time is theirs
         with pytest.raises(CatalogueError):
@@ -77,7 +77,7 @@ def test_names_that_never_answer_take_no_others_time(service):
     assert service.now - begun <= 30 * HANG_SECONDS
 
 
-def test_each_dead_name_has_its_turn_and_all_are_seen_once_they_answer(service):
+def test_each_name_without_an_answer_has_its_turn(service):
     catalogue = service.catalogue()
     for _ in range(3):
         with suppress(CatalogueError):
@@ -92,7 +92,7 @@ def test_each_dead_name_has_its_turn_and_all_are_seen_once_they_answer(service):
     assert seen(catalogue) == WANTED
 
 
-def test_a_dead_name_keeps_the_reason_why_it_was_not_seen(service):
+def test_a_name_without_an_answer_keeps_its_reason(service):
     catalogue = service.catalogue()
     service.dead = {DEAD[0], DEAD[1]}
     for _ in range(3):
@@ -100,7 +100,7 @@ def test_a_dead_name_keeps_the_reason_why_it_was_not_seen(service):
     assert readings[DEAD[0]] == readings[DEAD[1]] == Unseen("it hangs")
 
 
-def test_a_listing_that_fails_costs_the_survey_nothing_and_is_asked_for_less_and_less(service):
+def test_a_failing_listing_keeps_the_survey_and_backs_off(service):
     service.dead.clear()
     service.lists = False
     catalogue = service.catalogue(list_path="/names/{namespace}")

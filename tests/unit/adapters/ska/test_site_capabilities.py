@@ -1,4 +1,4 @@
-"""Rows of Site Capabilities that cannot be read: they cost what depends on them, and no more."""
+"""Unreadable rows of Site Capabilities: they affect only areas that depend on them."""
 
 import copy
 
@@ -14,7 +14,7 @@ L1, L2 = Did("testing:L1"), Did("testing:L2")
 
 
 def listed():
-    """What the service lists: two areas, each at a site of its own, and compute that reads the first."""
+    """Return the lists of the service: two areas, each at its own site, and compute that reads the first."""
     standin = DmapiStandIn()
     standin.add_area("CAM", "CAM-DISK")
     standin.add_area("RAL", "RAL-DISK")
@@ -29,7 +29,7 @@ def listed():
 
 
 def read(kind="nodes", **changes):
-    """The areas, where the first row of *kind* has *changes*."""
+    """Build the areas, with *changes* to the first row of *kind*."""
     rows = copy.deepcopy(listed())
     rows[kind][0].update(changes)
     return build_areas(**rows)
@@ -67,7 +67,7 @@ def test_a_good_answer_has_no_faults():
     ],
     ids=str,
 )
-def test_a_garbled_row_costs_its_area_and_no_other(garble):
+def test_a_garbled_row_makes_only_its_area_unknown(garble):
     kind, changes = garble
     areas = read(kind, **changes)
     assert set(areas.faults) == {"area-0", "CAM-DISK"}
@@ -75,17 +75,17 @@ def test_a_garbled_row_costs_its_area_and_no_other(garble):
     assert all(why.isprintable() for why in areas.faults.values())
 
 
-def test_a_garbled_node_costs_all_areas_below_it():
+def test_a_garbled_node_makes_all_areas_below_it_unknown():
     assert set(read("nodes", is_force_disabled="x").faults) == {"area-0", "CAM-DISK", "area-1", "RAL-DISK"}
 
 
-def test_an_area_whose_name_cannot_be_read_is_known_by_its_id_still():
+def test_an_area_with_an_unreadable_name_is_found_by_its_id():
     assert set(read("areas", name=7).faults) == {"area-0"}
 
 
 @pytest.mark.parametrize("kind", ["nodes", "sites", "storages", "areas", "services"])
 @pytest.mark.parametrize("row", [7, None, "x", [], {}])
-def test_a_row_that_does_not_say_whose_it_is_spoils_the_answer(kind, row):
+def test_a_row_without_a_readable_key_makes_the_answer_unreadable(kind, row):
     rows = listed()
     rows[kind].append(row)
     if kind == "services" and row == {}:  # it reads no area
@@ -95,7 +95,7 @@ def test_a_row_that_does_not_say_whose_it_is_spoils_the_answer(kind, row):
         build_areas(**rows)
 
 
-def test_a_downtime_that_no_clock_shows_closes_nothing_and_raises_nothing():
+def test_an_impossible_downtime_closes_no_area_and_raises_no_error():
     texts = ["0001-01-01T00:00+23:59 to 9999-12-31T23:59-23:59", "soon to late", 7, "x" * 10_000]
     area = read("areas", downtime=texts).by_id["area-0"]
     assert area.closure_reason(NOON) == ""

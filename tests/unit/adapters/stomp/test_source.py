@@ -1,4 +1,4 @@
-"""STOMP: frames whatever the pieces, and a listener that comes back whatever the broker does."""
+"""STOMP: frames in any pieces, and a source that reconnects after any fault of the broker."""
 
 import contextlib
 import random
@@ -43,7 +43,7 @@ def fed(data: bytes, seed: int = 0) -> list[Frame]:
 
 
 @given(st.lists(st.tuples(st.dictionaries(names, values, max_size=3), bodies), max_size=4), st.integers())
-def test_frames_come_back_as_they_were_however_they_are_cut(sent, seed):
+def test_frames_are_parsed_unchanged_from_any_pieces(sent, seed):
     made = [Frame("MESSAGE", {**headers, "content-length": str(len(body))}, body) for headers, body in sent]
     assert fed(b"\n\r\n".join(map(encode_frame, made)) + b"\n", seed) == made
 
@@ -54,7 +54,7 @@ def test_a_body_without_its_size_ends_at_the_nul(body, seed):
 
 
 @given(st.integers(MOST + 1, 50 * MOST), st.booleans(), st.integers())
-def test_a_body_that_is_too_large_is_passed_over_and_the_next_frame_is_read(size, whole, seed):
+def test_a_frame_with_too_large_a_body_is_skipped(size, whole, seed):
     headers = {"content-length": str(size)} if whole else {}
     large, small = Frame("MESSAGE", headers, b"x" * size), Frame("MESSAGE", {}, b"small")
     frames = FrameParser(MOST)
@@ -66,7 +66,7 @@ def test_a_body_that_is_too_large_is_passed_over_and_the_next_frame_is_read(size
 
 
 @given(st.binary(max_size=400), st.integers())
-def test_whatever_comes_is_a_frame_or_refused(data, seed):
+def test_any_bytes_are_a_frame_or_refused(data, seed):
     with contextlib.suppress(NotStomp):
         assert all(isinstance(frame, Frame) for frame in fed(data, seed))
 
@@ -84,16 +84,16 @@ def test_whatever_comes_is_a_frame_or_refused(data, seed):
         b"x" * MAX_HEAD_BYTES,
     ],
 )
-def test_what_is_no_frame_is_refused(data):
+def test_data_that_is_not_a_frame_is_refused(data):
     with pytest.raises(NotStomp):
         fed(data)
 
 
-def test_of_a_repeated_header_the_first_counts_and_carriage_returns_are_no_part_of_it():
+def test_the_first_of_repeated_headers_counts_without_carriage_return():
     assert fed(b"MESSAGE\r\na:1\r\na:2\r\n\r\n\0") == [Frame("MESSAGE", {"a": "1"})]
 
 
-def test_a_login_of_two_lines_is_never_sent():
+def test_a_login_with_a_line_break_is_never_sent():
     with pytest.raises(ValueError, match="passcode has more than one line"):
         encode_frame(Frame("CONNECT", {"passcode": "a\nb"}))
 
@@ -102,7 +102,7 @@ def test_a_login_of_two_lines_is_never_sent():
 
 
 class Ears:
-    """Writes down what it is told."""
+    """An event handler that records its calls."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes | None] = []
@@ -145,7 +145,7 @@ def listen(broker):
         source.stop()
 
 
-def test_what_the_broker_sends_is_heard_as_it_came(broker, listen, tmp_path):
+def test_events_reach_the_handler_unchanged(broker, listen, tmp_path):
     (tmp_path / "secret").write_text("geheim\n")
     ears = listen(username="hydrator", password_file=tmp_path / "secret", virtual_host="/")
     ears.up()
@@ -160,7 +160,7 @@ def test_what_the_broker_sends_is_heard_as_it_came(broker, listen, tmp_path):
     assert broker.subscriptions[0]["destination"] == "/topic/rucio"
 
 
-def test_it_connects_again_when_the_broker_goes_and_reads_the_password_anew(broker, listen, tmp_path):
+def test_the_source_reconnects_and_reads_the_password_again(broker, listen, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("one")
     ears = listen(username="hydrator", password_file=secret)
@@ -178,7 +178,7 @@ def test_it_connects_again_when_the_broker_goes_and_reads_the_password_anew(brok
 @pytest.mark.parametrize(
     "nonsense", [b"HTTP/1.1 200 OK\r\n\r\n", encode_frame(Frame("ERROR", {"message": "no such queue"}))]
 )
-def test_nonsense_and_errors_end_the_connection_and_the_next_one_is_heard(broker, listen, nonsense):
+def test_an_invalid_frame_or_error_ends_only_its_connection(broker, listen, nonsense):
     ears = listen()
     ears.up()
     broker.raw(nonsense)
@@ -186,14 +186,14 @@ def test_nonsense_and_errors_end_the_connection_and_the_next_one_is_heard(broker
     assert ears.states[1] in {"its data is not a STOMP frame", "it sent an error: no such queue"}
 
 
-def test_a_broker_that_falls_silent_though_it_promised_signs_of_life_is_gone(broker, listen):
+def test_a_broker_that_stops_its_heartbeats_counts_as_lost(broker, listen):
     broker.beats = "100,0"
     ears = listen(beat=0.1)
     ears.up(2)
     assert ears.states[1].startswith("no heartbeat")
 
 
-def test_signs_of_life_keep_a_connection_on_which_nothing_happens(broker, listen):
+def test_heartbeats_keep_an_idle_connection(broker, listen):
     broker.beats = "0,100"
     ears = listen(beat=0.1)
     ears.up()
@@ -210,7 +210,7 @@ def test_signs_of_life_keep_a_connection_on_which_nothing_happens(broker, listen
         ({"beats": "soon"}, "its heart-beat is not two numbers"),
     ],
 )
-def test_a_broker_that_does_not_let_us_in_is_told_by_why_and_tried_again(broker, listen, trouble, why):
+def test_a_broker_that_refuses_the_login_is_reported_and_tried_again(broker, listen, trouble, why):
     for name, value in trouble.items():
         setattr(broker, name, value)
     ears = listen(timeout=timedelta(seconds=1))
@@ -220,7 +220,7 @@ def test_a_broker_that_does_not_let_us_in_is_told_by_why_and_tried_again(broker,
     ears.up()
 
 
-def test_a_broker_that_is_not_there_or_a_secret_that_is_not_is_told_by_why(broker, listen, tmp_path):
+def test_a_missing_broker_or_password_file_is_reported(broker, listen, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     gone = listen(port=port)
@@ -231,7 +231,7 @@ def test_a_broker_that_is_not_there_or_a_secret_that_is_not_is_told_by_why(broke
     assert not broker.logins
 
 
-def test_it_stops_soon_though_the_broker_says_nothing(broker):
+def test_the_source_stops_soon_while_the_broker_is_silent(broker):
     broker.mute = True
     ears = Ears()
     settings = StompSettings("rucio", "127.0.0.1", broker.port, "/topic/rucio", tls=False)
@@ -243,7 +243,7 @@ def test_it_stops_soon_though_the_broker_says_nothing(broker):
     assert ears.states == []
 
 
-def test_over_tls_it_looks_at_whose_certificate_it_is(tmp_path):
+def test_the_source_checks_the_certificate_of_the_broker(tmp_path):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     settings = StompSettings("rucio", "127.0.0.1", 0, "/topic/rucio", timeout=timedelta(seconds=10))
@@ -272,7 +272,7 @@ def test_over_tls_it_looks_at_whose_certificate_it_is(tmp_path):
             assert expected in ears.states[0]
 
 
-def test_a_certificate_that_is_none_is_one_sentence(tmp_path):
+def test_an_invalid_certificate_is_a_one_line_error(tmp_path):
     (tmp_path / "ca.pem").write_text("none")
     settings = StompSettings("rucio", "127.0.0.1", 1, "/topic/rucio", ca_cert=tmp_path / "ca.pem")
     with pytest.raises(ConfigError, match=r"events\.stomp rucio: its certificates"):
@@ -295,12 +295,12 @@ def test_a_broker_is_tried_once_and_left(broker, tmp_path):
     assert len(broker.subscriptions) == 1
 
 
-def test_no_event_of_a_queue_is_taken_from_the_daemon_by_trying(broker):
+def test_a_connection_test_takes_no_event_from_a_queue(broker):
     assert a_source(broker.port, "/queue/rucio").test_connection() == "accepts the login"
     assert broker.subscriptions == []
 
 
-def test_why_a_broker_cannot_be_had_is_told(broker, tmp_path):
+def test_a_connection_test_reports_why_it_failed(broker, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Files of datasets that Rucio lists, and answers that were cut or cannot be read (a stand-in answers)."""
+"""File lists of Rucio datasets, also incomplete and unreadable ones (on a stand-in)."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -22,7 +22,7 @@ OTHER = Did("lofar:L2")
 
 
 class Listed(RucioStandIn):
-    """A stand-in with one dataset of two files, one of them at an element; tests change what it says."""
+    """A stand-in with one dataset of two files, one of them at an element; tests change its answers."""
 
     def __init__(self) -> None:
         super().__init__({"UK-DISK": "UK"})
@@ -62,7 +62,7 @@ def lister(stand_in, tmp_path) -> Iterator[RucioFileLister]:
         yield made
 
 
-def test_files_have_their_sizes_and_the_addresses_that_were_asked_for(lister, stand_in):
+def test_files_are_listed_with_sizes_and_requested_addresses(lister, stand_in):
     plain = (DatasetFile("lofar:f0", 0), DatasetFile("lofar:f1", 1))
     assert lister.list_files({DID}, set(), 9) == {DID: plain}
     assert stand_in.asked == []
@@ -88,7 +88,7 @@ def test_more_files_than_allowed_are_not_even_listed(lister, stand_in):
 
 
 @pytest.mark.parametrize("spoilt", ["files", "addresses", "a word", "a size"])
-def test_what_cannot_be_read_is_an_error_of_its_dataset(lister, stand_in, spoilt):
+def test_an_unreadable_answer_is_an_error_of_its_dataset(lister, stand_in, spoilt):
     if spoilt == "files":
         stand_in.list_files = ["a web page"]
     elif spoilt == "a size":
@@ -98,13 +98,13 @@ def test_what_cannot_be_read_is_an_error_of_its_dataset(lister, stand_in, spoilt
     assert isinstance(lister.list_files({DID}, {"UK-DISK"}, 9)[DID], CatalogueGarbled)
 
 
-def test_an_account_that_is_denied_is_no_list(lister, stand_in):
+def test_a_denied_account_is_an_error_and_not_an_empty_list(lister, stand_in):
     stand_in.status = 403
     with pytest.raises(CatalogueDenied):
         lister.list_files({DID}, set(), 9)
 
 
-def test_a_server_that_is_gone_is_no_list(lister, stand_in):
+def test_an_unreachable_server_is_an_error_and_not_an_empty_list(lister, stand_in):
     stand_in.shutdown()
     stand_in.server_close()
     with pytest.raises(CatalogueUnreachable):

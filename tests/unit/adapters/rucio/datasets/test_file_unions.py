@@ -1,4 +1,4 @@
-"""Files that are listed where a dataset may be whole over several storage elements (a stand-in answers)."""
+"""File unions: datasets that are complete over several storage elements (on a stand-in)."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -16,7 +16,7 @@ LIST = "/replicas/list"
 
 
 class Halved(RucioStandIn):
-    """A stand-in with two elements at one site; ``there`` are the files at each, of all datasets alike."""
+    """A stand-in with two storage elements at one site; ``there`` has the files at each, for all datasets."""
 
     def __init__(self) -> None:
         super().__init__({"UK-DISK": "UK", "UK-DISK2": "UK"})
@@ -70,7 +70,7 @@ def asking(stand_in, tmp_path):
 
 
 def best(catalogue: RucioCatalogue, dids=DIDS) -> dict[Did, tuple[ReplicaState, float] | None]:
-    """What the first replica of each is, which is the best; None of those that are unseen."""
+    """Return the first, that is best, replica of each dataset; None for unseen ones."""
     readings = catalogue.read(frozenset(dids)).readings
     return {
         did: (reading.replicas[0].state, reading.replicas[0].fraction) if isinstance(reading, Seen) else None
@@ -81,27 +81,27 @@ def best(catalogue: RucioCatalogue, dids=DIDS) -> dict[Did, tuple[ReplicaState, 
 WHOLE, HALF = (ReplicaState.COMPLETE, 1.0), (ReplicaState.PARTIAL, 0.5)
 
 
-def test_what_was_listed_is_not_listed_again_while_its_counts_are_the_same(asking, stand_in):
+def test_a_file_list_is_cached_while_its_counts_are_equal(asking, stand_in):
     catalogue = asking()
     for _ in range(3):
         assert best(catalogue) == dict.fromkeys(DIDS, WHOLE)
     assert sorted(stand_in.asked) == DIDS
 
 
-def test_what_is_not_enough_together_is_not_listed(asking, stand_in):
+def test_parts_that_are_too_few_together_are_not_listed(asking, stand_in):
     stand_in.there = {"UK-DISK": {0}, "UK-DISK2": SECOND}
     assert best(asking()) == dict.fromkeys(DIDS, (ReplicaState.PARTIAL, 0.25))
     assert stand_in.asked == []
 
 
-def test_what_the_budget_leaves_unlisted_is_unseen_until_its_turn_and_stays_seen_then(asking, stand_in):
+def test_an_unlisted_dataset_is_unseen_until_its_first_turn(asking, stand_in):
     catalogue = asking(deep_calls=20, verify_every=timedelta(0))
     seen = [sum(found is not None for found in best(catalogue).values()) for _ in range(3)]
     assert seen == [2, 4, 4]
     assert len(stand_in.asked) == 6
 
 
-def test_a_list_that_was_cut_is_not_believed(asking, stand_in):
+def test_a_file_list_that_was_cut_short_is_refused(asking, stand_in):
     stand_in.cut = True
     stand_in.holdings[DIDS[3]] = {"UK-DISK": "available"}
     readings = asking().read(frozenset(DIDS)).readings
@@ -111,12 +111,12 @@ def test_a_list_that_was_cut_is_not_believed(asking, stand_in):
         assert "lists 1 files" in readings[did].reason
 
 
-def test_the_dataset_whose_files_may_not_be_listed_is_unseen_and_no_other(asking, stand_in):
+def test_only_the_dataset_with_forbidden_files_is_unseen(asking, stand_in):
     stand_in.refused = DIDS[1]
     assert best(asking()) == {did: None if did == DIDS[1] else WHOLE for did in DIDS}
 
 
-def test_a_whole_that_falls_apart_is_not_whole_any_more(asking, stand_in):
+def test_two_halves_are_not_complete_once_a_file_goes_bad(asking, stand_in):
     catalogue = asking(verify_every=timedelta(0))
     assert best(catalogue) == dict.fromkeys(DIDS, WHOLE)
     stand_in.there = {"UK-DISK": FIRST, "UK-DISK2": FIRST}

@@ -1,4 +1,4 @@
-"""A token that others make: read from a file, or printed by a command that is asked again in time."""
+"""Tokens that Rucio did not issue: from a file, or from a command that runs again in time."""
 
 import base64
 import json
@@ -21,7 +21,7 @@ def jwt(**claims) -> str:
 
 @pytest.fixture
 def make(tmp_path):
-    """Makes a Bearer whose command is a shell script; the command's runs are lines of ``runs``."""
+    """Build an ExternalToken whose command is a shell script; each run adds a line to ``runs``."""
 
     def bearer(script: str, clock=NOON.timestamp, timeout=timedelta(seconds=10)) -> ExternalToken:
         text = f"echo run >> {tmp_path}/runs; {script}"
@@ -35,7 +35,7 @@ def make(tmp_path):
 
 
 class Ticking:
-    """A clock that stands at so many minutes past noon."""
+    """A clock that is so many minutes past noon."""
 
     minutes = 0
 
@@ -57,7 +57,7 @@ def test_a_printed_token_is_kept_until_two_minutes_before_its_end(make, tmp_path
         assert runs(tmp_path) == run
 
 
-def test_a_token_that_does_not_say_its_end_is_printed_anew_every_ten_minutes(make, tmp_path):
+def test_a_token_without_an_expiry_is_renewed_every_ten_minutes(make, tmp_path):
     clock = Ticking()
     bearer = make("echo opaque", clock)
     for minutes, run in [(0, 1), (9, 1), (10, 2)]:
@@ -66,7 +66,7 @@ def test_a_token_that_does_not_say_its_end_is_printed_anew_every_ten_minutes(mak
         assert runs(tmp_path) == run
 
 
-def test_a_token_that_was_refused_is_printed_anew(make, tmp_path):
+def test_a_refused_token_is_printed_again(make, tmp_path):
     bearer = make("echo opaque")
     bearer.token()
     bearer.forget()
@@ -84,19 +84,19 @@ def test_a_token_that_was_refused_is_printed_anew(make, tmp_path):
         ("printf '\\377\\377'", "does not contain a token"),
     ],
 )
-def test_a_command_without_a_token_is_denied_in_one_sentence_without_what_it_printed(make, script, words):
+def test_a_token_command_without_a_token_is_denied_without_its_output(make, script, words):
     with pytest.raises(CatalogueDenied, match=words) as failure:
         make(script).token()
     assert "secret-word" not in str(failure.value)
     assert "\n" not in str(failure.value)
 
 
-def test_a_command_that_hangs_is_left_at_the_timeout(make):
+def test_a_token_command_that_hangs_ends_at_its_timeout(make):
     with pytest.raises(CatalogueDenied, match=r"longer than 0\.2 s"):
         make("exec sleep 60", timeout=timedelta(seconds=0.2)).token()
 
 
-def test_a_command_that_does_not_exist_is_denied(tmp_path):
+def test_a_missing_token_command_is_denied(tmp_path):
     settings = RucioSettings(
         name="rucio", url="http://r", account="a", token_dir=tmp_path, token_command=("/none/such",)
     )
@@ -104,7 +104,7 @@ def test_a_command_that_does_not_exist_is_denied(tmp_path):
         ExternalToken(settings).token()
 
 
-def test_a_providers_token_is_another_after_it_was_refused_or_its_end_came_near(tmp_path):
+def test_a_provider_token_is_renewed_after_a_refusal_or_near_its_end(tmp_path):
     clock = Ticking()
     secret = tmp_path / "secret"
     with DmapiStandIn() as iam:

@@ -1,4 +1,4 @@
-"""Answers that no Rucio gives, through rucio-clients: they end, and take little memory."""
+"""Hostile answers through rucio-clients: they end, and take little memory."""
 
 import gzip
 import subprocess
@@ -36,7 +36,7 @@ def connected(url, folder, **more):
 
 
 def files(connection, seconds=1.0):
-    """The rows of list_files, as the adapter reads them."""
+    """Read the rows of list_files as the adapter does."""
     with connection.start_poll(seconds):
         return connection.ask(lambda client: list(client.list_files("s", "n")))
 
@@ -89,7 +89,7 @@ def test_an_answer_beyond_a_bound_is_refused_with_the_name_of_its_setting(tmp_pa
         "X-Rucio-Auth-Token-Expires: Fri, 31 Dec 9999 23:59:59 -2359",
     ],
 )
-def test_a_time_that_no_clock_shows_is_no_bug_of_the_cycle(tmp_path, header):
+def test_an_impossible_time_is_an_error_of_the_catalogue_and_not_a_bug(tmp_path, header):
     head = f"HTTP/1.1 503 X\r\n{header}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     with Hostile(lambda send: send(head.encode())) as sick:
         connection = connected(sick.url, tmp_path)
@@ -98,7 +98,7 @@ def test_a_time_that_no_clock_shows_is_no_bug_of_the_cycle(tmp_path, header):
         connection.close()
 
 
-def test_a_row_with_a_key_given_twice_is_no_record(tmp_path):
+def test_a_row_with_a_repeated_key_is_not_a_record(tmp_path):
     with Hostile(rows_of(b'{"name": "a", "name": "b"}\n{"name": "c"}\n')) as sick:
         connection = connected(sick.url, tmp_path)
         first, second = files(connection)

@@ -1,4 +1,4 @@
-"""Several questions to Rucio at a time: what that keeps of the promises of one (a stand-in answers)."""
+"""Connection pool: several queries at a time keep the promises of a single one (on a stand-in)."""
 
 import stat
 import threading
@@ -20,7 +20,7 @@ PATIENCE = 60  # seconds, for what must happen
 
 
 class Crowded(RucioStandIn):
-    """A stand-in that notes how many questions it has at a time; *expected* wait for each other."""
+    """A stand-in that records its concurrent queries; *expected* queries wait for each other."""
 
     def __init__(self) -> None:
         super().__init__({"UK-DISK": "UK"})
@@ -54,7 +54,7 @@ def server() -> Iterator[Crowded]:
 
 @pytest.fixture
 def asking(server, tmp_path):
-    """Makes a catalogue on the stand-in, closed at the end."""
+    """Build a catalogue on the stand-in; close it at the end."""
     folder = tmp_path / "tokens"
     with catalogues(url=server.url, token_dir=folder, twins_every=None, calls_per_second=10_000) as make:
         yield make
@@ -67,26 +67,26 @@ def seen(catalogue: RucioCatalogue) -> set[Did]:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_as_many_questions_are_asked_at_a_time_as_are_allowed_and_no_more(asking, server, number):
+def test_concurrent_queries_are_limited_to_concurrent_calls(asking, server, number):
     server.expected = number
     assert seen(asking(concurrent_calls=number)) == set(DIDS)
     assert server.most == number
     assert sorted(server.counted) == sorted(did.split(":")[1] for did in DIDS)
 
 
-def test_a_failure_beside_others_is_an_unknown_for_what_it_was_about_and_for_nothing_else(asking, server):
+def test_a_failed_query_makes_only_its_own_dids_unseen(asking, server):
     server.failing = {"/replicas/lofar/L3/datasets": (500, "DatabaseException")}
     assert seen(asking(concurrent_calls=3)) == set(DIDS) - {"lofar:L3"}
     server.failing = {"'name': 'L5'": (503, "ServiceUnavailable")}
     assert seen(asking(concurrent_calls=3, batch=1)) == set(DIDS) - {"lofar:L5"}
 
 
-def test_a_name_that_spoils_a_batch_is_singled_out_beside_others(asking, server):
+def test_a_name_that_makes_a_batch_fail_is_isolated(asking, server):
     server.failing = {"'name': 'L5', 'type'": (400, "InvalidObject")}
     assert seen(asking(concurrent_calls=3, batch=4)) == set(DIDS) - {"lofar:L5"}
 
 
-def test_an_account_denied_three_times_in_a_row_asks_no_more_than_is_under_way(asking, server):
+def test_an_account_denied_three_times_in_a_row_sends_no_further_query(asking, server):
     server.failing = {"/replicas/lofar/": (403, "AccessDenied")}
     server.expected = 2
     catalogue = asking(concurrent_calls=2)
@@ -95,12 +95,12 @@ def test_an_account_denied_three_times_in_a_row_asks_no_more_than_is_under_way(a
     assert len(server.counted) in {3, 4}
 
 
-def test_a_spent_budget_is_one_for_all_lines(asking, server):
+def test_all_connections_share_one_budget(asking, server):
     assert len(seen(asking(concurrent_calls=3, deep_calls=4))) == 4
     assert len(server.counted) == 4
 
 
-def test_each_line_keeps_a_token_of_its_own_and_all_are_gone_at_the_end(asking, server, tmp_path):
+def test_each_connection_has_its_own_token_file_until_it_closes(asking, server, tmp_path):
     server.expected = 2
     catalogue = asking(concurrent_calls=2)
     seen(catalogue)
@@ -111,7 +111,7 @@ def test_each_line_keeps_a_token_of_its_own_and_all_are_gone_at_the_end(asking, 
     assert not any(file.exists() for file in files)
 
 
-def test_a_stand_in_that_hangs_on_every_line_is_left_at_the_deadline(asking, server):
+def test_a_server_that_hangs_on_every_connection_is_left_at_the_deadline(asking, server):
     server.expected = 99
     catalogue = asking(concurrent_calls=2, deadline=timedelta(seconds=3), timeout=timedelta(seconds=PATIENCE))
     try:
@@ -132,7 +132,7 @@ def test_a_stand_in_that_hangs_on_every_line_is_left_at_the_deadline(asking, ser
 
 
 class Wire:
-    """Stands for a line to a server: answers at once, whatever *client* is."""
+    """A replacement of a connection that answers at once, whatever *client* is."""
 
     def __init__(self, client: object = None) -> None:
         self.client = client
@@ -153,7 +153,7 @@ def lines(number: int) -> ConnectionPool:
     return ConnectionPool(Wire(), number)
 
 
-def test_the_next_question_is_asked_before_an_answer_is_thought_through():
+def test_the_next_query_starts_before_the_consumer_uses_an_answer():
     begun = {n: threading.Event() for n in range(4)}
     answers = lines(2).map_concurrently([3, 2, 1, 0], lambda n: begun[n].set())
     next(answers)
@@ -163,7 +163,7 @@ def test_the_next_question_is_asked_before_an_answer_is_thought_through():
     assert len(list(answers)) == 2
 
 
-def test_after_a_failure_nothing_is_asked_before_it_is_thought_through():
+def test_no_query_starts_after_a_failure_until_the_consumer_has_seen_it():
     release, begun = threading.Event(), []
 
     def do(n: int) -> None:
@@ -182,29 +182,29 @@ def test_after_a_failure_nothing_is_asked_before_it_is_thought_through():
     assert sorted(begun) == [0, 1]
 
 
-def test_what_is_learned_meanwhile_takes_a_line_of_its_own():
+def test_a_background_query_uses_its_own_connection():
     release, first = threading.Event(), Wire()
     several = ConnectionPool(first, 2)
-    with several.run_in_background(lambda: several.ask(lambda _: release.wait(PATIENCE))) as meanwhile:
+    with several.run_in_background(lambda: several.run(lambda _: release.wait(PATIENCE))) as meanwhile:
         assert not meanwhile.is_done
-        assert several.ask(lambda _: "asked beside") == "asked beside"
+        assert several.run(lambda _: "asked beside") == "asked beside"
         release.set()
         assert meanwhile.result() is True
         assert meanwhile.is_done
     assert first.asked == 1
 
 
-def test_with_one_line_what_is_learned_meanwhile_is_asked_for_when_it_is_wanted_and_once():
+def test_a_background_query_on_one_connection_runs_once_at_its_first_use():
     one = Wire()
     only = ConnectionPool(one, 1)
-    with only.run_in_background(lambda: only.ask(lambda _: "learned")) as meanwhile:
+    with only.run_in_background(lambda: only.run(lambda _: "learned")) as meanwhile:
         assert (meanwhile.is_done, one.asked) == (False, 0)
         assert [meanwhile.result(), meanwhile.result()] == ["learned"] * 2
         assert one.asked == 1
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_what_cannot_be_learned_meanwhile_is_told_who_wants_it(number):
+def test_a_failed_background_query_raises_at_each_use(number):
     def fail() -> None:
         raise CatalogueUnreachable("rucio", "no")
 
@@ -233,7 +233,7 @@ def test_rows_of_a_long_answer_are_there_before_its_end(tmp_path):
     assert list(coming) == [[500]]
 
 
-def test_an_answer_that_breaks_off_gives_what_came_and_then_fails(tmp_path):
+def test_an_answer_that_breaks_off_yields_its_rows_and_then_fails(tmp_path):
     def rows(_) -> Iterator[int]:
         yield from range(500)
         raise CatalogueUnreachable("rucio", "it broke off")

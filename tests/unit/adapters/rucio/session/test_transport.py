@@ -1,4 +1,4 @@
-"""How long answers of Rucio are read: in gulps, and whole."""
+"""Transport: coalesced reads of long answers."""
 
 import io
 
@@ -8,7 +8,7 @@ from adapters.rucio.session.transport import CoalescingReader
 
 
 class Dripping(io.RawIOBase):
-    """Has *there* bytes to give, and gets more while it is waited for."""
+    """A stream with *there* bytes to read now, and more after each wait."""
 
     def __init__(self, content: bytes, each: int) -> None:
         self.content, self.each = content, each
@@ -39,12 +39,12 @@ def gulped(source: Dripping) -> io.BufferedReader:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 1000])
-def test_what_is_read_in_gulps_is_what_was_sent_and_ends_where_it_ends(rows):
+def test_coalesced_reads_return_exactly_the_sent_bytes(rows):
     content = b"".join(b"row %d\n" % n for n in range(rows))
     assert gulped(Dripping(content, 5)).read() == content
 
 
-def test_a_long_answer_that_comes_row_by_row_is_looked_at_far_less_often_than_it_has_rows():
+def test_a_long_answer_is_read_in_fewer_reads_than_it_has_rows():
     source = Dripping(b"0123456789" * 1000, 10)
     assert len(gulped(source).read()) == 10_000
     assert source.looks < 50
@@ -56,7 +56,7 @@ def test_a_short_answer_waits_for_nothing():
     assert source.waits == 0
 
 
-def test_what_is_there_already_is_read_without_waiting():
+def test_available_data_is_read_without_waiting():
     source = Dripping(b"0123456789" * 100_000, 10)
     source.there = 1_000_000
     gulped(source).read()

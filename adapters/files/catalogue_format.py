@@ -1,0 +1,296 @@
+"""File format of the file catalogue: parse TOML or JSON, and collect all problems of a file.
+
+In TOML (the same shape in JSON, where ``as_of`` is a string)::
+
+    as_of = 2026-11-21T02:00:00Z      # when the list was made; default: time of reading
+    sites = ["UK", "AU", "NL"]        # all sites it covers; default: those named below
+    count = 1                         # number of datasets below: shows a torn file
+    [datasets."lofar:L1"]
+    bytes = 123
+    sites.UK = "available"            # available | staging | partial | nearline | stuck
+    sites.AU = { state = "staging", fraction = 0.5 }
+    sites.NL = ["nearline", { state = "partial", fraction = 0.1 }]    # two storage elements
+
+Writers should replace the file (write a second file, then rename it). One that is
+rewritten in place is rejected where that shows: it changes while it is read, it
+does not parse, it is empty, or ``count`` is wrong.
+"""
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from adapters.bounded_json import Bounds, Record, check_size
+from adapters.did_matching import group_by_lower_case
+from hydrator.domain.errors import BadDid
+from hydrator.domain.model import Did, Replica, ReplicaState, Site, from_unix, parse_did
+from hydrator.domain.text import format_count, shorten_list
+
+STATE_BY_WORD: Final[Mapping[str, ReplicaState]] = {
+    "available": ReplicaState.COMPLETE,
+    "staging": ReplicaState.INCOMING,
+    "partial": ReplicaState.PARTIAL,
+    "nearline": ReplicaState.ON_TAPE,
+    "stuck": ReplicaState.STUCK,
+}
+MAX_PROBLEMS_SHOWN: Final = 10
+
+BOUNDS: Final = Bounds(
+    64_000_000, 2_000_000, bytes_setting="fixed: give two files", values_setting="fixed: give two files"
+)
+"""Limits of one file: some 250,000 datasets."""
+
+
+class DatasetEntry(NamedTuple):
+    """One dataset of the file."""
+
+    replicas: tuple[Replica, ...]
+    bytes_total: int | None
+
+
+class ParsedFile(NamedTuple):
+    """Content of a valid file."""
+
+    as_of: datetime | None
+    sites: frozenset[Site]
+    has_site_list: bool
+    datasets: Mapping[Did, DatasetEntry]
+    case_groups: Mapping[str, frozenset[Did]]
+
+
+def parse_file(suffix: str, data: bytes, default_scope: str | None) -> ParsedFile:
+    """Parse *data*, TOML or JSON by the *suffix* of the file; *default_scope* is for names without a scope.
+
+    Raises:
+        ValueError: the file is not valid; the text has all problems, each with its key.
+    """
+    try:
+        document = _decode(suffix, data)
+    except (ValueError, RecursionError) as exc:
+        raise ValueError(_describe_error(exc)) from exc
+    parser = _FileParser(default_scope)
+    contents = parser.parse(document)
+    if parser.problems:
+        listed = shorten_list(parser.problems, "; ", limit=MAX_PROBLEMS_SHOWN)
+        raise ValueError(f"{format_count(len(parser.problems), 'problem')}: {listed}")
+    return contents
+
+
+def _decode(suffix: str, data: bytes) -> dict[str, Any]:
+    """Decode the file into a table; raise ValueError or RecursionError."""
+    check_size(data, BOUNDS)
+    if not data.strip():
+        raise ValueError("it is empty; write an empty [datasets] for a catalogue without datasets")
+    text = data.decode("utf-8-sig")
+    if suffix == ".toml":
+        return tomllib.loads(text)
+    if suffix != ".json":
+        raise ValueError("its name must end in .toml or .json")
+    parsed = json.loads(text, object_pairs_hook=_reject_duplicate_keys, parse_constant=_reject_constant)
+    if not isinstance(parsed, dict):
+        raise ValueError("its outermost value must be an object")  # noqa: TRY004 - garbled, not a bug
+    return parsed
+
+
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build a JSON object; reject repeated keys, since it is unclear which one counts."""
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"key {repeated[:100]!r} is given twice in one object")
+    return table
+
+
+def _reject_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number")
+
+
+def _describe_error(exc: Exception) -> str:
+    if isinstance(exc, UnicodeDecodeError):
+        return f"not UTF-8 at byte {exc.start}"
+    if isinstance(exc, RecursionError):
+        return "it is nested too deeply"
+    return f"cannot be read: {str(exc)[:300]}"
+
+
+class _FileParser:
+    """A parser of the file's table that collects all problems."""
+
+    def __init__(self, default_scope: str | None) -> None:
+        self.problems: list[str] = []
+        self._default_scope = default_scope
+        self._sites: frozenset[Site] | None = None
+        """The sites that the file lists; None without a list."""
+
+    def parse(self, document: Record) -> ParsedFile:
+        self._check_keys(document, ("as_of", "sites", "count", "datasets"), "")
+        as_of = self._parse_as_of(document["as_of"]) if "as_of" in document else None
+        if "sites" in document:
+            self._sites = self._parse_sites(document["sites"])
+        datasets = self._parse_datasets(document)
+        named_sites = {replica.site for entry in datasets.values() for replica in entry.replicas}
+        return ParsedFile(
+            as_of,
+            frozenset(named_sites if self._sites is None else self._sites),
+            self._sites is not None,
+            datasets,
+            group_by_lower_case(datasets),
+        )
+
+    def _add_problem(self, key: str, problem: str) -> None:
+        self.problems.append(f"{key}: {problem}")
+
+    def _check_keys(self, table: Record, allowed_keys: tuple[str, ...], key_prefix: str) -> None:
+        for key in table:
+            if key not in allowed_keys:
+                self._add_problem(key_prefix + key[:200], f"unknown; known here: {', '.join(allowed_keys)}")
+
+    def _parse_as_of(self, value: object) -> datetime | None:
+        if isinstance(value, str):
+            try:
+                value = datetime.fromisoformat(value)
+            except ValueError:
+                self._add_problem("as_of", f"{str(value)[:50]!r} is not a time like 2026-11-21T02:00:00Z")
+                return None
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            try:
+                return from_unix(value)
+            except (ValueError, OverflowError, OSError):
+                self._add_problem("as_of", "out of range for Unix seconds")
+                return None
+        if not isinstance(value, datetime):
+            self._add_problem("as_of", "must be a time like 2026-11-21T02:00:00Z, or Unix seconds")
+            return None
+        if value.tzinfo is None:
+            self._add_problem("as_of", f"{value.isoformat()} has no time zone (UTC ends in Z)")
+            return None
+        return value.astimezone(UTC)
+
+    def _parse_sites(self, value: object) -> frozenset[Site] | None:
+        if not isinstance(value, list):
+            self._add_problem("sites", 'must be a list of names, like ["UK", "AU"]')
+            return None
+        names = [
+            Site(name) for name in value if isinstance(name, str) and self._check_site_name(name, "sites")
+        ]
+        if len(names) < sum(isinstance(name, str) for name in value):
+            return None
+        if len(names) < len(value):
+            self._add_problem("sites", "must be a list of names only")
+            return None
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            self._add_problem("sites", f"{name!r} is given twice")
+        return frozenset(names)
+
+    def _check_site_name(self, name: str, key: str) -> bool:
+        if name and name == name.strip() and name.isprintable() and len(name) <= 255:
+            return True
+        self._add_problem(key, f"{name[:50]!r} cannot be the name of a site")
+        return False
+
+    def _parse_datasets(self, document: Record) -> dict[Did, DatasetEntry]:
+        tables = document.get("datasets")
+        if not isinstance(tables, dict):
+            missing = "missing; write an empty table for none, so that a torn file does not look empty"
+            self._add_problem("datasets", missing if tables is None else "not a table")
+            return {}
+        self._check_count(document, len(tables))
+        datasets: dict[Did, DatasetEntry] = {}
+        for key, table in tables.items():
+            key_path = f'datasets."{key[:200]}"'
+            did = self._parse_did(key, key_path)
+            entry = self._parse_dataset(did, table, key_path)
+            if did is None or entry is None:
+                continue
+            if did in datasets:
+                self._add_problem(key_path, f"{did} is given twice, with its scope and without")
+            datasets[did] = entry
+        return datasets
+
+    def _check_count(self, document: Record, actual_count: int) -> None:
+        count = document.get("count", actual_count)
+        if not _is_whole_number(count):
+            self._add_problem("count", "must be a whole number, 0 or more")
+        elif count != actual_count:
+            self._add_problem(
+                "count",
+                f"is {count}, but the file has {actual_count} datasets: it is torn or the count is outdated",
+            )
+
+    def _parse_did(self, key: str, key_path: str) -> Did | None:
+        try:
+            return parse_did(key, self._default_scope)
+        except BadDid as exc:
+            self._add_problem(key_path, exc.reason)
+            return None
+
+    def _parse_dataset(self, did: Did | None, table: object, key: str) -> DatasetEntry | None:
+        if not isinstance(table, dict):
+            self._add_problem(key, "must be a table with bytes and sites")
+            return None
+        if not table.keys() <= {"bytes", "sites"}:
+            self._check_keys(table, ("bytes", "sites"), f"{key}.")
+        bytes_total = table.get("bytes")
+        if bytes_total is not None and not _is_whole_number(bytes_total):
+            self._add_problem(f"{key}.bytes", "must be a whole number, 0 or more")
+            bytes_total = None
+        states = table.get("sites", {})
+        if not isinstance(states, dict):
+            self._add_problem(f"{key}.sites", 'must be a table of sites, like sites.UK = "available"')
+            states = {}
+        replicas = self._parse_replicas(did, states, key)
+        return DatasetEntry(tuple(replicas), bytes_total)
+
+    def _parse_replicas(self, did: Did | None, states_by_site: Record, key_prefix: str) -> Iterable[Replica]:
+        for name, value in sorted(states_by_site.items()):
+            key = f"{key_prefix}.sites.{name[:200]}"
+            if self._sites is None:
+                is_valid = self._check_site_name(name, key)
+            else:
+                is_valid = name in self._sites
+                if not is_valid:
+                    self._add_problem(key, f"{name[:50]!r} is not among sites")
+            states = self._parse_states(value, key)
+            if is_valid and did is not None:
+                yield from (Replica(did, Site(name), *state) for state in states)
+
+    def _parse_states(self, value: object, key: str) -> list[tuple[ReplicaState, float | None]]:
+        """Parse one state, or a list with one for each storage element of a site."""
+        values = value if isinstance(value, list) else [value]
+        if not values:
+            self._add_problem(key, "the list is empty; leave the site out")
+        return [state for state in (self._parse_state(one, key) for one in values) if state]
+
+    def _parse_state(self, value: object, key: str) -> tuple[ReplicaState, float | None] | None:
+        """Parse state and fraction, from a word or from a table of both."""
+        table = {"state": value} if isinstance(value, str) else value
+        if not isinstance(table, dict):
+            self._add_problem(key, 'must be a state, or a table like { state = "staging", fraction = 0.5 }')
+            return None
+        if not table.keys() <= {"state", "fraction"}:
+            self._check_keys(table, ("state", "fraction"), f"{key}.")
+        word = table.get("state")
+        state = STATE_BY_WORD.get(word) if isinstance(word, str) else None
+        if state is None:
+            problem = "is missing" if word is None else f"{str(word)[:50]!r} is not a state"
+            self._add_problem(f"{key}.state", f"{problem}; use {', '.join(STATE_BY_WORD)}")
+            return None
+        fraction = table.get("fraction")
+        if fraction is None:
+            return state, None
+        if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
+            self._add_problem(f"{key}.fraction", "must be a number from 0 to 1")
+            return None
+        if state is ReplicaState.COMPLETE and fraction != 1:
+            self._add_problem(
+                f"{key}.fraction", "an available dataset is complete: leave it out, or use partial"
+            )
+            return None
+        return state, float(fraction)
+
+
+def _is_whole_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
