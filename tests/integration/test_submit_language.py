@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
 from hydrator.submit.rapthor.job import RapthorRun, RunOptions, RunResources, submit_description
-from hydrator.submit.submit_text import quote_arguments
+from hydrator.submit.submit_files.values import quote_arguments
 from testbed.debian import PoolUnavailable
 from testbed.dryrun import DryRun, Rejected, text_of, words_of
 from testbed.pool import Pool

@@ -18,7 +18,7 @@ from hydrator.domain.text import format_count
 from hydrator.submit.expressions import Mode
 from hydrator.submit.gpus import GpuChoice, mebibytes
 from hydrator.submit.retry import path_known_clause, retry_elsewhere
-from hydrator.submit.submit_text import (
+from hydrator.submit.submit_files.values import (
     line_problems,
     quote_arguments,
     unfit_name_reason,

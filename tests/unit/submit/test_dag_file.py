@@ -3,8 +3,9 @@
 import pytest
 
 from hydrator.domain.model import parse_did
-from hydrator.submit.dag_file import Dag, add_datasets_to_dag, is_dag, read_dag
-from hydrator.submit.submit_file import SubmitFileError
+from hydrator.submit.submit_files.dag import Dag, is_dag, read_dag
+from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
+from hydrator.submit.submit_files.description import SubmitFileError
 
 A = parse_did("lofar:a")
 

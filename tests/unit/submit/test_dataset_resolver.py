@@ -8,7 +8,8 @@ from adapters.memory import MemoryCatalogue
 from hydrator.config import Settings, parse
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did, Site
-from hydrator.submit.dataset_resolver import expand_globs, resolve_names
+from hydrator.submit.dataset_names.globs import expand_globs
+from hydrator.submit.dataset_names.resolver import resolve_names
 from tests.factories import replica
 
 

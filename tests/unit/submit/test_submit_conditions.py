@@ -3,8 +3,9 @@
 import pytest
 
 from hydrator.domain.model import parse_did
-from hydrator.submit.dag_file import add_datasets_to_dag, has_required_datasets, read_dag
-from hydrator.submit.submit_file import add_datasets, check_items, input_names
+from hydrator.submit.submit_files.dag import has_required_datasets, read_dag
+from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
+from hydrator.submit.submit_files.datasets import add_datasets, check_items, input_names
 
 A = parse_did("lofar:a")
 LINE = b'+RequiredDatasets = {"lofar:a"}\n'

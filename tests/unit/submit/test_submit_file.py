@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from hydrator.domain.model import Did
-from hydrator.submit.dag_file import add_datasets_to_dag, has_required_datasets, is_dag, read_dag
-from hydrator.submit.submit_file import SubmitFileError, add_datasets, check_items, input_names
+from hydrator.submit.submit_files.dag import has_required_datasets, is_dag, read_dag
+from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
+from hydrator.submit.submit_files.datasets import add_datasets, check_items, input_names
+from hydrator.submit.submit_files.description import SubmitFileError
 
 A, B = Did("lofar:a"), Did("lofar:b")
 LINE = b'+RequiredDatasets = {"lofar:a"}\n'

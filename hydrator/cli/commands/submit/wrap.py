@@ -23,7 +23,7 @@ from hydrator.cli.options import DEFAULT_CONFIG_PATH, EXIT_NO_MATCH_NOW, ConfigO
 
 if TYPE_CHECKING:
     from hydrator.domain.model import Did
-    from hydrator.submit.submit_file import FilterResult
+    from hydrator.submit.submit_files.datasets import FilterResult
 
 _MAX_ARGUMENT_BYTES = 100_000
 """Longest argument that this command uses; Linux allows 131,072 bytes."""
@@ -136,8 +136,10 @@ def _add_datasets(
 
     File names in it are relative to *folder*, by default the current one, as for HTCondor.
     """
-    from hydrator.submit.dag_file import add_datasets_to_dag, has_required_datasets, is_dag, read_dag
-    from hydrator.submit.submit_file import SubmitFileError, add_datasets, is_description
+    from hydrator.submit.submit_files.dag import has_required_datasets, is_dag, read_dag
+    from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
+    from hydrator.submit.submit_files.datasets import add_datasets
+    from hydrator.submit.submit_files.description import SubmitFileError, is_description
 
     origin = "standard input" if str(file) == "-" else str(file)
     read = build_reader(folder or Path.cwd())
@@ -167,7 +169,7 @@ def _add_datasets(
 
 def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refuse_nowhere: bool) -> None:
     """Replace this process by condor_submit with the new lines before the file's queue statements."""
-    from hydrator.submit.dag_file import is_dag
+    from hydrator.submit.submit_files.dag import is_dag
 
     at = _find_file(command, _SUBMIT_OPTIONS_WITH_VALUE)
     if at is None or command[at] == "-":

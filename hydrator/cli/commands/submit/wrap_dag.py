@@ -18,8 +18,10 @@ from hydrator.cli.commands.submit.dataset_options import (
     read_input_file,
 )
 from hydrator.cli.output.new_files import write_new_files
-from hydrator.submit.dag_file import Dag, add_datasets_to_dag, read_dag
-from hydrator.submit.submit_file import FilterResult, SubmitFileError
+from hydrator.submit.submit_files.dag import Dag, read_dag
+from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
+from hydrator.submit.submit_files.datasets import FilterResult
+from hydrator.submit.submit_files.description import SubmitFileError
 
 if TYPE_CHECKING:
     from hydrator.domain.model import Did

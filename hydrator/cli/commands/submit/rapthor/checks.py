@@ -14,7 +14,7 @@ from hydrator.domain.classad import escape_macros
 from hydrator.domain.model import Did, has_unsafe_parts, is_unsafe_argument
 from hydrator.privacy.pseudonyms import find_leaks
 from hydrator.submit.rapthor.job import RunOptions
-from hydrator.submit.submit_text import unfit_reason, unfit_value_reason
+from hydrator.submit.submit_files.values import unfit_reason, unfit_value_reason
 from hydrator.wiring import build_condor_client
 
 from .choices import OutputFormat

@@ -9,7 +9,8 @@ from hydrator.cli.output.progress import show_progress
 from hydrator.config import Settings
 from hydrator.domain.ports import Catalogue
 from hydrator.domain.text import format_count
-from hydrator.submit.dataset_resolver import Expansion, Resolution, expand_globs, resolve_names
+from hydrator.submit.dataset_names.globs import Expansion, expand_globs
+from hydrator.submit.dataset_names.resolver import Resolution, resolve_names
 from hydrator.submit.rapthor.parset import Parset
 from hydrator.wiring import assemble, daemon_catalogues, system_clock
 

@@ -38,7 +38,7 @@ from hydrator.submit.rapthor.job import (
     submit_description,
 )
 from hydrator.submit.rapthor.parset import Parset
-from hydrator.submit.submit_text import unfit_name_reason
+from hydrator.submit.submit_files.values import unfit_name_reason
 
 from .checks import exit_on_problems, find_condor_submit, privacy_problems
 from .choices import GpuMode

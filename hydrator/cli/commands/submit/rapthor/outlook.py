@@ -13,7 +13,7 @@ from hydrator.domain.text import format_count, format_duration
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hydrator.submit.dataset_resolver import Resolution
+    from hydrator.submit.dataset_names.resolver import Resolution
     from hydrator.submit.rapthor.outlook import SiteOutlook
 
     from .run import PreparedRun

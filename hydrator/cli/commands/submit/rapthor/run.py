@@ -14,8 +14,8 @@ from hydrator.domain.model import Did, Site, SiteFacts
 from hydrator.privacy.exchange import fetch_pseudonyms
 from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
 from hydrator.state.store import Store
+from hydrator.submit.dataset_names.resolver import Resolution
 from hydrator.submit.dataset_paths import Paths, has_file_rule, local_paths
-from hydrator.submit.dataset_resolver import Resolution
 from hydrator.submit.file_lists import Listing, address_mismatches, list_files, single_file_notice
 from hydrator.submit.rapthor.job import RapthorRun, RunOptions, run_name
 from hydrator.submit.rapthor.outlook import SiteOutlook, explain_no_qualified_site, rank_sites
