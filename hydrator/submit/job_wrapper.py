@@ -438,18 +438,8 @@ def check_readable(
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
-        last = [time.monotonic()]
-
-        def report_progress() -> None:
-            if time.monotonic() - last[0] > 1:
-                last[0] = time.monotonic()
-                os.write(writer, b"\n")
-
         try:
-            for dataset, place in candidates:
-                write_all(
-                    writer, json.dumps(check_dataset(dataset, place, report_progress)).encode("ascii") + b"\n"
-                )
+            write_checks(writer, candidates)
         finally:
             os._exit(0)  # the child never runs the code of the parent
     os.close(writer)
@@ -469,14 +459,24 @@ def check_readable(
     return results + [("no answer within %g s" % seconds, [])] * (len(candidates) - len(results))
 
 
+def write_checks(writer: int, candidates: "list[tuple[Dataset, object]]") -> None:
+    """Write the result of :func:`check_dataset` for each candidate as one line, and empty lines between."""
+    last = [time.monotonic()]
+
+    def report_progress() -> None:
+        if time.monotonic() - last[0] > 1:
+            last[0] = time.monotonic()
+            os.write(writer, b"\n")
+
+    for dataset, place in candidates:
+        line = json.dumps(check_dataset(dataset, place, report_progress)).encode("ascii") + b"\n"
+        while line:
+            line = line[os.write(writer, line) :]
+
+
 def parse_result(line: bytes) -> "tuple[object, list[object]]":
     why, paths = json.loads(line.decode("ascii"))
     return why, paths
-
-
-def write_all(number: int, content: bytes) -> None:
-    while content:
-        content = content[os.write(number, content) :]
 
 
 # ---------------------------------------------------------------- files into one folder

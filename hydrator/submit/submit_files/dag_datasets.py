@@ -44,14 +44,12 @@ def add_datasets_to_dag(
         new_lines, note = _list_line(node, datasets_by_node.get(node.name, ()), origin)
         lines += new_lines
         notes += [note] if note else []
-        for line in (extra_lines or {}).get(node.name, ()):
-            name, _, value = line.partition(" = ")
-            lines.append(_vars_line(node.name, name, value, "APPEND "))
-    if copies is None:
-        notes += [
+        settings = (line.partition(" = ") for line in (extra_lines or {}).get(node.name, ()))
+        lines += [_vars_line(node.name, name, value, "APPEND ") for name, _, value in settings]
+    for reference in dag.references if copies is None else ():
+        notes.append(
             f"{origin}: {reference.statement}: this command does not read its nodes: filter that file too"
-            for reference in dag.references
-        ]
+        )
     first_end = end if lines and text and not text.endswith(b"\n") else b""
     addition = first_end + b"".join(line.encode() + end for line in lines)
     copied = _replace_file_names(text, dag, copies or {})

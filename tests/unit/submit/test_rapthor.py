@@ -9,6 +9,7 @@ from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
 from hydrator.submit.rapthor.environment import MAX_VARIABLE_BYTES, export_lines, toil_params
 from hydrator.submit.rapthor.job import (
+    JobSites,
     RapthorRun,
     RunOptions,
     RunResources,
@@ -144,7 +145,7 @@ def description(of: RapthorRun, **more) -> str:
         origin="run.parset",
         input_files=["run.parset"],
         command=["rapthor", "run.parset"],
-        site_attributes=["GLIDEIN_Site"],
+        sites=JobSites(["GLIDEIN_Site"]),
     )
 
 

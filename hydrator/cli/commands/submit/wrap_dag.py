@@ -86,20 +86,11 @@ def write_copies(
     Raises:
         ExitWithMessage: a file cannot be read or written, a node does not exist, or a list is malformed.
     """
-    several = len(files) > 1
     try:
-        roots = [
-            _read_dag_tree(
-                file,
-                file.absolute().parent if should_use_dag_folder else Path.cwd(),
-                f"{number}." if several else "",
-                (),
-            )
-            for number, file in enumerate(files)
-        ]
+        roots = _read_dag_trees(files, should_use_dag_folder)
         branches = [branch for root in roots for branch in root.walk()]
         kinds = {name: kind for branch in branches for name, kind in branch.kinds.items()}
-        nodes = DagNodes(kinds, has_file_numbers=several)
+        nodes = DagNodes(kinds, has_file_numbers=len(files) > 1)
         dids, lines = options.parse_node_datasets(nodes), options.gpu_lines(nodes)
         additions = [_collect_additions(root, options, dids, lines) for root in roots]
         by_node = [pair for root in additions for pair in root.datasets_by_node()]
@@ -143,6 +134,18 @@ def _write_texts(texts: dict[Path, bytes]) -> list[Path] | None:
         raise ExitWithMessage(
             f"cannot write {place}: {error.strerror}: it must be in the folder of the original", 1
         ) from error
+
+
+def _read_dag_trees(files: Sequence[Path], should_use_dag_folder: bool) -> list[_DagTree]:
+    return [
+        _read_dag_tree(
+            file,
+            file.absolute().parent if should_use_dag_folder else Path.cwd(),
+            f"{number}." if len(files) > 1 else "",
+            (),
+        )
+        for number, file in enumerate(files)
+    ]
 
 
 def _read_dag_tree(file: Path, base_folder: Path, scope: str, ancestors: Sequence[Path]) -> _DagTree:

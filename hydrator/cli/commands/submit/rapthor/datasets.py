@@ -15,19 +15,20 @@ from hydrator.submit.rapthor.parset import Parset
 from hydrator.wiring import assemble, daemon_catalogues, system_clock
 
 from .checks import MAX_LISTED, exit_on_problems
+from .options import OutputOptions
 
 
 def resolve_datasets(
-    parset: Parset, settings: Settings, *, allow_unknown: bool, dry_run: bool
+    parset: Parset, settings: Settings, output: OutputOptions
 ) -> tuple[Resolution, datetime]:
     """Find the datasets of the measurement sets, with the catalogues' answers and the time of these.
 
     The daemon is queried too for a dry run, or if no catalogue is configured.
     """
-    daemon = daemon_catalogues(settings) if dry_run or not settings.catalogue else ()
+    daemon = daemon_catalogues(settings) if output.dry_run or not settings.catalogue else ()
     parts = assemble(settings, system_clock)
     try:
-        names = _expand(parset, settings, parts.catalogues, allow_unknown=allow_unknown)
+        names = _expand(parset, settings, parts.catalogues, output.allow_unknown)
         with show_progress("asking where the datasets are"):
             resolution = resolve_names(names, settings, parts.catalogues, daemon)
         now = system_clock()
@@ -35,12 +36,12 @@ def resolve_datasets(
         parts.close()
         for catalogue in daemon:
             catalogue.close()
-    _check_resolution(resolution, allow_unknown=allow_unknown)
+    _check_resolution(resolution, output.allow_unknown)
     return resolution, now
 
 
 def _expand(
-    parset: Parset, settings: Settings, catalogues: Sequence[Catalogue], *, allow_unknown: bool
+    parset: Parset, settings: Settings, catalogues: Sequence[Catalogue], allow_unknown: bool
 ) -> Sequence[str]:
     """Return the names that the globs of *parset* match; exit if one matches nothing."""
     expansion = expand_globs(parset.input_globs, _glob_local_files, settings, catalogues)
@@ -78,7 +79,7 @@ def _no_match_text(parset: Parset, search: str) -> str:
     )
 
 
-def _check_resolution(resolution: Resolution, *, allow_unknown: bool) -> None:
+def _check_resolution(resolution: Resolution, allow_unknown: bool) -> None:
     """Exit if a name has no dataset, two names have one dataset, or a catalogue did not answer."""
     duplicates = [
         f"{' and '.join(names)}: all are {did}; Rapthor would read it twice"

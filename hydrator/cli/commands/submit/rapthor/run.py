@@ -23,8 +23,8 @@ from hydrator.submit.rapthor.parset import Parset, parse_parset
 from hydrator.wiring import build_file_listers, reconcile_policy
 
 from .checks import exit_on_problems
-from .choices import OutputFormat
 from .datasets import resolve_datasets
+from .options import OutputFormat, OutputOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +70,15 @@ class PreparedRun:
 
 
 def prepare_run(
-    file: Path,
-    settings: Settings,
-    options: RunOptions,
-    name: str | None,
-    *,
-    form: OutputFormat,
-    allow_unknown: bool,
-    dry_run: bool,
+    file: Path, settings: Settings, options: RunOptions, name: str | None, output: OutputOptions
 ) -> PreparedRun:
     """Read the parset *file*, find its datasets in the catalogues, and rank the sites."""
     parset = parse_parset(_read_parset(file), str(file))
-    resolution, now = resolve_datasets(parset, settings, allow_unknown=allow_unknown, dry_run=dry_run)
+    resolution, now = resolve_datasets(parset, settings, output)
     facts = _collect_site_facts(settings, resolution, now)
     dids = [did for _, did in resolution.pairs]
-    is_for_job = form is OutputFormat.JOB
-    listing = _list_files(settings, dids, allow_unknown=allow_unknown) if is_for_job else Listing()
+    is_for_job = output.form is OutputFormat.JOB
+    listing = _list_files(settings, dids, output.allow_unknown) if is_for_job else Listing()
     paths = local_paths(settings.storage, dids, {**dict.fromkeys(listing.failures, ()), **listing.contents})
     label = run_name(name or file.stem)
     unique_name = label if name else f"{label}-{int(now.timestamp())}"
@@ -119,7 +112,7 @@ def _collect_site_facts(
     return {site: facts for site, facts in snapshot.sites.items() if not policy.is_retired(site)}
 
 
-def _list_files(settings: Settings, dids: Collection[Did], *, allow_unknown: bool) -> Listing:
+def _list_files(settings: Settings, dids: Collection[Did], allow_unknown: bool) -> Listing:
     """List the files of *dids* if a site has storage; exit if a rule for files lacks an answer it needs."""
     if not settings.storage:
         return Listing()
