@@ -20,13 +20,7 @@ from classad2 import ClassAd, ExprTree
 
 from hydrator.domain.classad import spellings
 from hydrator.domain.model import Did
-from hydrator.submit.expressions import (
-    compute_any_after,
-    here_expression,
-    job_rank_expression,
-    rank_expression,
-    spelling_expression,
-)
+from hydrator.submit.expressions import here_expression, spelling_expression
 from hydrator.submit.pool_config import (
     HOLD_SUBCODE,
     PoolPolicy,
@@ -37,6 +31,7 @@ from hydrator.submit.pool_config import (
 from hydrator.submit.rapthor.job import RapthorRun, RunOptions, as_ad
 from testbed.glideinwms_standin import groups_of
 from testbed.pool import Pool
+from tests.transform_oracle import compute_any_after, job_rank_expression, rank_expression
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 

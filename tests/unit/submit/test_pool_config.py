@@ -9,14 +9,7 @@ import pytest
 from classad2 import ClassAd, ExprTree
 
 from hydrator.domain.model import MAX_DID_CHARS, Did
-from hydrator.submit.expressions import (
-    available_expression,
-    compute_any_after,
-    here_expression,
-    job_rank_expression,
-    rank_expression,
-    requirements_expression,
-)
+from hydrator.submit.expressions import available_expression, here_expression
 from hydrator.submit.pool_config import (
     IMMUTABLE_ATTRIBUTES,
     PRE_JOB_TERM,
@@ -28,6 +21,12 @@ from hydrator.submit.pool_config import (
     remove_our_parts,
     schedd_config,
     startd_config,
+)
+from tests.transform_oracle import (
+    compute_any_after,
+    job_rank_expression,
+    rank_expression,
+    requirements_expression,
 )
 
 A, B = Did("ska:a"), Did("ska:b")
