@@ -250,24 +250,12 @@ def parse_record(text: str, parse_value: "Callable[[str], object]") -> "dict[str
     return {name: parse_value(text) for name, text in pairs}
 
 
-def parse_states(text: str) -> "dict[str, object]":
-    return parse_record(text, parse_state)
-
-
-def parse_shares(text: str) -> "dict[str, object]":
-    return parse_record(text, parse_share)
-
-
-def parse_times(text: str) -> "dict[str, object]":
-    return parse_record(text, parse_integer)
-
-
 READERS = {
     "DataLocalitySite": parse_string,
     "AvailableDatasets": parse_names,
-    "DatasetStates": parse_states,
-    "DatasetFractions": parse_shares,
-    "DatasetAsOf": parse_times,
+    "DatasetStates": lambda text: parse_record(text, parse_state),
+    "DatasetFractions": lambda text: parse_record(text, parse_share),
+    "DatasetAsOf": lambda text: parse_record(text, parse_integer),
     "DataLocalityTruncated": parse_boolean,
     "DataLocalityTrust": parse_share,
     "DataLocalityAsOf": parse_integer,

@@ -30,7 +30,7 @@ _RESERVED_ATTRIBUTES = frozenset(
     {"istoiljob", "toiljobid", "toiljobname", "toilunitname", "toilseen", WORKFLOW_ATTRIBUTE.lower()}
 )
 _JOB_ATTRIBUTE_BY_LOWER = {name.lower(): name for name in JOB_ATTRIBUTES}
-_HOLD_SPOOLING_INPUT, _HOLD_OUT_OF_RESOURCES, _HOLD_TIME_LIMITS = 16, 34, frozenset({46, 47})
+_HOLD_SPOOLING_INPUT = 16
 _EXIT_STATUS_UNAVAILABLE = 255
 _DOLLARS = re.compile(r"\$+")
 
@@ -47,6 +47,10 @@ class ExitReason(Enum):
     KILLED = "killed"
     MEMLIMIT = "memlimit"
     TIMELIMIT = "timelimit"
+
+
+_HOLD_REASONS = {34: ExitReason.MEMLIMIT, 46: ExitReason.TIMELIMIT, 47: ExitReason.TIMELIMIT}
+"""By HoldReasonCode: the job used more than its slot has, or ran longer than allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,21 +290,11 @@ def exit_from_ad(ad: Mapping[str, Any]) -> JobExit | None:
         return _exit_of_completed(ad, seconds)
     if status == REMOVED:
         reason = ad.get("RemoveReason") or "no reason was given"
-        return JobExit(
-            _EXIT_STATUS_UNAVAILABLE,
-            ExitReason.KILLED,
-            f"HTCondor job {cluster} was removed: {reason}",
-            seconds,
-        )
+        text = f"HTCondor job {cluster} was removed: {reason}"
+        return JobExit(_EXIT_STATUS_UNAVAILABLE, ExitReason.KILLED, text, seconds)
     code = ad.get("HoldReasonCode")
     if status == HELD and code != _HOLD_SPOOLING_INPUT:
-        why = (
-            ExitReason.MEMLIMIT
-            if code == _HOLD_OUT_OF_RESOURCES
-            else ExitReason.TIMELIMIT
-            if code in _HOLD_TIME_LIMITS
-            else ExitReason.FAILED
-        )
+        why = _HOLD_REASONS.get(code, ExitReason.FAILED)
         reason = ad.get("HoldReason") or "no reason was given"
         return JobExit(_EXIT_STATUS_UNAVAILABLE, why, f"HTCondor job {cluster} was held: {reason}", seconds)
     return None
@@ -308,21 +302,16 @@ def exit_from_ad(ad: Mapping[str, Any]) -> JobExit | None:
 
 def _exit_of_completed(ad: Mapping[str, Any], seconds: float | None) -> JobExit:
     cluster = ad.get("ClusterId")
+    code = ad.get("ExitCode")
     if ad.get("ExitBySignal"):
         number = int(ad.get("ExitSignal") or 0)
-        return JobExit(
-            128 + number, ExitReason.FAILED, f"HTCondor job {cluster} died of signal {number}", seconds
-        )
-    code = ad.get("ExitCode")
-    if not isinstance(code, int):
-        return JobExit(
-            _EXIT_STATUS_UNAVAILABLE,
-            ExitReason.FAILED,
-            f"HTCondor job {cluster} completed without an exit code",
-            seconds,
-        )
+        code, text = 128 + number, f"died of signal {number}"
+    elif isinstance(code, int):
+        text = f"ended with exit status {code}"
+    else:
+        code, text = _EXIT_STATUS_UNAVAILABLE, "completed without an exit code"
     why = ExitReason.FAILED if code else ExitReason.FINISHED
-    return JobExit(code, why, f"HTCondor job {cluster} ended with exit status {code}", seconds)
+    return JobExit(code, why, f"HTCondor job {cluster} {text}", seconds)
 
 
 def exit_of_lost_job(cluster: int) -> JobExit:

@@ -155,10 +155,8 @@ class Dataset:
         # a stage-in command may hand it to a shell
         base = re.sub(r"[^A-Za-z0-9._:@=+~-]", "_", self.basename).lstrip("-~")
         self.safe_basename = base if base not in ("", ".", "..") else "data"
-        size = entry.get("bytes")
-        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
-            raise WrapperError("bytes of " + self.did + " is not a number of bytes")
-        self.bytes_total = size
+        bad_size = WrapperError("bytes of " + self.did + " is not a number of bytes")
+        self.bytes_total = require_size(entry.get("bytes"), bad_size)
         self.files, self.layouts = parse_files(entry, self.did)
 
 
@@ -226,16 +224,20 @@ def parse_files(
     for file in files:
         if not isinstance(file, list) or len(file) != 2 or not is_below(file[0]):
             raise bad
-        size = file[1]
-        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
-            raise bad
-        parsed.append((to_native_path(file[0]), size))
+        parsed.append((to_native_path(file[0]), require_size(file[1], bad)))
     for paths in layouts.values():
         if not isinstance(paths, list) or len(paths) != len(parsed):
             raise bad
         if not all(path is None or is_below(path) for path in paths):
             raise bad
     return parsed, layouts
+
+
+def require_size(value: object, problem: WrapperError) -> "int | None":
+    """Return *value* if it is a number of bytes, or None for an unknown one; else raise *problem*."""
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+        return value
+    raise problem
 
 
 def is_below(path: object) -> bool:
@@ -631,10 +633,8 @@ def build_dataset_folders(job: JobInputs, paths_found: "list[list[str]]", scratc
     ]
     need = 0
     for number, each in enumerate(pieces):
-        try:
+        with name_dataset(number):
             need += sum(piece.archive.size() for piece in each if piece.archive)
-        except RetryElsewhere as missed:
-            raise BadArchive(number, str(missed)) from missed
     room = os.statvfs(scratch)
     free = room.f_bavail * room.f_frsize
     if need > free:
@@ -642,11 +642,18 @@ def build_dataset_folders(job: JobInputs, paths_found: "list[list[str]]", scratc
         raise OSError(errno.ENOSPC, text)
     paths = []  # type: list[str]
     for number, each in enumerate(pieces):
-        try:
+        with name_dataset(number):
             paths.append(build_dataset_folder(number, job.datasets[number], each, scratch))
-        except RetryElsewhere as missed:
-            raise BadArchive(number, str(missed)) from missed
     return paths
+
+
+@contextlib.contextmanager
+def name_dataset(number: int) -> "Iterator[None]":
+    """Raise a RetryElsewhere of the block as BadArchive of dataset *number* (from 0)."""
+    try:
+        yield
+    except RetryElsewhere as missed:
+        raise BadArchive(number, str(missed)) from missed
 
 
 def build_dataset_folder(number: int, dataset: Dataset, entries: "list[FolderEntry]", scratch: str) -> str:
@@ -791,38 +798,33 @@ def build_kill_handler(child: "Popen[bytes]") -> "Callable[[int, object], None]"
 
 def report_misses(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
     """Write the miss into the job's ad; if that fails, the submit file uses the exit status."""
-    ad = read_ad(environ.get("_CONDOR_JOB_AD", ""))
-    misses = [miss_text(site, dids, now), *parse_strings(ad.get("chirpdatalocalitymisses", ""))]
-    set_job_attributes(
-        [*avoidance_attributes(site, environ, now), ("ChirpDataLocalityMisses", format_bounded_list(misses))],
-        environ,
-    )
+    miss = prepend_item("ChirpDataLocalityMisses", miss_text(site, dids, now), environ)
+    set_job_attributes([*avoidance_attributes(site, environ, now), miss], environ)
 
 
 def avoidance_attributes(site: str, environ: "dict[str, str]", now: int) -> "list[tuple[str, str]]":
     """Return the attributes with which the job avoids *site* for KEEP_AWAY_SECONDS."""
-    ad = read_ad(environ.get("_CONDOR_JOB_AD", ""))
-    sites = [to_plain_text(site)]
-    sites += [
-        old for old in parse_strings(ad.get("chirpdatalocalitymissed", "")) if old != to_plain_text(site)
-    ]
     until = (now + KEEP_AWAY_SECONDS + ROUNDING_SECONDS - 1) // ROUNDING_SECONDS * ROUNDING_SECONDS
     return [
-        ("ChirpDataLocalityMissed", format_bounded_list(sites)),
+        prepend_item("ChirpDataLocalityMissed", to_plain_text(site), environ),
         ("ChirpDataLocalityMissedUntil", str(until)),
     ]
 
 
+def prepend_item(attribute: str, item: str, environ: "dict[str, str]") -> "tuple[str, str]":
+    """Return *attribute* of the job, a list of strings, with *item* first and without a second copy of it."""
+    ad = read_ad(environ.get("_CONDOR_JOB_AD", ""))
+    others = [old for old in parse_strings(ad.get(attribute.lower(), "")) if old != item]
+    return attribute, format_bounded_list([item, *others])
+
+
 def report_fetched(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
     """Write the fetched datasets into the job's ad; those AVAILABLE in the slot ad count as misses too."""
-    ad = read_ad(environ.get("_CONDOR_JOB_AD", ""))
     states = read_ad(environ.get("_CONDOR_MACHINE_AD", "")).get("datasetstates", "")
     advertised = [did for did in dids if is_advertised_available(states, did)]
-    fetched = [miss_text(site, dids, now), *parse_strings(ad.get("chirpdatalocalityfetched", ""))]
-    values = [("ChirpDataLocalityFetched", format_bounded_list(fetched))]
+    values = [prepend_item("ChirpDataLocalityFetched", miss_text(site, dids, now), environ)]
     if advertised:
-        misses = [miss_text(site, advertised, now), *parse_strings(ad.get("chirpdatalocalitymisses", ""))]
-        values.append(("ChirpDataLocalityMisses", format_bounded_list(misses)))
+        values.append(prepend_item("ChirpDataLocalityMisses", miss_text(site, advertised, now), environ))
     set_job_attributes(values, environ)
 
 
@@ -1078,12 +1080,10 @@ def parse_whole_number(text: "str | None") -> int:
 def replace_arguments(words: "list[str]", datasets: "list[Dataset]", paths: "list[str]") -> "list[str]":
     """Return the command with paths for arguments that are a dataset's name or DID, or have $INPUT_...."""
     path_by_name = {}  # type: dict[str, str]
-    variables = {}  # type: dict[str, str]
     for dataset, path in zip(datasets, paths):
         for name in (dataset.did, dataset.real_did, dataset.name, dataset.name.rstrip("/")):
             path_by_name.setdefault(name, path)
-        for name in dataset.variables:
-            variables.setdefault(name, path)
+    variables = path_variables(datasets, paths)
 
     def one(word: str) -> str:
         if word in path_by_name:
@@ -1099,16 +1099,19 @@ def replace_arguments(words: "list[str]", datasets: "list[Dataset]", paths: "lis
     return words[:1] + [one(word) for word in words[1:]]
 
 
+def path_variables(datasets: "list[Dataset]", paths: "list[str]") -> "dict[str, str]":
+    """Return the variables with the datasets' paths; one that two datasets share has the first one's path."""
+    return {
+        name: path for dataset, path in reversed(list(zip(datasets, paths))) for name in dataset.variables
+    }
+
+
 def build_environment(
     environ: "dict[str, str]", site: str, datasets: "list[Dataset]", paths: "list[str]"
 ) -> "dict[str, str]":
-    """Return the command's environment; a variable that two datasets share has the first one's path."""
-    variables = {}  # type: dict[str, str]
-    for dataset, path in zip(datasets, paths):
-        for name in dataset.variables:
-            variables.setdefault(name, path)
+    """Return the command's environment."""
     merged = {name: text for name, text in environ.items() if name}  # exec rejects an entry without a name
-    merged.update(variables)
+    merged.update(path_variables(datasets, paths))
     merged["HYDRATOR_SITE"] = site
     # Python sets LC_CTYPE if no locale is set: restore the job's value
     before = merged.pop("HYDRATOR_LC_CTYPE", None)
