@@ -10,6 +10,7 @@ import posixpath
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hydrator.config import StorageArea
 from hydrator.domain.errors import ConfigError
@@ -23,8 +24,7 @@ _FILE_RULES = ("hash", "identity", "catalogue")
 _ARCHIVE_SUFFIXES = (".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip")
 
 
-@dataclass(frozen=True, slots=True)
-class StorageFolder:
+class StorageFolder(NamedTuple):
     """A folder with files of a dataset, and the layout of their paths in it."""
 
     prefix: str
@@ -211,10 +211,7 @@ def paths_file_text(
             _dataset_entry(each, (contents or {}).get(each.real_did or each.did), layouts)
             for each in datasets
         ],
-        "sites": {
-            site: {did: _location_to_json(place) for did, place in here.items()}
-            for site, here in paths.items()
-        },
+        "sites": paths,
         "stage_in": stage_in,
     }
     if unpack:
@@ -268,7 +265,3 @@ def _file_names(did: Did, files: Sequence[DatasetFile]) -> list[str]:
     if max(Counter(names).values()) > 1:
         return [file.did.replace(":", "/", 1) for file in files]
     return names
-
-
-def _location_to_json(location: DatasetLocation) -> object:
-    return location if isinstance(location, str) else [[shelf.prefix, shelf.layout] for shelf in location]

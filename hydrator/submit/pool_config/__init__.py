@@ -14,7 +14,7 @@ Two limits of ClassAds shape the expressions:
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -234,12 +234,10 @@ def allow_line(daemon: str, level: str, identity: str) -> str:
 def remove_our_parts(name: str, value: str) -> str:
     """Return the *value* of parameter *name* without the hydrator's parts."""
     if name == "START":
-        return _unwrap(
-            value, lambda text: re.fullmatch(rf"\((.*)\) && {re.escape(START_CLAUSE)}", text, re.DOTALL)
-        )
+        return _unwrap(value, rf"\((.*)\) && {re.escape(START_CLAUSE)}")
     if name == "NEGOTIATOR_PRE_JOB_RANK":
         term = f"(?:{'|'.join(map(re.escape, (PRE_JOB_TERM, *FORMER_PRE_JOB_TERMS)))})"
-        return _unwrap(value, lambda text: re.fullmatch(rf"{term}(?: \+ \((.*)\))?", text, re.DOTALL))
+        return _unwrap(value, rf"{term}(?: \+ \((.*)\))?")
     if name == "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS":
         return ""  # empty is HTCondor's default
     words = re.split(r"[\s,]+", value.strip())
@@ -256,9 +254,9 @@ def _seconds(span: timedelta) -> int:
     return int(span.total_seconds())
 
 
-def _unwrap(value: str, match: Callable[[str], re.Match[str] | None]) -> str:
-    """Return *value* without all layers that *match* finds; its first group is the inner value."""
-    while wrapped := match(value.strip()):
+def _unwrap(value: str, layer: str) -> str:
+    """Return *value* without all layers that match *layer*, whose first group is the inner value."""
+    while wrapped := re.fullmatch(layer, value.strip(), re.DOTALL):
         value = wrapped[1] or ""
     return value
 
@@ -292,7 +290,7 @@ def _comment_remaining_parts(names: Sequence[str], current_values: Mapping[str, 
 
 
 def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
-    knobs: list[tuple[str, str, str | int]] = [
+    knobs = [
         (
             "the scope of a dataset named without one; empty: such a job is refused",
             "DEFAULT_SCOPE",
@@ -310,7 +308,7 @@ def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
         ),
         ("what having all data adds to the job's own Rank", "RANK_WEIGHT", _classad_real(policy.rank_weight)),
     ]
-    placing: list[tuple[str, str, str | int]] = [
+    placing = [
         ("for jobs that do not say: require, wait or prefer", "DEFAULT_MODE", policy.default_mode),
         ("s: how long `wait` holds out for a site that has the data", "WAIT", _seconds(policy.wait)),
         (
@@ -348,27 +346,22 @@ def _unique_items_expression(items: str) -> str:
 
 
 def _format_transform(observe: bool) -> str:
-    worded = "".join(TRANSFORM_VOID_VALUE.format(name=name) for name in USER_ATTRIBUTES)
-    listed = TRANSFORM_LIST.replace("<worded>", worded)
-    listed = listed.replace("<distinct>", _unique_items_expression("$(DATALOCALITY_LISTED)"))
-    listed = listed.replace(
-        "<letters>", _unique_items_expression('regexps("[^A-Za-z,]+", "$(dl_csv),", "", "fg")')
-    )
-    listed = listed.replace(
-        "<spelled>", _SPELLING_TEMPLATE.format(letters="$(dl_letters)", names=_NAMES_EXPRESSION)
-    )
-    parts = [TRANSFORM_NAMES, listed]
-    if not observe:
-        parts.append(
-            TRANSFORM_PLACE.replace("<here>", _group_expression(_map_dids_expression(_AVAILABLE_CLAUSE)))
-        )
-    ranks = TRANSFORM_RANK.replace("<sizes>", _map_dids_expression(_SIZE_TEMPLATE))
-    ranks = ranks.replace("<most>", _classad_real(_MAX_BYTES))
-    ranks = ranks.replace("<sized>", _map_dids_expression(_BYTES_TEMPLATE + _CREDIT_TEMPLATE)).replace(
-        "<counted>", _map_dids_expression(_CREDIT_TEMPLATE)
-    )
-    ranks = ranks.replace("<late>", "" if observe else TRANSFORM_LATE)
-    return "".join((*parts, ranks))
+    parts = {
+        "worded": "".join(TRANSFORM_VOID_VALUE.format(name=name) for name in USER_ATTRIBUTES),
+        "distinct": _unique_items_expression("$(DATALOCALITY_LISTED)"),
+        "letters": _unique_items_expression('regexps("[^A-Za-z,]+", "$(dl_csv),", "", "fg")'),
+        "spelled": _SPELLING_TEMPLATE.format(letters="$(dl_letters)", names=_NAMES_EXPRESSION),
+        "here": _group_expression(_map_dids_expression(_AVAILABLE_CLAUSE)),
+        "sizes": _map_dids_expression(_SIZE_TEMPLATE),
+        "most": _classad_real(_MAX_BYTES),
+        "sized": _map_dids_expression(_BYTES_TEMPLATE + _CREDIT_TEMPLATE),
+        "counted": _map_dids_expression(_CREDIT_TEMPLATE),
+        "late": "" if observe else TRANSFORM_LATE,
+    }
+    text = TRANSFORM_NAMES + TRANSFORM_LIST + ("" if observe else TRANSFORM_PLACE) + TRANSFORM_RANK
+    for name, part in parts.items():
+        text = text.replace(f"<{name}>", part)
+    return text
 
 
 def _format_submit_requirements(observe: bool) -> str:

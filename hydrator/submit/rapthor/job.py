@@ -101,7 +101,7 @@ class RapthorRun:
     @property
     def attributes(self) -> dict[str, str]:
         """The job attributes, each with its ClassAd literal (docs/reference/attributes.md)."""
-        literals = {"RequiredDatasets": dataset_list(self.dids)}
+        literals = {"RequiredDatasets": _string_list_literal(self.dids)}
         sizes = {did: self.sizes[did] for did in sorted(set(self.dids)) if did in self.sizes}
         if sizes:
             literals["RequiredBytes"] = "[" + ";".join(f"'{did}'={size}" for did, size in sizes.items()) + "]"
@@ -126,12 +126,8 @@ class JobSites:
     with_data: Sequence[Site] = ()
 
 
-def dataset_list(dids: Sequence[Did]) -> str:
-    """Return *dids* as a sorted ClassAd list without duplicates: equal runs share an autocluster."""
-    return _string_list_literal(dids)
-
-
 def _string_list_literal(texts: Sequence[str]) -> str:
+    """Return *texts* as a sorted ClassAd list without duplicates: equal runs share an autocluster."""
     return list_literal(map(string_literal, sorted(set(texts))))
 
 

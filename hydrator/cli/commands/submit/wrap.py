@@ -171,7 +171,7 @@ def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refu
     """Replace this process by condor_submit with the new lines before the file's queue statements."""
     from hydrator.submit.submit_files.dag import is_dag
 
-    at = _find_file(command, _SUBMIT_OPTIONS_WITH_VALUE)
+    at = next(iter(_find_files(command, _SUBMIT_OPTIONS_WITH_VALUE)), None)
     if at is None or command[at] == "-":
         raise ExitWithMessage(
             "name a submit file: this command cannot read condor_submit's standard input; see submit filter"
@@ -295,11 +295,6 @@ def run_command(argv: Sequence[str]) -> int:
         return run_to_completion(argv)
     except OSError as error:
         raise ExitWithMessage(f"cannot run {argv[0]}: {error.strerror}", 127) from error
-
-
-def _find_file(command: Sequence[str], options_with_value: Sequence[str]) -> int | None:
-    """Return the position of the file in an HTCondor submit command."""
-    return next(iter(_find_files(command, options_with_value)), None)
 
 
 def _find_files(command: Sequence[str], options_with_value: Sequence[str]) -> list[int]:

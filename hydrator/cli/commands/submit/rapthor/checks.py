@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from hydrator.cli.options import EXIT_NO_MATCH_NOW
 from hydrator.cli.output.printing import print_problems
 from hydrator.config import Settings, SubmitSettings
 from hydrator.domain.classad import escape_macros
@@ -18,7 +19,6 @@ from hydrator.submit.submit_files.values import unfit_reason, unfit_value_reason
 from hydrator.wiring import build_condor_client
 
 from .options import OutputFormat, OutputOptions
-from .outlook import exit_if_no_site
 
 if TYPE_CHECKING:
     from .job_folder import JobOptions
@@ -140,6 +140,12 @@ def check_sites(run: "PreparedRun", output: OutputOptions) -> None:
         _warn_no_site(run, should_refuse=output.refuse_nowhere)
     if output.form is OutputFormat.ENV:
         _warn_steps_wait(run)
+
+
+def exit_if_no_site(run: "PreparedRun", *, should_refuse: bool) -> None:
+    """Exit with status 3 if the user asked for that and no site can start the run now."""
+    if run.no_site_reason and should_refuse:
+        raise typer.Exit(EXIT_NO_MATCH_NOW)
 
 
 def _warn_no_site(run: "PreparedRun", *, should_refuse: bool) -> None:

@@ -89,10 +89,16 @@ def _submit_parset(
 ) -> None:
     from hydrator.config import load
 
-    from .checks import check_expressions, check_sites, exit_on_problems, parse_command, usage_problems
+    from .checks import (
+        check_expressions,
+        check_sites,
+        exit_if_no_site,
+        exit_on_problems,
+        parse_command,
+        usage_problems,
+    )
     from .job_folder import produce_job
-    from .outlook import exit_if_no_site, print_outlook
-    from .printing import print_ad, print_exports
+    from .outlook import print_ad, print_exports, print_outlook
     from .run import prepare_run
 
     settings = load(config)
