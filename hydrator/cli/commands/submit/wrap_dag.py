@@ -89,8 +89,8 @@ def write_copies(
         kinds = {branch.scope + node.name: node.kind for branch in branches for node in branch.dag.nodes}
         nodes = DagNodes(kinds, has_file_numbers=len(files) > 1)
         dids, lines = options.parse_node_datasets(nodes), options.gpu_lines(nodes)
-        for branch in branches:
-            _collect_datasets(branch, options, dids)
+        for root in roots:
+            _collect_datasets(root, options, dids)
         check_nodes(
             {
                 branch.scope + name: names
@@ -170,7 +170,9 @@ def _read_dag_tree(file: Path, base_folder: Path, scope: str, ancestors: Sequenc
 
 
 def _collect_datasets(branch: _DagTree, options: DatasetOptions, dids: "Mapping[str, Sequence[Did]]") -> None:
-    """Set the datasets of *branch*: those of *dids*, by full name, and those of the nodes' inputs."""
+    """Set the datasets of *branch* and its children: those of *dids*, by full name, and the nodes' inputs."""
+    for child in branch.children.values():
+        _collect_datasets(child, options, dids)
     own = {node.name: list(dids.get(branch.scope + node.name, ())) for node in branch.dag.nodes}
     read = build_reader(branch.base_folder)
     branch.datasets.update(
