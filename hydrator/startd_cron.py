@@ -336,7 +336,7 @@ def read_classads(text: bytes, site: str, now: int) -> "dict[str, object]":
     An ad that is not valid does not hide another one.
 
     Raises:
-        AdNotServed: there is no ad.
+        AdNotServed: the answer has no ad of the site.
         InvalidAd: none is valid; the error of the first, as for :func:`read_ad`.
     """
     ads = []

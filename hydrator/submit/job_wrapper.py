@@ -286,7 +286,7 @@ def read_json(path: str) -> "dict[str, object]":
 
 
 def read_ad(path: str) -> "dict[str, str]":
-    """Read ``Name = literal`` lines, names in lower case; empty if there is no such file."""
+    """Read ``Name = literal`` lines, names in lower case; empty if the file cannot be read."""
     ad = {}  # type: dict[str, str]
     try:
         with open(path, "rb") as file:
@@ -1224,7 +1224,7 @@ def parse_arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
         if not name:
             break
         if name not in options:
-            raise WrapperError("there is no option --%s: see --help" % name)
+            raise WrapperError("unknown option --%s: see --help" % name)
         if not equals:
             value, at = "".join(argv[at : at + 1]), at + 1
         if not value:

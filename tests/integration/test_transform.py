@@ -358,7 +358,7 @@ def test_the_text_read_twice_makes_the_same_jobs(located):
         ('{","}', "use letters"),
         (
             '{"a"}',
-            "every item must be scope:name, neither part empty (there is no default scope here); got a",
+            "every item must be scope:name, neither part empty (this schedd has no default scope); got a",
         ),
         ('{""}', "every item must be scope:name"),
         ('{"ska:a", ""}', "every item must be scope:name"),

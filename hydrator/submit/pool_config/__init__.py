@@ -263,7 +263,7 @@ def _unwrap(value: str, layer: str) -> str:
 
 def _format_header(where: str, observe: bool) -> str:
     form = (
-        "observing: jobs are ranked, no job is kept from any slot, nothing is refused"
+        "observing: jobs are ranked; no slot and no job is refused"
         if observe
         else "in force"
     )
@@ -277,7 +277,7 @@ def _comment_current_values(names: Sequence[str], current_values: Mapping[str, s
         value = current_values.get(name)
         text = "(could not be read)" if value is None else " ".join(remove_our_parts(name, value).split())
         lines.append(f"#   {name} = {text}".rstrip())
-    return ["# Found there, and extended below:", *lines, ""]
+    return ["# Current values, which this text extends:", *lines, ""]
 
 
 def _comment_remaining_parts(names: Sequence[str], current_values: Mapping[str, str | None]) -> str:
@@ -285,39 +285,39 @@ def _comment_remaining_parts(names: Sequence[str], current_values: Mapping[str, 
     values = {name: value for name in names if (value := current_values.get(name)) is not None}
     names_with_parts = [name for name, value in values.items() if remove_our_parts(name, value) != value]
     if names_with_parts:
-        return f"# Our parts are in: {', '.join(names_with_parts)}."
-    return "# Nothing of ours is there." if values else "# What is there could not be read."
+        return f"# Parameters that still have parts of DataLocality: {', '.join(names_with_parts)}."
+    return "# No parameter has a part of DataLocality." if values else "# The current values could not be read."
 
 
 def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
     knobs = [
         (
-            "the scope of a dataset named without one; empty: such a job is refused",
+            "the scope of datasets named without one; if it is empty, such a job is refused",
             "DEFAULT_SCOPE",
             policy.default_scope or "",
         ),
         (
-            "s: facts older than this do not count; the daemon's bound (6 h) less 15 min",
+            "s: older facts do not count; this is the daemon's limit (6 h) less 15 min",
             "MAX_AGE",
             _seconds(policy.max_age),
         ),
         (
-            "0 to 1: what a dataset counts that is on its way to the site",
+            "0 to 1: the weight of a dataset that is still being staged",
             "STAGING_CREDIT",
             _classad_real(policy.staging_credit),
         ),
-        ("what having all data adds to the job's own Rank", "RANK_WEIGHT", _classad_real(policy.rank_weight)),
+        ("added to the job's own Rank at a site with all its data", "RANK_WEIGHT", _classad_real(policy.rank_weight)),
     ]
     placing = [
-        ("for jobs that do not say: require, wait or prefer", "DEFAULT_MODE", policy.default_mode),
-        ("s: how long `wait` holds out for a site that has the data", "WAIT", _seconds(policy.wait)),
+        ("the mode of jobs without DataLocality: require, wait or prefer", "DEFAULT_MODE", policy.default_mode),
+        ("s: a `wait` job waits this long for a site with its data", "WAIT", _seconds(policy.wait)),
         (
-            "s: how long `prefer` does; the first job for a dataset must not race its publication",
+            "s: a `prefer` job waits this long, so that its datasets can be published first",
             "SETTLE",
             _seconds(policy.settle),
         ),
         (
-            "s: deadlines are rounded up to this (or WAIT/12), so that jobs share an autocluster",
+            "s: deadlines are rounded up to a multiple of this (or of WAIT/12), so that jobs share an autocluster",
             "STEP",
             _seconds(policy.rounding_floor),
         ),
@@ -367,7 +367,7 @@ def _format_transform(observe: bool) -> str:
 def _format_submit_requirements(observe: bool) -> str:
     names = [name for name in SUBMIT_REQUIREMENTS if not (observe and name == "DataLocalityTransform")]
     lines = [
-        "# --- refusals, each with its sentence",
+        "# --- refusals, each with its reason",
         f"SUBMIT_REQUIREMENT_NAMES = $(SUBMIT_REQUIREMENT_NAMES) {' '.join(names)}",
     ]
     for name in names:

@@ -55,7 +55,7 @@ def add_datasets(
 ) -> FilterResult:
     """Add ``+RequiredDatasets`` to *text*, a submit description, before its first queue statement.
 
-    The *extra_lines* follow it, also if there are no datasets to add.
+    The *extra_lines* follow it, even without a dataset to add.
 
     If the queue statement is in an ``if``, the line comes before the ``if``. Without a queue statement
     (``-queue`` on a command line, a node of a DAG) it comes last. A description that has the attribute,

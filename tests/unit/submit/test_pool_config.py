@@ -354,9 +354,12 @@ def test_removal_sets_nothing_and_names_what_still_has_our_parts():
     )
     assert set(texts) == {"schedd", "startd", "negotiator"}
     assert [line for text in texts.values() for line in text.splitlines() if not line.startswith("#")] == []
-    assert "# Our parts are in: JOB_TRANSFORM_NAMES." in texts["schedd"].splitlines()
-    assert "# Our parts are in: START." in texts["startd"].splitlines()
-    assert "# What is there could not be read." in texts["negotiator"].splitlines()
+    assert (
+        "# Parameters that still have parts of DataLocality: JOB_TRANSFORM_NAMES."
+        in texts["schedd"].splitlines()
+    )
+    assert "# Parameters that still have parts of DataLocality: START." in texts["startd"].splitlines()
+    assert "# The current values could not be read." in texts["negotiator"].splitlines()
 
 
 def test_removal_finds_nothing_where_our_text_is_not():
@@ -367,7 +370,9 @@ def test_removal_finds_nothing_where_our_text_is_not():
             "negotiator": {"NEGOTIATOR_PRE_JOB_RANK": DEFAULT_PRE_JOB_RANK},
         }
     )
-    assert ["# Nothing of ours is there." in text.splitlines() for text in texts.values()] == [True] * 3
+    assert ["# No parameter has a part of DataLocality." in text.splitlines() for text in texts.values()] == [
+        True
+    ] * 3
 
 
 def test_the_longest_did_the_model_reads_is_the_longest_a_schedd_takes():
