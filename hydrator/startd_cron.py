@@ -485,18 +485,18 @@ def parse_arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
     """Parse a command line into options, ``--name value`` or ``--name=value``, and other arguments."""
     options = {}  # type: dict[str, str]
     others = []  # type: list[str]
-    waiting = list(argv)
-    while waiting:
-        word = waiting.pop(0)
+    words = list(argv)
+    while words:
+        word = words.pop(0)
         if not word.startswith("--"):
             others.append(word)
             continue
         name, equals, value = word[2:].partition("=")
         if name not in OPTIONS:
             raise BadUsage(f"unknown option {short_repr(word)}: see --help")
-        if not equals and not waiting:
+        if not equals and not words:
             raise BadUsage(f"--{name} needs a value: see --help")
-        options[name] = value if equals else waiting.pop(0)
+        options[name] = value if equals else words.pop(0)
         if not options[name]:
             raise BadUsage(f"--{name} is empty: give a value or leave it out")
     return options, others
@@ -1118,10 +1118,10 @@ class CacheDirectory:
         for name in names:
             if name.startswith("startd-") or name.endswith(".new"):
                 try:
-                    changed = os.stat(name, dir_fd=self.directory, follow_symlinks=False).st_mtime
+                    modified_at = os.stat(name, dir_fd=self.directory, follow_symlinks=False).st_mtime
                 except OSError:
                     continue
-                if changed < now - 30 * 86400:
+                if modified_at < now - 30 * 86400:
                     self.drop(name)
 
 
@@ -1228,11 +1228,11 @@ def find_startd(pid: int) -> "tuple[int, str, list[str]]":
     """
     first = (pid, *read_process(pid)[1:])
     for _ in range(8):
-        parent, started, words = read_process(pid)
+        parent, started_at, words = read_process(pid)
         if not parent:
             break
         if os.path.basename(words[0]) == "condor_startd":
-            return pid, started, words
+            return pid, started_at, words
         pid = parent
     return first
 
@@ -1258,8 +1258,8 @@ def local_name_arguments(words: "list[str]") -> "list[str]":
 def startd_instance_name() -> str:
     """Return a name for this run of the startd; empty if it is unknown."""
     try:
-        pid, started, _ = find_startd(os.getppid())
-        return f"startd-{percent_encode(os.uname().nodename)[:100]}-{pid}-{started}" if started else ""
+        pid, started_at, _ = find_startd(os.getppid())
+        return f"startd-{percent_encode(os.uname().nodename)[:100]}-{pid}-{started_at}" if started_at else ""
     except Exception:
         return ""
 
@@ -1346,22 +1346,22 @@ def run_with_timeout(seconds: float, source_name: str, work: "Callable[[], Cache
     """
     import _thread
 
-    box = []  # type: list[CachedAd | BaseException]
-    done = _thread.allocate_lock()
+    results = []  # type: list[CachedAd | BaseException]
+    is_done = _thread.allocate_lock()
 
     def task() -> None:
         try:
-            box.append(work())
+            results.append(work())
         except BaseException as trouble:
-            box.append(trouble)
+            results.append(trouble)
         finally:
-            done.release()
+            is_done.release()
 
-    done.acquire()
+    is_done.acquire()
     _thread.start_new_thread(task, ())
-    if not done.acquire(True, seconds):
+    if not is_done.acquire(True, seconds):
         raise SourceUnavailable(f"no answer from {source_name} within {seconds:g} s")
-    result = box[0]
+    result = results[0]
     if isinstance(result, BaseException):
         raise result
     return result

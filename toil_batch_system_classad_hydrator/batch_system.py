@@ -59,8 +59,8 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
             self._run_datasets = parse_did_list(self._workflow_settings.attributes.get("RequiredDatasets"))
             self._naming = NamingRules.load(os.environ.get("HYDRATOR_CONFIG"))
             self._step_gpus = StepGpus.load(os.environ.get("HYDRATOR_CONFIG"))
-        except (SubmitParameterError, DatasetsError) as wrong:
-            print(f"toil-cwl-runner (classad-hydrator): {wrong}", file=sys.stderr)
+        except (SubmitParameterError, DatasetsError) as error:
+            print(f"toil-cwl-runner (classad-hydrator): {error}", file=sys.stderr)
             raise SystemExit(2) from None  # before Toil starts a thread, and without a traceback
         super().__init__(config, maxCores, maxMemory, maxDisk)
         self._schedd = Schedd(os.environ)
@@ -124,8 +124,8 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
 
     def getIssuedBatchJobIDs(self) -> list[int]:  # noqa: N802
         """Return all issued jobs that were not yet reported as ended."""
-        issued = [*self.getIssuedLocalJobIDs(), *(job for job, _, _ in self._waiting_jobs), *self._clusters]
-        return [*issued, *(info.jobID for info in self._job_updates)]
+        jobs = [*self.getIssuedLocalJobIDs(), *(job for job, _, _ in self._waiting_jobs), *self._clusters]
+        return [*jobs, *(info.jobID for info in self._job_updates)]
 
     def getRunningBatchJobIDs(self) -> dict[int, float]:  # noqa: N802
         """Return the running jobs, each with the seconds since its start."""
@@ -141,11 +141,11 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
 
     def killBatchJobs(self, jobIDs: Iterable[int]) -> None:  # noqa: N802, N803
         """Remove jobs and wait until none of them runs; do not report them as ended."""
-        wanted = set(jobIDs)
-        self.killLocalJobs(list(wanted))
-        self._waiting_jobs = deque(item for item in self._waiting_jobs if item[0] not in wanted)
-        self._job_updates = deque(info for info in self._job_updates if info.jobID not in wanted)
-        clusters = {self._clusters.pop(job) for job in wanted if job in self._clusters}
+        ids = set(jobIDs)
+        self.killLocalJobs(list(ids))
+        self._waiting_jobs = deque(item for item in self._waiting_jobs if item[0] not in ids)
+        self._job_updates = deque(info for info in self._job_updates if info.jobID not in ids)
+        clusters = {self._clusters.pop(job) for job in ids if job in self._clusters}
         if not clusters:
             return
         self._retry_while_unreachable(lambda: self._schedd.remove(clusters, "killed by Toil"))
@@ -171,8 +171,8 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         remaining, self._clusters = set(self._clusters.values()), {}
         try:
             self._schedd.remove(remaining, "the Toil workflow has ended")
-        except ScheddUnreachable as away:
-            logger.warning("HTCondor jobs %s may still be in the queue: %s", sorted(remaining), away)
+        except ScheddUnreachable as error:
+            logger.warning("HTCondor jobs %s may still be in the queue: %s", sorted(remaining), error)
         finally:
             self.shutdownLocal()
 
@@ -189,13 +189,13 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
                 self._last_poll_at = time.monotonic()
                 self._poll_queue()
                 self._last_answer_at = time.monotonic()
-        except ScheddUnreachable as away:
+        except ScheddUnreachable as error:
             outage_seconds = time.monotonic() - self._last_answer_at
             if outage_seconds > self._schedd_timeout_seconds:
                 raise
             logger.warning(
                 "%s (for %.0f s; the workflow waits %.0f s)",
-                away,
+                error,
                 outage_seconds,
                 self._schedd_timeout_seconds,
             )
@@ -212,10 +212,10 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
                     work, job, logs, self._workflow_settings, datasets, site, self._step_gpus
                 )
                 cluster = self._schedd.submit(description)
-            except (SubmitRejected, SubmitParameterError) as refused:
+            except (SubmitRejected, SubmitParameterError) as error:
                 self._waiting_jobs.popleft()
-                logger.error("%s (%s) was not submitted: %s", work.unit_name or work.name, job, refused)  # noqa: TRY400
-                self._report(job, JobExit(255, ExitReason.FAILED, str(refused)))
+                logger.error("%s (%s) was not submitted: %s", work.unit_name or work.name, job, error)  # noqa: TRY400
+                self._report(job, JobExit(255, ExitReason.FAILED, str(error)))
                 continue
             self._waiting_jobs.popleft()
             self._clusters[job] = cluster
@@ -273,15 +273,18 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
 
     def _warn_if_idle(self, cluster: int, ad: dict[str, Any]) -> None:
         """Log once for an idle job how to find the reason: Toil itself logs nothing while it waits."""
-        waited = time.time() - float(ad.get("QDate") or time.time())
+        idle_seconds = time.time() - float(ad.get("QDate") or time.time())
         if (
             ad.get("JobStatus") == IDLE
-            and waited > _IDLE_HINT_SECONDS
+            and idle_seconds > _IDLE_HINT_SECONDS
             and cluster not in self._hinted_clusters
         ):
             self._hinted_clusters.add(cluster)
             logger.warning(
-                "HTCondor job %s has been idle for %.0f s; see: hydrator why %s", cluster, waited, cluster
+                "HTCondor job %s has been idle for %.0f s; see: hydrator why %s",
+                cluster,
+                idle_seconds,
+                cluster,
             )
 
     def _retry_while_unreachable(self, call: Callable[[], _T]) -> _T:
@@ -289,10 +292,10 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         while True:
             try:
                 return call()
-            except ScheddUnreachable as away:
+            except ScheddUnreachable as error:
                 if time.monotonic() > deadline:
                     raise
-                logger.warning("%s", away)
+                logger.warning("%s", error)
                 time.sleep(2)
 
     def _remove_leftovers(self) -> None:
@@ -315,11 +318,11 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
             dids = find_required_dids(
                 load_step_inputs(job_desc, self.config.jobStore), self._naming, self._run_datasets
             )
-        except StepInputsError as unknown:
+        except StepInputsError as error:
             dids = self._run_datasets
             logger.warning(
                 "the inputs of %s cannot be read, so it requires all datasets of the run: %s",
-                job_desc, unknown,
+                job_desc, error,
             )  # fmt: skip
         return format_did_list(dids) if dids else None
 

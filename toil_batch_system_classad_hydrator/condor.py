@@ -52,10 +52,10 @@ class Schedd:
         try:
             submit = htcondor2.Submit(dict(description))
             return int(schedd.submit(submit, count=1).cluster())
-        except (htcondor2.HTCondorException, OSError, ValueError, RuntimeError) as failed:
+        except (htcondor2.HTCondorException, OSError, ValueError, RuntimeError) as error:
             self._client = None
             self.query_jobs("no such workflow")  # raises ScheddUnreachable if that is the reason
-            raise SubmitRejected(str(failed).strip() or type(failed).__name__) from failed
+            raise SubmitRejected(str(error).strip() or type(error).__name__) from error
 
     def query_jobs(self, workflow_id: str) -> dict[int, Ad]:
         """Query the queue for the jobs of *workflow_id*; return their ads by cluster.
@@ -100,21 +100,21 @@ class Schedd:
     def _call(self, operation: Any) -> Any:  # noqa: ANN401 - the bindings have no types
         try:
             return operation(self._connect())
-        except (htcondor2.HTCondorException, OSError, RuntimeError) as failed:
+        except (htcondor2.HTCondorException, OSError, RuntimeError) as error:
             self._client = None
             raise ScheddUnreachable(
-                f"the schedd does not answer: {str(failed).strip() or type(failed).__name__}"
-            ) from failed
+                f"the schedd does not answer: {str(error).strip() or type(error).__name__}"
+            ) from error
 
     def _connect(self) -> Any:  # noqa: ANN401 - the bindings have no types
         if self._client is None:
             try:
                 is_remote = self._collector or self._name
                 self._client = htcondor2.Schedd(self._locate()) if is_remote else htcondor2.Schedd()
-            except (htcondor2.HTCondorException, OSError, RuntimeError, ValueError) as failed:
+            except (htcondor2.HTCondorException, OSError, RuntimeError, ValueError) as error:
                 where = f"schedd {self._name or 'of this machine'}"
                 at = f" at collector {self._collector}" if self._collector else ""
-                raise ScheddUnreachable(f"{where}{at} cannot be found: {str(failed).strip()}") from failed
+                raise ScheddUnreachable(f"{where}{at} cannot be found: {str(error).strip()}") from error
         return self._client
 
     def _locate(self) -> Any:  # noqa: ANN401 - the bindings have no types

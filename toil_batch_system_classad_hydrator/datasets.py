@@ -32,8 +32,8 @@ def read_settings(file: str | None) -> Iterator[dict[str, Any]]:
     """
     try:
         yield tomllib.loads(Path(file).read_text("utf-8")) if file else {}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, re.error) as wrong:
-        raise DatasetsError(f"{file} (HYDRATOR_CONFIG): [submit] cannot be read: {wrong}") from wrong
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, re.error) as error:
+        raise DatasetsError(f"{file} (HYDRATOR_CONFIG): [submit] cannot be read: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -91,14 +91,14 @@ def find_required_dids(inputs: Any, rules: NamingRules, run_dids: tuple[str, ...
     dataset. A text counts if its last part is the name of one of them. The opaque name of a private input is
     not known here, so such an input gives all datasets of the run.
     """
-    own = {did for name in file_names(inputs) if (did := rules.find_did(name, run_dids))}
-    named = {did for name in text_base_names(inputs) if (did := rules.find_did(name, run_dids))}
-    own |= {did for did in named if did in run_dids or rules.is_private(did)}
-    if any(rules.is_private(did) for did in own):
+    dids = {did for name in file_names(inputs) if (did := rules.find_did(name, run_dids))}
+    by_text = {did for name in text_base_names(inputs) if (did := rules.find_did(name, run_dids))}
+    dids |= {did for did in by_text if did in run_dids or rules.is_private(did)}
+    if any(rules.is_private(did) for did in dids):
         return run_dids
     if run_dids:
-        own &= set(run_dids)
-    return tuple(sorted(own))
+        dids &= set(run_dids)
+    return tuple(sorted(dids))
 
 
 def file_names(inputs: Any) -> Iterator[str]:  # noqa: ANN401 - JSON

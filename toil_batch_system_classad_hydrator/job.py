@@ -49,7 +49,11 @@ class ExitReason(Enum):
     TIMELIMIT = "timelimit"
 
 
-_HOLD_REASONS: dict[object, ExitReason] = {34: ExitReason.MEMLIMIT, 46: ExitReason.TIMELIMIT, 47: ExitReason.TIMELIMIT}
+_HOLD_REASONS: dict[object, ExitReason] = {
+    34: ExitReason.MEMLIMIT,
+    46: ExitReason.TIMELIMIT,
+    47: ExitReason.TIMELIMIT,
+}
 """By HoldReasonCode: the job used more than its slot has, or ran longer than allowed."""
 
 

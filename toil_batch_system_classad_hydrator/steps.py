@@ -30,8 +30,8 @@ def load_step_inputs(job_desc: JobDescription, job_store: str) -> Any:  # noqa: 
             if isinstance(inputs, Mapping)
             else inputs
         )
-    except Exception as failed:
-        raise StepInputsError(f"{type(failed).__name__}: {failed}") from failed
+    except Exception as error:
+        raise StepInputsError(f"{type(error).__name__}: {error}") from error
 
 
 def _resolve_value(value: Any) -> Any:  # noqa: ANN401 - JSON, or Toil's promise of it

@@ -138,8 +138,8 @@ def local_paths(
     for area in areas:
         by_site.setdefault(Site(area.site), []).append(area)
     paths: dict[Site, Mapping[Did, DatasetLocation]] = {}
-    for site, here in sorted(by_site.items()):
-        places = ((did, _find_location(here, did, (contents or {}).get(did))) for did in sorted_dids)
+    for site, site_areas in sorted(by_site.items()):
+        places = ((did, _find_location(site_areas, did, (contents or {}).get(did))) for did in sorted_dids)
         paths[site] = {did: place for did, place in places if place is not None}
     return paths
 
@@ -179,7 +179,8 @@ def job_datasets(
 def with_pseudonyms(paths: Paths, pseudonyms: Mapping[Did, Did]) -> Paths:
     """Return the same *paths* with *pseudonyms* as DIDs."""
     return {
-        site: {pseudonyms.get(did, did): path for did, path in here.items()} for site, here in paths.items()
+        site: {pseudonyms.get(did, did): path for did, path in locations.items()}
+        for site, locations in paths.items()
     }
 
 

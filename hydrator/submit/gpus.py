@@ -55,6 +55,7 @@ class GpuChoice:
     @property
     def requests(self) -> dict[str, str]:
         """The request commands of the submit description."""
+        values: tuple[str, ...]
         if self.without_gpu is None:
             values = (str(self.gpus), str(self.with_gpu.cpus), str(self.with_gpu.memory_mib))
         else:
@@ -63,7 +64,10 @@ class GpuChoice:
                 (self.with_gpu.cpus, self.without_gpu.cpus),
                 (self.with_gpu.memory_mib, self.without_gpu.memory_mib),
             )
-            values = tuple(f"{self.gpus_available_expression} ? {here} : {there}" for here, there in pairs)  # type: ignore[assignment]
+            values = tuple(
+                f"{self.gpus_available_expression} ? {with_gpu} : {without_gpu}"
+                for with_gpu, without_gpu in pairs
+            )
         return dict(zip(("request_gpus", "request_cpus", "request_memory"), values, strict=True))
 
     @property

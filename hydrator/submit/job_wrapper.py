@@ -170,12 +170,12 @@ class JobInputs:
                 "%s is of version %r, this wrapper reads %d: make both again"
                 % (path, content.get("version"), CONTRACT)
             )
-        listed = content.get("datasets")
+        entries = content.get("datasets")
         sites = content.get("sites")
-        if not isinstance(listed, list) or not isinstance(sites, dict):
+        if not isinstance(entries, list) or not isinstance(sites, dict):
             raise WrapperError(path + " has no list of datasets, or no table of sites: make it again")
-        self.datasets = [Dataset(at + 1, each) for at, each in enumerate(listed) if isinstance(each, dict)]
-        if len(self.datasets) != len(listed) or not listed:
+        self.datasets = [Dataset(at + 1, each) for at, each in enumerate(entries) if isinstance(each, dict)]
+        if len(self.datasets) != len(entries) or not entries:
             raise WrapperError(
                 path + " has an empty list of datasets, or one that is not a table: make it again"
             )
@@ -631,14 +631,18 @@ def build_dataset_folders(job: JobInputs, paths_found: "list[list[str]]", scratc
     pieces = [
         list_entries(dataset, paths, job.unpack_patterns) for dataset, paths in zip(job.datasets, paths_found)
     ]
-    need = 0
+    needed_bytes = 0
     for number, each in enumerate(pieces):
         with name_dataset(number):
-            need += sum(piece.archive.size() for piece in each if piece.archive)
-    room = os.statvfs(scratch)
-    free = room.f_bavail * room.f_frsize
-    if need > free:
-        text = "unpacking takes %d bytes and %s has %d: request more disk" % (need, scratch, free)
+            needed_bytes += sum(piece.archive.size() for piece in each if piece.archive)
+    file_system = os.statvfs(scratch)
+    free_bytes = file_system.f_bavail * file_system.f_frsize
+    if needed_bytes > free_bytes:
+        text = "unpacking takes %d bytes and %s has %d: request more disk" % (
+            needed_bytes,
+            scratch,
+            free_bytes,
+        )
         raise OSError(errno.ENOSPC, text)
     paths = []  # type: list[str]
     for number, each in enumerate(pieces):
@@ -652,8 +656,8 @@ def name_dataset(number: int) -> "Iterator[None]":
     """Raise a RetryElsewhere of the block as BadArchive of dataset *number* (from 0)."""
     try:
         yield
-    except RetryElsewhere as missed:
-        raise BadArchive(number, str(missed)) from missed
+    except RetryElsewhere as miss:
+        raise BadArchive(number, str(miss)) from miss
 
 
 def build_dataset_folder(number: int, dataset: Dataset, entries: "list[FolderEntry]", scratch: str) -> str:
@@ -843,12 +847,12 @@ def set_job_attributes(values: "list[tuple[str, str]]", environ: "dict[str, str]
 
 def miss_text(site: str, dids: "list[str]", now: int) -> str:
     """Return ``WHEN DID,DID,+N SITE`` of up to 650 bytes with at least one DID."""
-    shown = 1
-    room = 650 - len(to_plain_text(site))
-    while shown < len(dids) and len(",".join(dids[: shown + 1])) < room:
-        shown += 1
-    more = ["+%d" % (len(dids) - shown)] if shown < len(dids) else []
-    return "%d %s %s" % (now, ",".join(dids[:shown] + more), to_plain_text(site))
+    count = 1
+    max_chars = 650 - len(to_plain_text(site))
+    while count < len(dids) and len(",".join(dids[: count + 1])) < max_chars:
+        count += 1
+    more = ["+%d" % (len(dids) - count)] if count < len(dids) else []
+    return "%d %s %s" % (now, ",".join(dids[:count] + more), to_plain_text(site))
 
 
 def to_plain_text(text: str) -> str:
@@ -909,9 +913,9 @@ def set_with_chirp_socket(name: str, value: str, environ: "dict[str, str]") -> b
         stream.flush()  # type: ignore[attr-defined]
         return int(stream.readline(80) or b"-1") >= 0  # type: ignore[attr-defined]
 
-    usual = os.path.join(environ.get("_CONDOR_SCRATCH_DIR", "."), ".chirp.config")
+    default_file = os.path.join(environ.get("_CONDOR_SCRATCH_DIR", "."), ".chirp.config")
     try:
-        with open(environ.get("_CONDOR_CHIRP_CONFIG", usual)) as file:
+        with open(environ.get("_CONDOR_CHIRP_CONFIG", default_file)) as file:
             host, port, cookie = file.read().split()[:3]
         connection = socket.create_connection((host, int(port)), 30)
         with connection, connection.makefile("rwb") as stream:
@@ -929,10 +933,10 @@ def fill_missing_outputs(environ: "dict[str, str]") -> None:
     import socket
 
     scratch = environ.get("_CONDOR_SCRATCH_DIR", "")
-    listed = parse_strings(read_ad(environ.get("_CONDOR_JOB_AD", "")).get("transferoutput", ""))
-    if not scratch or not listed:
+    outputs = parse_strings(read_ad(environ.get("_CONDOR_JOB_AD", "")).get("transferoutput", ""))
+    if not scratch or not outputs:
         return
-    for name in re.split(r"\s*,\s*", listed[0].strip()):
+    for name in re.split(r"\s*,\s*", outputs[0].strip()):
         path = os.path.join(scratch, name)
         if not name or os.path.lexists(path.rstrip("/")):
             continue
@@ -979,7 +983,7 @@ def replace_options(
     option = re.compile(rb"(\s*(" + names + rb")\s*[=:])([ \t]*)", re.IGNORECASE)
     out = []  # type: list[bytes]
     pending = []  # type: list[bytes]
-    done = set()  # type: set[bytes]
+    replaced_names = set()  # type: set[bytes]
     section, indent, is_option = b"", -1, False
     for line in parset.splitlines(True):
         bare = line.strip()
@@ -996,15 +1000,15 @@ def replace_options(
             setting = None if header else option.match(line)
             is_option = bool(setting) and section == wanted_section
             section, indent = (header.group(1), -1) if header else (section, depth)
-            mine = line
+            new_line = line
             if is_option and setting:
                 name = setting.group(2).lower()
-                done.add(name)
-                mine = setting.group(1) + (setting.group(3) or b" ") + values[name]
-                mine += line[len(line.rstrip(b"\r\n")) :]
-            out += [*pending, mine]
+                replaced_names.add(name)
+                new_line = setting.group(1) + (setting.group(3) or b" ") + values[name]
+                new_line += line[len(line.rstrip(b"\r\n")) :]
+            out += [*pending, new_line]
             pending = []
-    return b"".join(out + pending), done
+    return b"".join(out + pending), replaced_names
 
 
 def fit_to_slot(parset: bytes, machine: "dict[str, str]", scratch: str) -> "tuple[bytes, list[str]]":
@@ -1023,17 +1027,19 @@ def fit_to_slot(parset: bytes, machine: "dict[str, str]", scratch: str) -> "tupl
         return parset, []  # Rapthor reports the error
     if cores < 1:
         return parset, []
-    before = dict(reader.items("cluster")) if reader.has_section("cluster") else {}
-    after = slot_options(before, cores, mebibytes // 1024 or 1 if mebibytes else 0, scratch)
+    user_options = dict(reader.items("cluster")) if reader.has_section("cluster") else {}
+    options = slot_options(user_options, cores, mebibytes // 1024 or 1 if mebibytes else 0, scratch)
     unset = ("", "0", "None")
     changes = [
-        "%s = %s is now %s" % (name, before[name], value)
-        for name, value in after.items()
-        if before.get(name, "") not in unset and before[name] != value
+        "%s = %s is now %s" % (name, user_options[name], value)
+        for name, value in options.items()
+        if user_options.get(name, "") not in unset and user_options[name] != value
     ]
-    values = {name.encode(): os.fsencode(value) for name, value in after.items()}
-    text, done = replace_options(parset, b"cluster", values)
-    more = b"".join(name + b" = " + value + b"\n" for name, value in values.items() if name not in done)
+    values = {name.encode(): os.fsencode(value) for name, value in options.items()}
+    text, replaced_names = replace_options(parset, b"cluster", values)
+    more = b"".join(
+        name + b" = " + value + b"\n" for name, value in values.items() if name not in replaced_names
+    )
     if not more:
         return text, changes
     lines = text.splitlines(True)
@@ -1056,19 +1062,19 @@ def slot_options(
     def is_set(name: str) -> bool:
         return user_options.get(name, "").strip() not in ("", "None")
 
-    after = {"batch_system": "single_machine", "max_nodes": "1"}
-    after.update({name: at_most(name, cores) for name in ("cpus_per_task", "max_cores", "max_threads")})
+    options = {"batch_system": "single_machine", "max_nodes": "1"}
+    options.update({name: at_most(name, cores) for name in ("cpus_per_task", "max_cores", "max_threads")})
     for name in ("deconvolution_threads", "parallel_gridding_threads"):
         if parse_whole_number(user_options.get(name)) > cores:
-            after[name] = str(cores)
+            options[name] = str(cores)
     if gigabytes:
-        after["mem_per_node_gb"] = at_most("mem_per_node_gb", gigabytes)
-    after["local_scratch_dir"] = scratch
+        options["mem_per_node_gb"] = at_most("mem_per_node_gb", gigabytes)
+    options["local_scratch_dir"] = scratch
     if is_set("global_scratch_dir"):
-        after["global_scratch_dir"] = scratch
+        options["global_scratch_dir"] = scratch
     if is_set("dir_local"):
-        after["dir_local"] = "None"  # the older name of local_scratch_dir
-    return after
+        options["dir_local"] = "None"  # the older name of local_scratch_dir
+    return options
 
 
 def parse_whole_number(text: "str | None") -> int:
@@ -1110,16 +1116,16 @@ def build_environment(
     environ: "dict[str, str]", site: str, datasets: "list[Dataset]", paths: "list[str]"
 ) -> "dict[str, str]":
     """Return the command's environment."""
-    merged = {name: text for name, text in environ.items() if name}  # exec rejects an entry without a name
-    merged.update(path_variables(datasets, paths))
-    merged["HYDRATOR_SITE"] = site
+    variables = {name: text for name, text in environ.items() if name}  # exec rejects an entry without a name
+    variables.update(path_variables(datasets, paths))
+    variables["HYDRATOR_SITE"] = site
     # Python sets LC_CTYPE if no locale is set: restore the job's value
-    before = merged.pop("HYDRATOR_LC_CTYPE", None)
-    if before == "unset":
-        merged.pop("LC_CTYPE", None)
-    elif before is not None:
-        merged["LC_CTYPE"] = before
-    return merged
+    job_lc_ctype = variables.pop("HYDRATOR_LC_CTYPE", None)
+    if job_lc_ctype == "unset":
+        variables.pop("LC_CTYPE", None)
+    elif job_lc_ctype is not None:
+        variables["LC_CTYPE"] = job_lc_ctype
+    return variables
 
 
 def exec_command(words: "list[str]", environ: "dict[str, str]") -> None:
@@ -1155,9 +1161,9 @@ def run_to_end(words: "list[str]", environ: "dict[str, str]", pipelines: str) ->
     """
     import shutil
 
-    finished = drop_unfinished(pipelines)
-    if finished:
-        print_error("the job was evicted before: it goes on after %s" % ", ".join(finished))
+    operations = drop_unfinished(pipelines)
+    if operations:
+        print_error("the job was evicted before: it goes on after %s" % ", ".join(operations))
     signals, status = run_and_forward_signals(words, environ)
     if signals:
         drop_unfinished(pipelines)
@@ -1239,9 +1245,9 @@ def find_paths_file(requested_path: str, scratch: str) -> str:
     """Return the file of --paths, or hydrator-paths.json here or in the scratch folder."""
     if requested_path:
         return requested_path
-    usual = "hydrator-paths.json"
-    beside = os.path.join(scratch, usual)
-    return usual if os.path.exists(usual) or not os.path.exists(beside) else beside
+    file_name = "hydrator-paths.json"
+    scratch_file = os.path.join(scratch, file_name)
+    return file_name if os.path.exists(file_name) or not os.path.exists(scratch_file) else scratch_file
 
 
 def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str, str]") -> "list[str]":
@@ -1268,15 +1274,15 @@ def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str,
         for at in failures:
             paths_by_number[at] = [fetch(job, at, scratch)]
         ready = build_dataset_folders(job, paths_by_number, scratch)
-    except RetryElsewhere as missed:
-        if isinstance(missed, BadArchive):
-            missing = [missed.number]
-            missed.args = ("%s (%s)" % (job.datasets[missed.number].did, missed),)
+    except RetryElsewhere as miss:
+        if isinstance(miss, BadArchive):
+            missing = [miss.number]
+            miss.args = ("%s (%s)" % (job.datasets[miss.number].did, miss),)
         if site:
             report_misses(site, [job.datasets[at].did for at in missing], environ, int(time.time()))
         raise RetryElsewhere(
-            "not readable at %s: %s" % (site or "a node that names no site", str(missed)[:2000])
-        ) from missed
+            "not readable at %s: %s" % (site or "a node that names no site", str(miss)[:2000])
+        ) from miss
     if failures:
         report_fetched(site or "?", [job.datasets[at].did for at in failures], environ, int(time.time()))
     return ready
@@ -1302,10 +1308,10 @@ def start(argv: "list[str]", environ: "dict[str, str]") -> None:
             sets = [each for path in paths for each in measurement_sets(path)]
             copy = write_parset_copy(options["parset"], sets, scratch, machine)
             words = words[:1] + [copy if word == options["parset"] else word for word in words[1:]]
-        theirs = build_environment(environ, site, job.datasets, paths)
+        command_environment = build_environment(environ, site, job.datasets, paths)
         if options["keep"]:
-            run_to_end(words, theirs, os.path.join(scratch, options["keep"], "pipelines"))
-        exec_command(words, theirs)
+            run_to_end(words, command_environment, os.path.join(scratch, options["keep"], "pipelines"))
+        exec_command(words, command_environment)
     except WrapperError:
         raise
     except Exception:

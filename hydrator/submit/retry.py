@@ -107,12 +107,12 @@ def _hold_where_all_missed(sites: Sequence[str], grace_seconds: int) -> list[str
     each = " && ".join(
         escape_macros(f"member({classad_string(site)}, {SITES_ATTRIBUTE})") for site in sorted(set(sites))
     )
-    waited = f"time() < {AVOID_UNTIL_ATTRIBUTE} && time() - EnteredCurrentStatus >= {grace_seconds}"
+    has_waited = f"time() < {AVOID_UNTIL_ATTRIBUTE} && time() - EnteredCurrentStatus >= {grace_seconds}"
     text = "its datasets could not be read at any site that should have them"
     reason = f'"{text} (", {_MISSED_SITES}, "){_ADVICE}"'
     first = f"JobStatus == 1 && LastHoldReasonSubCode =!= {MISSED_EXIT_STATUS}"
     return [
-        f"periodic_hold = {first} && ({each}) =?= true && {waited}",
+        f"periodic_hold = {first} && ({each}) =?= true && {has_waited}",
         f"periodic_hold_reason = strcat({reason})",
         f"periodic_hold_subcode = {MISSED_EXIT_STATUS}",
     ]

@@ -262,11 +262,7 @@ def _unwrap(value: str, layer: str) -> str:
 
 
 def _format_header(where: str, observe: bool) -> str:
-    form = (
-        "observing: jobs are ranked; no slot and no job is refused"
-        if observe
-        else "in force"
-    )
+    form = "observing: jobs are ranked; no slot and no job is refused" if observe else "in force"
     return HEAD.format(where=where, form=form)
 
 
@@ -286,7 +282,9 @@ def _comment_remaining_parts(names: Sequence[str], current_values: Mapping[str, 
     names_with_parts = [name for name, value in values.items() if remove_our_parts(name, value) != value]
     if names_with_parts:
         return f"# Parameters that still have parts of DataLocality: {', '.join(names_with_parts)}."
-    return "# No parameter has a part of DataLocality." if values else "# The current values could not be read."
+    return (
+        "# No parameter has a part of DataLocality." if values else "# The current values could not be read."
+    )
 
 
 def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
@@ -306,10 +304,18 @@ def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
             "STAGING_CREDIT",
             _classad_real(policy.staging_credit),
         ),
-        ("added to the job's own Rank at a site with all its data", "RANK_WEIGHT", _classad_real(policy.rank_weight)),
+        (
+            "added to the job's own Rank at a site with all its data",
+            "RANK_WEIGHT",
+            _classad_real(policy.rank_weight),
+        ),
     ]
     placing = [
-        ("the mode of jobs without DataLocality: require, wait or prefer", "DEFAULT_MODE", policy.default_mode),
+        (
+            "the mode of jobs without DataLocality: require, wait or prefer",
+            "DEFAULT_MODE",
+            policy.default_mode,
+        ),
         ("s: a `wait` job waits this long for a site with its data", "WAIT", _seconds(policy.wait)),
         (
             "s: a `prefer` job waits this long, so that its datasets can be published first",

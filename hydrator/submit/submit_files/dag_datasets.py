@@ -52,8 +52,8 @@ def add_datasets_to_dag(
         )
     first_end = end if lines and text and not text.endswith(b"\n") else b""
     addition = first_end + b"".join(line.encode() + end for line in lines)
-    copied = _replace_file_names(text, dag, copies or {})
-    return FilterResult(copied + addition, tuple(notes), addition, len(text))
+    new_text = _replace_file_names(text, dag, copies or {})
+    return FilterResult(new_text + addition, tuple(notes), addition, len(text))
 
 
 def _list_line(node: DagNode, dids: Sequence[Did], origin: str) -> tuple[list[str], str]:

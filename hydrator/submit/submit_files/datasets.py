@@ -160,12 +160,14 @@ def input_names(text: bytes, variables: Mapping[str, str] | None = None, *, orig
 
 
 def _reject_item_names(value: str, macros: Mapping[str, str], items: set[str], key: str, origin: str) -> None:
-    fixed = {name: text for name, text in macros.items() if name not in items}
-    varied = sorted({m[1] for m in MACRO.finditer(expand(value, fixed)) if m[1].lower() in items})
-    if varied:
+    common_macros = {name: text for name, text in macros.items() if name not in items}
+    item_variables = sorted(
+        {m[1] for m in MACRO.finditer(expand(value, common_macros)) if m[1].lower() in items}
+    )
+    for name in item_variables[:1]:
         raise SubmitFileError(
-            f"{origin}: {key} differs from job to job by $({varied[0]}): write"
-            f' +{ATTRIBUTE} = {{"scope:$({varied[0]})"}} into it, or name the datasets of all with --datasets'
+            f"{origin}: {key} differs from job to job by $({name}): write"
+            f' +{ATTRIBUTE} = {{"scope:$({name})"}} into it, or name the datasets of all with --datasets'
         )
 
 

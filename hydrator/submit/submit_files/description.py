@@ -98,9 +98,8 @@ class _IfBlocks:
     """The ``if`` blocks around a statement, with those conditions that need no condor_submit."""
 
     def __init__(self) -> None:
-        self._open_blocks: list[
-            tuple[bool | None, bool | None]
-        ] = []  # (is active, an earlier branch was active)
+        # (the branch is active, an earlier branch was active)
+        self._open_blocks: list[tuple[bool | None, bool | None]] = []
 
     @property
     def depth(self) -> int:
@@ -119,14 +118,13 @@ class _IfBlocks:
             case "if":
                 self._open_blocks.append((_parse_literal_condition(expand(condition, macros)), False))
             case "elif" | "else" if self._open_blocks:
-                now, before = self._open_blocks.pop()
-                done = True if True in (now, before) else None if None in (now, before) else False
+                states = self._open_blocks.pop()
+                earlier = True if True in states else None if None in states else False
                 branch = (
                     True if word.lower() == "else" else _parse_literal_condition(expand(condition, macros))
                 )
-                self._open_blocks.append(
-                    (False if done or branch is False else None if done is None else branch, done)
-                )
+                is_active = False if earlier or branch is False else None if earlier is None else branch
+                self._open_blocks.append((is_active, earlier))
             case "endif" if self._open_blocks:
                 self._open_blocks.pop()
             case "elif" | "else" | "endif":

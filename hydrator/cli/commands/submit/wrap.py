@@ -244,8 +244,8 @@ def _submit_copy(command: Sequence[str], file_index: int, text: bytes) -> NoRetu
     try:
         descriptor, name = tempfile.mkstemp(f".{file.name[:100]}.hydrator", ".", file.parent)
         try:
-            with os.fdopen(descriptor, "wb") as opened:
-                opened.write(text)
+            with os.fdopen(descriptor, "wb") as copy:
+                copy.write(text)
             raise ExitWithStatus(run_command([*command[:file_index], name, *command[file_index + 1 :]]))
         finally:
             Path(name).unlink(missing_ok=True)

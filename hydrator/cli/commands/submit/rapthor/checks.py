@@ -180,11 +180,15 @@ def _path_problems(run: "PreparedRun") -> list[str]:
         return []
     if not settings.storage:
         return ["no [[storage]] gives the paths of datasets: add one for each site, or set [submit].stage_in"]
-    odd = next((did for did in dids if has_unsafe_parts(did.replace(":", "/", 1))), None)
-    if odd:
-        return [f"{odd}: a name with an empty or dotted part gets no path: put it into a [[storage]] table"]
-    lacking = {site: next(did for did in dids if did not in here) for site, here in run.paths.items()}
-    listed = ", ".join(f"{site} lacks {did}" for site, did in lacking.items())
+    dotted = next((did for did in dids if has_unsafe_parts(did.replace(":", "/", 1))), None)
+    if dotted:
+        return [
+            f"{dotted}: a name with an empty or dotted part gets no path: put it into a [[storage]] table"
+        ]
+    missing = {
+        site: next(did for did in dids if did not in locations) for site, locations in run.paths.items()
+    }
+    listed = ", ".join(f"{site} lacks {did}" for site, did in missing.items())
     return [f"no [[storage]] has a path for every dataset ({listed}): complete a table, or change its rule"]
 
 

@@ -59,7 +59,7 @@ class PreparedRun:
     @property
     def sites_with_paths(self) -> list[Site]:
         """The sites where every dataset has a path."""
-        return [site for site, here in self.paths.items() if all(did in here for did in self.dids)]
+        return [site for site, locations in self.paths.items() if all(did in locations for did in self.dids)]
 
     @property
     def no_site_reason(self) -> str:
