@@ -79,12 +79,8 @@ class StepGpuChoice:
         with_gpu = (self.gpus, *self.with_gpu)
         if self.without_gpu is None:
             return dict(zip(names, map(str, with_gpu), strict=True))
-        without_gpu = (0, *self.without_gpu)
-        texts = (
-            f"{self.gpus_available_expression} ? {one} : {other}"
-            for one, other in zip(with_gpu, without_gpu, strict=True)
-        )
-        return dict(zip(names, texts, strict=True))
+        choices = zip(names, with_gpu, (0, *self.without_gpu), strict=True)
+        return {name: f"{self.gpus_available_expression} ? {one} : {other}" for name, one, other in choices}
 
     @property
     def requirement(self) -> str:

@@ -24,8 +24,8 @@ If a dataset cannot be read and the job has a stage-in command, the wrapper fetc
 that in ``ChirpDataLocalityFetched``, and also reports a miss if the slot ad listed the dataset as AVAILABLE.
 Without a stage-in command it writes the miss into the job's ad (``ChirpDataLocalityMisses`` and two more,
 see hydrator/domain/misses.py) and exits with 85; then the schedd tries another site.
-Other failures of the node also give 85: a full disk, a scratch folder that cannot be written, no memory. The
-job avoids that site too. Each status of the wrapper's own comes with one line on stderr: 2 is wrong usage,
+Other failures of the node also give 85: a full disk, a read-only scratch folder, no memory. The job avoids
+that site too. Each status of the wrapper's own comes with one line on stderr: 2 is wrong usage,
 the same on every node; 85: the job may run elsewhere; 126 and 127: the command is not executable, or not
 there.
 """
@@ -453,7 +453,7 @@ def check_readable(
         pieces.append(piece)
     os.close(reader)
     lines = [line for line in b"".join(pieces).split(b"\n")[:-1] if line]
-    results = [(str(why), [str(path) for path in paths]) for why, paths in map(parse_result, lines)]
+    results = [parse_result(line) for line in lines]
     if len(results) < len(candidates):
         os.kill(child, signal.SIGKILL)
     else:
@@ -476,9 +476,9 @@ def write_checks(writer: int, candidates: "list[tuple[Dataset, object]]") -> Non
             line = line[os.write(writer, line) :]
 
 
-def parse_result(line: bytes) -> "tuple[object, list[object]]":
+def parse_result(line: bytes) -> "tuple[str, list[str]]":
     why, paths = json.loads(line.decode("ascii"))
-    return why, paths
+    return str(why), [str(path) for path in paths]
 
 
 # ---------------------------------------------------------------- files into one folder

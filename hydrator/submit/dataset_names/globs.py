@@ -94,9 +94,10 @@ def _find_by_patterns(
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
     """Return by glob the names that [submit].patterns turn into existing DIDs; and catalogue failures.
 
-    A pattern leads from a name to a DID, not back. So candidates are made of each DID's own name, with and
-    without the glob's text before its first wildcard and after its last: ``lofar:L1_SB001`` and ``*.ms``
-    give ``L1_SB001.ms``. A candidate counts if it matches the glob and a pattern turns it into that DID.
+    A pattern turns a name into a DID, but not a DID into a name. So this function guesses names from each
+    DID: its own name, with and without the glob's text before the first wildcard and after the last one.
+    Example: ``lofar:L1_SB001`` and ``*.ms`` give ``L1_SB001.ms``. A guess counts if it matches the glob and
+    a pattern turns it into that DID.
     """
     patterns = compile_patterns(settings.submit.patterns)
     scope = settings.daemon.default_scope

@@ -55,8 +55,8 @@ class Dag:
     references: tuple[DagReference, ...]
 
 
-_NODE_KINDS = {"JOB": "JOB", "NODE": "JOB", "DATA": "JOB"} | {
-    kind: kind for kind in ("FINAL", "PROVISIONER", "SERVICE")
+_NODE_KINDS = {"NODE": "JOB", "DATA": "JOB"} | {
+    kind: kind for kind in ("JOB", "FINAL", "PROVISIONER", "SERVICE")
 }
 _COMMANDS = frozenset(
     (

@@ -120,7 +120,7 @@ def check_items(text: bytes, origin: str, read: FileReader, default_scope: str |
     """Check RequiredDatasets of *text* for every item of its queue statements.
 
     A schedd drops or holds a late-materialized job with a malformed list. This check reports all such items
-    before the submission. The schedd itself checks lists that are not literals, items of scripts and of
+    before the submission. Only the schedd can check lists that are not literals, items of scripts and of
     ``matching``, and names without a scope if no default scope is known.
 
     Raises:
@@ -172,7 +172,7 @@ def _reject_item_names(value: str, macros: Mapping[str, str], items: set[str], k
 
 
 def dids_literal(dids: Sequence[Did]) -> str:
-    """*dids* as a ClassAd list: sorted, without doubles; their characters need no escape anywhere."""
+    """Return *dids* as a sorted ClassAd list without duplicates; no character of a DID needs an escape."""
     return list_literal(map(string_literal, sorted(set(dids))), ", ")
 
 

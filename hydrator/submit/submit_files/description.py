@@ -46,9 +46,9 @@ class QueueStatement:
 class SubmitDescription:
     """The parts of a submit description that this module reads.
 
-    ``dataset_lists`` are its lists of datasets. ``uncertainties`` are places with a list that only
-    condor_submit can find: a condition, or an include that cannot be read here. ``open_if_position`` is the
-    byte of an ``if`` without an ``endif``.
+    ``dataset_lists`` are its lists of datasets. ``uncertainties`` are places that may have a list, which only
+    condor_submit can find out: a condition, or an include that this module cannot read. ``open_if_position``
+    is the byte of an ``if`` without an ``endif``.
     """
 
     queues: list[QueueStatement] = field(default_factory=list)
@@ -95,7 +95,7 @@ def read_description(text: bytes, macros: Mapping[str, str] | None = None) -> Su
 
 
 class _IfBlocks:
-    """The ``if`` blocks around a statement, with those conditions that need no condor_submit."""
+    """The ``if`` blocks around a statement; their conditions count as far as they are literals."""
 
     def __init__(self) -> None:
         # (the branch is active, an earlier branch was active)

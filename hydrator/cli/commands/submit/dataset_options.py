@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -162,13 +163,9 @@ class DatasetOptions:
     def _check_expression(self, expression: str) -> None:
         from hydrator.wiring import build_condor_client
 
-        if self.settings is None:
-            return
-        client = build_condor_client(self.settings.htcondor)
-        try:
-            client.check_expressions({"[submit].require_gpus": expression})
-        finally:
-            client.close()
+        if self.settings is not None:
+            with closing(build_condor_client(self.settings.htcondor)) as client:
+                client.check_expressions({"[submit].require_gpus": expression})
 
     def find_input_datasets(self, names: Sequence[str]) -> "Mapping[str, Did]":
         """Return the DIDs of those *names* that [submit].names or [submit].patterns turn into datasets."""

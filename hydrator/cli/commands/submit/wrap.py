@@ -3,7 +3,8 @@
 import os
 import sys
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -189,12 +190,8 @@ def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refu
         _submit_copy(command, at, filtered.text)
     appended = [word for line in lines for word in ("-append", line)]
     words = [command[0], *([first] if first else []), *appended, *command[1:]]
-    sys.stdout.flush()
-    sys.stderr.flush()
-    try:
+    with _before_start(words[0]):
         os.execvp(words[0], words)  # noqa: S606 - no shell
-    except OSError as error:
-        raise ExitWithMessage(f"cannot run {words[0]}: {error.strerror}", 127) from error
 
 
 def _warn_no_site(
@@ -289,12 +286,19 @@ def run_command(argv: Sequence[str]) -> int:
     """Run *argv* to its end; return its exit status, negative for a signal."""
     from hydrator.cli.output.new_files import run_to_completion
 
+    with _before_start(argv[0]):
+        return run_to_completion(argv)
+
+
+@contextmanager
+def _before_start(tool: str) -> Iterator[None]:
+    """Flush the output before *tool* starts; exit with 127 if it cannot start."""
     sys.stdout.flush()
     sys.stderr.flush()
     try:
-        return run_to_completion(argv)
+        yield
     except OSError as error:
-        raise ExitWithMessage(f"cannot run {argv[0]}: {error.strerror}", 127) from error
+        raise ExitWithMessage(f"cannot run {tool}: {error.strerror}", 127) from error
 
 
 def _find_files(command: Sequence[str], options_with_value: Sequence[str]) -> list[int]:

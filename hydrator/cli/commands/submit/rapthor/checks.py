@@ -3,6 +3,7 @@
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -122,11 +123,8 @@ def check_expressions(settings: Settings, options: RunOptions) -> RunOptions:
         ]
     )
     if expressions:
-        client = build_condor_client(settings.htcondor)
-        try:
+        with closing(build_condor_client(settings.htcondor)) as client:
             client.check_expressions(expressions)
-        finally:
-            client.close()
     return replace(
         options, requirements=escape_macros(options.requirements), rank=escape_macros(options.rank)
     )
