@@ -341,7 +341,7 @@ def unreadable_reason(path: str, size: "int | None", report_progress: "Callable[
                     except OSError as trouble:
                         inside = os.path.relpath(os.path.join(folder, name), path)
                         return "has %s, of which: %s" % (inside, trouble.strerror)
-                why = broken_table_reason(folder, names)
+                why = table_problem(folder, names)
                 if why:
                     inside = os.path.relpath(folder, path)
                     return "has a folder %s that %s" % (inside, why) if inside != "." else why
@@ -352,7 +352,7 @@ def unreadable_reason(path: str, size: "int | None", report_progress: "Callable[
     return ""
 
 
-def broken_table_reason(folder: str, names: "list[str]") -> str:
+def table_problem(folder: str, names: "list[str]") -> str:
     """Return the reason why *folder* with these files is a broken table; empty if nothing is wrong.
 
     casacore keeps the description of each table in table.dat and the data in table.f0, table.f1, ...

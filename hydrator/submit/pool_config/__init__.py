@@ -287,50 +287,47 @@ def _comment_remaining_parts(names: Sequence[str], current_values: Mapping[str, 
     )
 
 
+_PLACING_KNOBS = ("DEFAULT_MODE", "WAIT", "SETTLE", "STEP")
+"""Knobs of the requirements, which ``--observe`` does not print."""
+
+
 def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
-    knobs = [
-        (
-            "the scope of datasets named without one; if it is empty, such a job is refused",
-            "DEFAULT_SCOPE",
-            policy.default_scope or "",
-        ),
-        (
-            "s: older facts do not count; this is the daemon's limit (6 h) less 15 min",
-            "MAX_AGE",
-            _seconds(policy.max_age),
-        ),
-        (
-            "0 to 1: the weight of a dataset that is still being staged",
-            "STAGING_CREDIT",
-            _classad_real(policy.staging_credit),
-        ),
-        (
-            "added to the job's own Rank at a site with all its data",
-            "RANK_WEIGHT",
-            _classad_real(policy.rank_weight),
-        ),
-    ]
-    placing = [
-        (
-            "the mode of jobs without DataLocality: require, wait or prefer",
-            "DEFAULT_MODE",
+    """Return the macros with the values of *policy*, each after a comment."""
+    knobs: dict[str, tuple[str | int, str]] = {
+        "DEFAULT_MODE": (
             policy.default_mode,
+            "the mode of jobs without DataLocality: require, wait or prefer",
         ),
-        ("s: a `wait` job waits this long for a site with its data", "WAIT", _seconds(policy.wait)),
-        (
-            "s: a `prefer` job waits this long, so that its datasets can be published first",
-            "SETTLE",
+        "WAIT": (_seconds(policy.wait), "s: a `wait` job waits this long for a site with its data"),
+        "SETTLE": (
             _seconds(policy.settle),
+            "s: a `prefer` job waits this long, so that its datasets can be published first",
         ),
-        (
-            "s: deadlines are rounded up to a multiple of this (or of WAIT/12), so that jobs share an autocluster",
-            "STEP",
+        "STEP": (
             _seconds(policy.rounding_floor),
+            "s: deadlines are rounded up to a multiple of this (or of WAIT/12), so that jobs share an autocluster",
         ),
-    ]
+        "DEFAULT_SCOPE": (
+            policy.default_scope or "",
+            "the scope of datasets named without one; if it is empty, such a job is refused",
+        ),
+        "MAX_AGE": (
+            _seconds(policy.max_age),
+            "s: older facts do not count; this is the daemon's limit (6 h) less 15 min",
+        ),
+        "STAGING_CREDIT": (
+            _classad_real(policy.staging_credit),
+            "0 to 1: the weight of a dataset that is still being staged",
+        ),
+        "RANK_WEIGHT": (
+            _classad_real(policy.rank_weight),
+            "added to the job's own Rank at a site with all its data",
+        ),
+    }
     lines = ["# --- knobs"]
-    for comment, name, value in knobs if observe else placing + knobs:
-        lines += [f"# {comment}", f"DATALOCALITY_{name} = {value}".rstrip()]
+    for name, (value, comment) in knobs.items():
+        if not (observe and name in _PLACING_KNOBS):
+            lines += [f"# {comment}", f"DATALOCALITY_{name} = {value}".rstrip()]
     return "\n".join((*lines, ""))
 
 

@@ -113,7 +113,7 @@ class RapthorRun:
 
 
 @dataclass(frozen=True, slots=True)
-class JobSites:
+class RunSites:
     """The slot attributes with a site's name, and the sites where a run may start.
 
     ``with_paths`` are the sites with a path for every dataset; the job runs at these only. None: the job can
@@ -180,7 +180,7 @@ def submit_description(
     origin: str,
     input_files: Sequence[str],
     command: Sequence[str],
-    sites: JobSites,
+    sites: RunSites,
     should_keep_folder: bool = False,
 ) -> str:
     """Return the submit description of the whole run as one job.
@@ -199,7 +199,7 @@ def submit_description(
     """
     _reject_unfit(resources.container, input_files, command)
     datasets = format_count(len(set(run.dids)), "dataset")
-    lines = [
+    return _join_lines(
         f"# {_printable_line(origin)} as one job: {datasets}; by `hydrator submit rapthor`",
         *_command_lines(resources.container, input_files, command, should_keep_folder),
         *_name_lines(run.title),
@@ -212,7 +212,11 @@ def submit_description(
         "",
         "queue",
         "",
-    ]
+    )
+
+
+def _join_lines(*lines: str) -> str:
+    """Join *lines*; raise ConfigError with those that condor_submit would not read as one line."""
     if problems := line_problems(lines):
         raise ConfigError(problems)
     return "\n".join(lines)
@@ -258,7 +262,7 @@ def _attribute_lines(run: RapthorRun, gpu: GpuChoice | None, path_sites: Sequenc
     ]
 
 
-def _site_lines(users_requirements: str, gpu: GpuChoice | None, sites: JobSites) -> list[str]:
+def _site_lines(users_requirements: str, gpu: GpuChoice | None, sites: RunSites) -> list[str]:
     """Return the lines with the requirements and with the retry after a miss."""
     path_clause = "" if sites.with_paths is None else path_known_clause(sites.attributes)
     all_clauses = (users_requirements, gpu.requirement if gpu else "", path_clause)

@@ -9,10 +9,10 @@ from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
 from hydrator.submit.rapthor.environment import MAX_VARIABLE_BYTES, export_lines, toil_params
 from hydrator.submit.rapthor.job import (
-    JobSites,
     RapthorRun,
     RunOptions,
     RunResources,
+    RunSites,
     as_ad,
     as_json,
     job_parset,
@@ -145,7 +145,7 @@ def description(of: RapthorRun, **more) -> str:
         origin="run.parset",
         input_files=["run.parset"],
         command=["rapthor", "run.parset"],
-        sites=JobSites(["GLIDEIN_Site"]),
+        sites=RunSites(["GLIDEIN_Site"]),
     )
 
 

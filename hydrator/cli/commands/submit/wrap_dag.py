@@ -91,24 +91,29 @@ def write_copies(
         dids, lines = options.parse_node_datasets(nodes), options.gpu_lines(nodes)
         for root in roots:
             _collect_datasets(root, options, dids)
-        check_nodes(
-            {
-                branch.scope + name: names
-                for branch in branches
-                for name, names in branch.datasets.items()
-                if names
-            }
-        )
+        check_nodes(_datasets_by_node(branches))
         copies, notes = _write_numbered_copies(roots, lines)
     except SubmitFileError as bad:
         raise ExitWithMessage(str(bad)) from bad
     for filtered in notes:
         print_notes(filtered)
-    has_some = any(node.has_datasets or node.uncertainty for branch in branches for node in branch.dag.nodes)
-    if copies.files == list(files) and not options.has_options and not has_some:
+    if copies.files == list(files) and not options.has_options:
+        _require_datasets(files, branches)
+    return copies
+
+
+def _datasets_by_node(branches: Sequence[_DagTree]) -> "dict[str, list[Did]]":
+    """Return the datasets to add by the nodes' full names; a node without any is left out."""
+    return {
+        branch.scope + name: dids for branch in branches for name, dids in branch.datasets.items() if dids
+    }
+
+
+def _require_datasets(files: Sequence[Path], branches: Sequence[_DagTree]) -> None:
+    """Raise ExitWithMessage if no node has datasets of its own: the user named none."""
+    if not any(node.has_datasets or node.uncertainty for branch in branches for node in branch.dag.nodes):
         listed = ", ".join(map(str, files))
         raise ExitWithMessage(f"{listed}: which datasets? give --datasets, --datasets-file or --from-inputs")
-    return copies
 
 
 def _write_numbered_copies(

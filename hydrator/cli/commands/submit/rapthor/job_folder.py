@@ -32,8 +32,8 @@ from hydrator.submit.rapthor.job import (
     RESULT_FOLDERS,
     WORKING_FOLDER,
     WRAPPER_FILE,
-    JobSites,
     RunResources,
+    RunSites,
     job_parset,
     machine_options,
     submit_description,
@@ -126,7 +126,7 @@ def _describe(
         origin=run.parset.origin,
         input_files=[JOB_PARSET, PATHS_FILE, WORKING_FOLDER, *files],
         command=command,
-        sites=JobSites(
+        sites=RunSites(
             run.settings.sites.slot_attributes,
             None if can_fetch else run.sites_with_paths,
             () if can_fetch else [site.site for site in run.sites if site.can_run],
