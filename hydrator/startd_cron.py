@@ -382,7 +382,7 @@ def as_of_seconds(ad: "dict[str, object]") -> int:
 
 
 def validate(ad: "dict[str, object]", site: str, now: int) -> "dict[str, object]":
-    """Return *ad* with limited times; reject one incomplete, of another contract or site, or too new."""
+    """Return *ad* with limited times; reject an incomplete ad, and one of another contract, site or time."""
     missing = [name for name in READERS if name not in ad and name not in OPTIONAL_ATTRIBUTES]
     if missing:
         raise InvalidAd("it is torn: it lacks " + ", ".join(missing))
@@ -1110,7 +1110,7 @@ class CacheDirectory:
             return
 
     def sweep(self, now: int) -> None:
-        """Remove files that startds and runs left long ago; one too many costs one early update."""
+        """Remove files older than 30 days; a startd that still runs then gets one early update."""
         try:
             names = os.listdir(self.directory)
         except OSError:
@@ -1268,10 +1268,10 @@ def startd_instance_name() -> str:
 
 
 def write(output_fd: int, text: bytes, seconds: float) -> None:
-    """Write all of *text*, waiting up to *seconds* in all while the reader is slow.
+    """Write all of *text*; wait up to *seconds* in total for a slow reader.
 
-    The pieces are so small that a writable pipe takes them at once: the pipe must not become non-blocking,
-    because other processes share it.
+    Each piece is small enough for a writable pipe to take it at once, so no write blocks. The pipe itself
+    must stay blocking, because other processes share it.
     """
     import select
 

@@ -87,9 +87,9 @@ class NamingRules:
 def find_required_dids(inputs: Any, rules: NamingRules, run_dids: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ANN401 - JSON
     """Return the datasets in these CWL *inputs*.
 
-    If *run_dids* lists the run's datasets, an input cannot add to them: a product may have the name of a
-    dataset. A text counts if its last part is the name of one of them. The opaque name of a private input is
-    not known here, so such an input gives all datasets of the run.
+    If *run_dids* lists the run's datasets, only these count: a product may have the name of another dataset.
+    A text counts if its last part is the name of one of them. This package does not have the opaque names of
+    private datasets, so a private input gives all datasets of the run.
     """
     dids = {did for name in file_names(inputs) if (did := rules.find_did(name, run_dids))}
     by_text = {did for name in text_base_names(inputs) if (did := rules.find_did(name, run_dids))}

@@ -241,7 +241,7 @@ def require_size(value: object, problem: WrapperError) -> "int | None":
 
 
 def is_below(path: object) -> bool:
-    """Return whether *path* stays in the folder that it is put in, and is not that folder."""
+    """Return whether the relative *path* names an entry inside its folder, not the folder or one above."""
     if not isinstance(path, str) or "\0" in path:
         return False
     return not any(part in ("", ".", "..") for part in path.split("/"))
@@ -801,7 +801,7 @@ def build_kill_handler(child: "Popen[bytes]") -> "Callable[[int, object], None]"
 
 
 def report_misses(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
-    """Write the miss into the job's ad; if that fails, the submit file uses the exit status."""
+    """Write the miss into the job's ad. If that fails, the job's requirements use its exit status instead."""
     miss = prepend_item("ChirpDataLocalityMisses", miss_text(site, dids, now), environ)
     set_job_attributes([*avoidance_attributes(site, environ, now), miss], environ)
 

@@ -35,7 +35,8 @@ def avoid_missed_sites_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) 
     """
     names = _site_attribute_names(site_attributes)
     site = " ?: ".join(f"TARGET.{name}" for name in names)
-    same = "true"  # the first attribute that the slot has decides; a slot without any does not match
+    # the first attribute that the slot has is compared; a slot without any counts as the same site
+    same = "true"
     for name in reversed(names):
         same = f"(TARGET.{name} isnt undefined ? TARGET.{name} =?= MY.MachineAttr{name}0 : {same})"
     return (
@@ -84,7 +85,7 @@ def retry_elsewhere(
         f"requirements = {own}{avoid_missed_sites_clause(site_attributes)}",
         f"job_machine_attrs = {', '.join(_site_attribute_names(site_attributes))}",
         "job_machine_attrs_history_length = 1",
-        # with max_retries, only condor_submit's own reasons to leave the queue count
+        # with max_retries, condor_submit adds its own conditions for leaving the queue
         f"on_exit_remove = ! ({has_missed}) && JobMaxRetries is undefined",
         *_hold_after_last_try(has_missed, tries),
         *(_hold_where_all_missed(data_sites, grace_seconds) if data_sites else []),

@@ -202,8 +202,8 @@ def negotiator_config(current_values: Mapping[str, str | None], *, observe: bool
 def removal_texts(current_values: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
     """Return by role (``schedd``, ``startd``, ``negotiator``) how to remove the text, and which parts remain.
 
-    The result has comments only. The text extends existing values, so without it every value is as before. A
-    text with the current values would fix these permanently.
+    The result has comments only: no setting is needed, because deleting the printed text restores every
+    value. A text with the current values would fix these permanently.
 
     Args:
         current_values: the values now, by role, as for :func:`schedd_config`.

@@ -30,7 +30,7 @@ class LocalityMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """Options on the output, and on the conditions under which there is one."""
+    """Options on the output: its form, and the cases in which the command prints or submits nothing."""
 
     form: OutputFormat
     as_json: bool
