@@ -250,24 +250,12 @@ def parse_record(text: str, parse_value: "Callable[[str], object]") -> "dict[str
     return {name: parse_value(text) for name, text in pairs}
 
 
-def parse_states(text: str) -> "dict[str, object]":
-    return parse_record(text, parse_state)
-
-
-def parse_shares(text: str) -> "dict[str, object]":
-    return parse_record(text, parse_share)
-
-
-def parse_times(text: str) -> "dict[str, object]":
-    return parse_record(text, parse_integer)
-
-
 READERS = {
     "DataLocalitySite": parse_string,
     "AvailableDatasets": parse_names,
-    "DatasetStates": parse_states,
-    "DatasetFractions": parse_shares,
-    "DatasetAsOf": parse_times,
+    "DatasetStates": lambda text: parse_record(text, parse_state),
+    "DatasetFractions": lambda text: parse_record(text, parse_share),
+    "DatasetAsOf": lambda text: parse_record(text, parse_integer),
     "DataLocalityTruncated": parse_boolean,
     "DataLocalityTrust": parse_share,
     "DataLocalityAsOf": parse_integer,
@@ -348,7 +336,7 @@ def read_classads(text: bytes, site: str, now: int) -> "dict[str, object]":
     An ad that is not valid does not hide another one.
 
     Raises:
-        AdNotServed: there is no ad.
+        AdNotServed: the answer has no ad of the site.
         InvalidAd: none is valid; the error of the first, as for :func:`read_ad`.
     """
     ads = []
@@ -394,7 +382,7 @@ def as_of_seconds(ad: "dict[str, object]") -> int:
 
 
 def validate(ad: "dict[str, object]", site: str, now: int) -> "dict[str, object]":
-    """Return *ad* with limited times; reject one incomplete, of another contract or site, or too new."""
+    """Return *ad* with limited times; reject an incomplete ad, and one of another contract, site or time."""
     missing = [name for name in READERS if name not in ad and name not in OPTIONAL_ATTRIBUTES]
     if missing:
         raise InvalidAd("it is torn: it lacks " + ", ".join(missing))
@@ -497,18 +485,18 @@ def parse_arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
     """Parse a command line into options, ``--name value`` or ``--name=value``, and other arguments."""
     options = {}  # type: dict[str, str]
     others = []  # type: list[str]
-    waiting = list(argv)
-    while waiting:
-        word = waiting.pop(0)
+    words = list(argv)
+    while words:
+        word = words.pop(0)
         if not word.startswith("--"):
             others.append(word)
             continue
         name, equals, value = word[2:].partition("=")
         if name not in OPTIONS:
             raise BadUsage(f"unknown option {short_repr(word)}: see --help")
-        if not equals and not waiting:
+        if not equals and not words:
             raise BadUsage(f"--{name} needs a value: see --help")
-        options[name] = value if equals else waiting.pop(0)
+        options[name] = value if equals else words.pop(0)
         if not options[name]:
             raise BadUsage(f"--{name} is empty: give a value or leave it out")
     return options, others
@@ -1122,7 +1110,7 @@ class CacheDirectory:
             return
 
     def sweep(self, now: int) -> None:
-        """Remove files that startds and runs left long ago; one too many costs one early update."""
+        """Remove files older than 30 days; a startd that still runs then gets one early update."""
         try:
             names = os.listdir(self.directory)
         except OSError:
@@ -1130,10 +1118,10 @@ class CacheDirectory:
         for name in names:
             if name.startswith("startd-") or name.endswith(".new"):
                 try:
-                    changed = os.stat(name, dir_fd=self.directory, follow_symlinks=False).st_mtime
+                    modified_at = os.stat(name, dir_fd=self.directory, follow_symlinks=False).st_mtime
                 except OSError:
                     continue
-                if changed < now - 30 * 86400:
+                if modified_at < now - 30 * 86400:
                     self.drop(name)
 
 
@@ -1240,11 +1228,11 @@ def find_startd(pid: int) -> "tuple[int, str, list[str]]":
     """
     first = (pid, *read_process(pid)[1:])
     for _ in range(8):
-        parent, started, words = read_process(pid)
+        parent, started_at, words = read_process(pid)
         if not parent:
             break
         if os.path.basename(words[0]) == "condor_startd":
-            return pid, started, words
+            return pid, started_at, words
         pid = parent
     return first
 
@@ -1270,8 +1258,8 @@ def local_name_arguments(words: "list[str]") -> "list[str]":
 def startd_instance_name() -> str:
     """Return a name for this run of the startd; empty if it is unknown."""
     try:
-        pid, started, _ = find_startd(os.getppid())
-        return f"startd-{percent_encode(os.uname().nodename)[:100]}-{pid}-{started}" if started else ""
+        pid, started_at, _ = find_startd(os.getppid())
+        return f"startd-{percent_encode(os.uname().nodename)[:100]}-{pid}-{started_at}" if started_at else ""
     except Exception:
         return ""
 
@@ -1280,10 +1268,10 @@ def startd_instance_name() -> str:
 
 
 def write(output_fd: int, text: bytes, seconds: float) -> None:
-    """Write all of *text*, waiting up to *seconds* in all while the reader is slow.
+    """Write all of *text*; wait up to *seconds* in total for a slow reader.
 
-    The pieces are so small that a writable pipe takes them at once: the pipe must not become non-blocking,
-    because other processes share it.
+    Each piece is small enough for a writable pipe to take it at once, so no write blocks. The pipe itself
+    must stay blocking, because other processes share it.
     """
     import select
 
@@ -1358,22 +1346,22 @@ def run_with_timeout(seconds: float, source_name: str, work: "Callable[[], Cache
     """
     import _thread
 
-    box = []  # type: list[CachedAd | BaseException]
-    done = _thread.allocate_lock()
+    results = []  # type: list[CachedAd | BaseException]
+    is_done = _thread.allocate_lock()
 
     def task() -> None:
         try:
-            box.append(work())
+            results.append(work())
         except BaseException as trouble:
-            box.append(trouble)
+            results.append(trouble)
         finally:
-            done.release()
+            is_done.release()
 
-    done.acquire()
+    is_done.acquire()
     _thread.start_new_thread(task, ())
-    if not done.acquire(True, seconds):
+    if not is_done.acquire(True, seconds):
         raise SourceUnavailable(f"no answer from {source_name} within {seconds:g} s")
-    result = box[0]
+    result = results[0]
     if isinstance(result, BaseException):
         raise result
     return result

@@ -36,8 +36,8 @@ class SiteAffinity:
         descriptor, name = tempfile.mkstemp(prefix=f"{self.file.name}.", dir=self.file.parent)
         temporary = Path(name)  # a new file: an existing link is not followed
         try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-                opened.write(json.dumps({"site": site, "job": job}) + "\n")
+            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                stream.write(json.dumps({"site": site, "job": job}) + "\n")
             temporary.chmod(0o644)
             os.link(temporary, self.file)  # atomic; the first process wins
         except FileExistsError:

@@ -10,13 +10,14 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from toil.batchSystems.abstractBatchSystem import BatchJobExitReason, UpdatedBatchJobInfo
 from toil.batchSystems.cleanup_support import BatchSystemCleanupSupport
 from toil.bus import ExternalBatchIdMessage
-from toil.job import JobDescription
+from toil.common import Toil
+from toil.job import Job, JobDescription
 
 from .affinity import SITE_FILE_VARIABLE, SiteAffinity
 from .condor import Schedd, ScheddUnreachable, SubmitRejected
@@ -38,7 +39,6 @@ from .job import (
     exit_of_lost_job,
     gpu_request,
 )
-from .steps import StepInputsError, load_step_inputs
 
 logger = logging.getLogger(f"toil.{__name__}")  # Toil prints the loggers below its own
 _T = TypeVar("_T")
@@ -46,6 +46,7 @@ _POLL_SECONDS = 2.0
 _SCHEDD_TIMEOUT_SECONDS = 1200.0
 _IDLE_HINT_SECONDS = 600.0
 _KILL_SECONDS = 60.0
+_LOG_KINDS = (("output", "out"), ("error", "err"), ("log", "events"))
 _LOST_AFTER_POLLS = 3
 """Polls in a row without the job in queue or history after which it counts as lost."""
 
@@ -59,8 +60,8 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
             self._run_datasets = parse_did_list(self._workflow_settings.attributes.get("RequiredDatasets"))
             self._naming = NamingRules.load(os.environ.get("HYDRATOR_CONFIG"))
             self._step_gpus = StepGpus.load(os.environ.get("HYDRATOR_CONFIG"))
-        except (SubmitParameterError, DatasetsError) as wrong:
-            print(f"toil-cwl-runner (classad-hydrator): {wrong}", file=sys.stderr)
+        except (SubmitParameterError, DatasetsError) as error:
+            print(f"toil-cwl-runner (classad-hydrator): {error}", file=sys.stderr)
             raise SystemExit(2) from None  # before Toil starts a thread, and without a traceback
         super().__init__(config, maxCores, maxMemory, maxDisk)
         self._schedd = Schedd(os.environ)
@@ -106,7 +107,9 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
             accelerators=job_desc.accelerators,
             duration_seconds=getattr(job_desc, "walltime", None) or None,
         )
-        self._waiting_jobs.append((job, work, self._datasets_of(job_desc)))
+        self._waiting_jobs.append(
+            (job, work, _datasets_of(job_desc, self.config.jobStore, self._naming, self._run_datasets))
+        )
         return job
 
     def getUpdatedBatchJob(self, maxWait: int) -> UpdatedBatchJobInfo | None:  # noqa: N802, N803
@@ -124,8 +127,8 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
 
     def getIssuedBatchJobIDs(self) -> list[int]:  # noqa: N802
         """Return all issued jobs that were not yet reported as ended."""
-        issued = [*self.getIssuedLocalJobIDs(), *(job for job, _, _ in self._waiting_jobs), *self._clusters]
-        return [*issued, *(info.jobID for info in self._job_updates)]
+        jobs = [*self.getIssuedLocalJobIDs(), *(job for job, _, _ in self._waiting_jobs), *self._clusters]
+        return [*jobs, *(info.jobID for info in self._job_updates)]
 
     def getRunningBatchJobIDs(self) -> dict[int, float]:  # noqa: N802
         """Return the running jobs, each with the seconds since its start."""
@@ -141,18 +144,21 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
 
     def killBatchJobs(self, jobIDs: Iterable[int]) -> None:  # noqa: N802, N803
         """Remove jobs and wait until none of them runs; do not report them as ended."""
-        wanted = set(jobIDs)
-        self.killLocalJobs(list(wanted))
-        self._waiting_jobs = deque(item for item in self._waiting_jobs if item[0] not in wanted)
-        self._job_updates = deque(info for info in self._job_updates if info.jobID not in wanted)
-        clusters = {self._clusters.pop(job) for job in wanted if job in self._clusters}
+        ids = set(jobIDs)
+        self.killLocalJobs(list(ids))
+        self._waiting_jobs = deque(item for item in self._waiting_jobs if item[0] not in ids)
+        self._job_updates = deque(info for info in self._job_updates if info.jobID not in ids)
+        clusters = {self._clusters.pop(job) for job in ids if job in self._clusters}
         if not clusters:
             return
-        self._retry_while_unreachable(lambda: self._schedd.remove(clusters, "killed by Toil"))
+        _retry_while_unreachable(
+            self._schedd_timeout_seconds, lambda: self._schedd.remove(clusters, "killed by Toil")
+        )
         deadline = time.monotonic() + _KILL_SECONDS
         while time.monotonic() < deadline:
-            ads = self._retry_while_unreachable(
-                lambda: self._schedd.query_jobs(self._workflow_settings.workflow_id)
+            ads = _retry_while_unreachable(
+                self._schedd_timeout_seconds,
+                lambda: self._schedd.query_jobs(self._workflow_settings.workflow_id),
             )
             if not any(ads.get(cluster, {}).get("JobStatus") == RUNNING for cluster in clusters):
                 return
@@ -171,8 +177,8 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         remaining, self._clusters = set(self._clusters.values()), {}
         try:
             self._schedd.remove(remaining, "the Toil workflow has ended")
-        except ScheddUnreachable as away:
-            logger.warning("HTCondor jobs %s may still be in the queue: %s", sorted(remaining), away)
+        except ScheddUnreachable as error:
+            logger.warning("HTCondor jobs %s may still be in the queue: %s", sorted(remaining), error)
         finally:
             self.shutdownLocal()
 
@@ -189,13 +195,13 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
                 self._last_poll_at = time.monotonic()
                 self._poll_queue()
                 self._last_answer_at = time.monotonic()
-        except ScheddUnreachable as away:
+        except ScheddUnreachable as error:
             outage_seconds = time.monotonic() - self._last_answer_at
             if outage_seconds > self._schedd_timeout_seconds:
                 raise
             logger.warning(
                 "%s (for %.0f s; the workflow waits %.0f s)",
-                away,
+                error,
                 outage_seconds,
                 self._schedd_timeout_seconds,
             )
@@ -207,15 +213,16 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
                 return
             job, work, datasets = self._waiting_jobs[0]
             try:
-                site, logs = self._affinity.site, self._log_paths(job)
+                site = self._affinity.site
+                logs = {name: self.format_std_out_err_path(job, "condor", kind) for name, kind in _LOG_KINDS}
                 description = build_submit_description(
                     work, job, logs, self._workflow_settings, datasets, site, self._step_gpus
                 )
                 cluster = self._schedd.submit(description)
-            except (SubmitRejected, SubmitParameterError) as refused:
+            except (SubmitRejected, SubmitParameterError) as error:
                 self._waiting_jobs.popleft()
-                logger.error("%s (%s) was not submitted: %s", work.unit_name or work.name, job, refused)  # noqa: TRY400
-                self._report(job, JobExit(255, ExitReason.FAILED, str(refused)))
+                logger.error("%s (%s) was not submitted: %s", work.unit_name or work.name, job, error)  # noqa: TRY400
+                self._job_updates.append(_job_update(job, JobExit(255, ExitReason.FAILED, str(error))))
                 continue
             self._waiting_jobs.popleft()
             self._clusters[job] = cluster
@@ -232,17 +239,12 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         past = self._schedd.query_history(missing) if missing else {}
         for job, cluster in list(self._clusters.items()):
             ad = self._ads.get(cluster) or past.get(cluster)
-            end = exit_from_ad(ad) if ad else self._exit_if_missing(cluster)
+            end = exit_from_ad(ad) if ad else _exit_if_missing(cluster, self._missing_polls)
             if end is not None:
                 self._finish(job, cluster, end, ad or {}, is_in_queue=cluster in self._ads)
             elif ad:
                 self._missing_polls.pop(cluster, None)
-                self._warn_if_idle(cluster, ad)
-
-    def _exit_if_missing(self, cluster: int) -> JobExit | None:
-        """Return an exit for a job that was missing from queue and history for three polls; else None."""
-        self._missing_polls[cluster] = self._missing_polls.get(cluster, 0) + 1
-        return exit_of_lost_job(cluster) if self._missing_polls[cluster] >= _LOST_AFTER_POLLS else None
+                _warn_if_idle(cluster, ad, self._hinted_clusters)
 
     def _finish(
         self, job: int, cluster: int, job_exit: JobExit, ad: dict[str, Any], *, is_in_queue: bool
@@ -258,70 +260,105 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
                 logger.info("later jobs of the run stay at %s, where HTCondor job %s ran", site, cluster)
         else:
             logger.error("%s", job_exit.message)
-        self._report(job, job_exit, cluster)
-
-    def _report(self, job: int, job_exit: JobExit, cluster: int | None = None) -> None:
-        self._job_updates.append(
-            UpdatedBatchJobInfo(
-                jobID=job,
-                exitStatus=job_exit.status,
-                exitReason=BatchJobExitReason[job_exit.reason.name],
-                wallTime=job_exit.wall_seconds,
-                backing_id=None if cluster is None else str(cluster),
-            )
-        )
-
-    def _warn_if_idle(self, cluster: int, ad: dict[str, Any]) -> None:
-        """Log once for an idle job how to find the reason: Toil itself logs nothing while it waits."""
-        waited = time.time() - float(ad.get("QDate") or time.time())
-        if (
-            ad.get("JobStatus") == IDLE
-            and waited > _IDLE_HINT_SECONDS
-            and cluster not in self._hinted_clusters
-        ):
-            self._hinted_clusters.add(cluster)
-            logger.warning(
-                "HTCondor job %s has been idle for %.0f s; see: hydrator why %s", cluster, waited, cluster
-            )
-
-    def _retry_while_unreachable(self, call: Callable[[], _T]) -> _T:
-        deadline = time.monotonic() + self._schedd_timeout_seconds
-        while True:
-            try:
-                return call()
-            except ScheddUnreachable as away:
-                if time.monotonic() > deadline:
-                    raise
-                logger.warning("%s", away)
-                time.sleep(2)
+        self._job_updates.append(_job_update(job, job_exit, cluster))
 
     def _remove_leftovers(self) -> None:
         """Remove jobs of a leader that was killed: a restarted workflow would run them twice."""
         if getattr(self.config, "restart", False):
-            jobs = self._retry_while_unreachable(
-                lambda: self._schedd.query_jobs(self._workflow_settings.workflow_id)
+            jobs = _retry_while_unreachable(
+                self._schedd_timeout_seconds,
+                lambda: self._schedd.query_jobs(self._workflow_settings.workflow_id),
             )
-            self._retry_while_unreachable(lambda: self._schedd.remove(jobs, "left by an earlier Toil leader"))
+            _retry_while_unreachable(
+                self._schedd_timeout_seconds,
+                lambda: self._schedd.remove(jobs, "left by an earlier Toil leader"),
+            )
 
-    # --- one job -------------------------------------------------------------------------------------
 
-    def _log_paths(self, job: int) -> dict[str, str]:
-        kinds = {"output": "out", "error": "err", "log": "events"}
-        return {name: self.format_std_out_err_path(job, "condor", kind) for name, kind in kinds.items()}
+def _exit_if_missing(cluster: int, missing_polls: dict[int, int]) -> JobExit | None:
+    """Return an exit for a job that was missing from queue and history for three polls; else None."""
+    missing_polls[cluster] = missing_polls.get(cluster, 0) + 1
+    return exit_of_lost_job(cluster) if missing_polls[cluster] >= _LOST_AFTER_POLLS else None
 
-    def _datasets_of(self, job_desc: JobDescription) -> str | None:
-        """Return RequiredDatasets of this step as a ClassAd list; None for a step without datasets."""
+
+def _job_update(job: int, job_exit: JobExit, cluster: int | None = None) -> UpdatedBatchJobInfo:
+    """Return Toil's record of a job that ended."""
+    return UpdatedBatchJobInfo(
+        jobID=job,
+        exitStatus=job_exit.status,
+        exitReason=BatchJobExitReason[job_exit.reason.name],
+        wallTime=job_exit.wall_seconds,
+        backing_id=None if cluster is None else str(cluster),
+    )
+
+
+def _warn_if_idle(cluster: int, ad: dict[str, Any], hinted_clusters: set[int]) -> None:
+    """Log once for an idle job how to find the reason: Toil itself logs nothing while it waits."""
+    idle_seconds = time.time() - float(ad.get("QDate") or time.time())
+    if ad.get("JobStatus") == IDLE and idle_seconds > _IDLE_HINT_SECONDS and cluster not in hinted_clusters:
+        hinted_clusters.add(cluster)
+        logger.warning(
+            "HTCondor job %s has been idle for %.0f s; see: hydrator why %s", cluster, idle_seconds, cluster
+        )
+
+
+def _retry_while_unreachable(timeout_seconds: float, call: Callable[[], _T]) -> _T:
+    deadline = time.monotonic() + timeout_seconds
+    while True:
         try:
-            dids = find_required_dids(
-                load_step_inputs(job_desc, self.config.jobStore), self._naming, self._run_datasets
-            )
-        except StepInputsError as unknown:
-            dids = self._run_datasets
-            logger.warning(
-                "the inputs of %s cannot be read, so it requires all datasets of the run: %s",
-                job_desc, unknown,
-            )  # fmt: skip
-        return format_did_list(dids) if dids else None
+            return call()
+        except ScheddUnreachable as error:
+            if time.monotonic() > deadline:
+                raise
+            logger.warning("%s", error)
+            time.sleep(2)
+
+
+def _datasets_of(
+    job_desc: JobDescription, job_store: str, naming: NamingRules, run_dids: tuple[str, ...]
+) -> str | None:
+    """Return RequiredDatasets of this step as a ClassAd list; None for a step without datasets."""
+    try:
+        dids = find_required_dids(load_step_inputs(job_desc, job_store), naming, run_dids)
+    except StepInputsError as error:
+        dids = run_dids
+        logger.warning(
+            "the inputs of %s cannot be read, so it requires all datasets of the run: %s", job_desc, error
+        )
+    return format_did_list(dids) if dids else None
+
+
+class StepInputsError(Exception):
+    """The inputs of a step cannot be loaded from Toil's job store; the text is the reason."""
+
+
+def load_step_inputs(job_desc: JobDescription, job_store: str) -> Any:  # noqa: ANN401 - JSON
+    """Return the step's CWL inputs, or None if it has none.
+
+    The earlier steps have ended when Toil issues a step, so their outputs can be read too. An input with
+    ``valueFrom`` has the value before that expression.
+
+    Raises:
+        StepInputsError: reading failed. Toil documents no such interface, so any error is possible.
+    """
+    try:
+        if not job_desc.has_body():
+            return None
+        job = Job.loadJob(Toil.resumeJobStore(job_store), job_desc)
+        inputs = getattr(job, "cwljob", None)
+        return (
+            {name: _resolve_value(one) for name, one in inputs.items()}
+            if isinstance(inputs, Mapping)
+            else inputs
+        )
+    except Exception as error:
+        raise StepInputsError(f"{type(error).__name__}: {error}") from error
+
+
+def _resolve_value(value: Any) -> Any:  # noqa: ANN401 - JSON, or Toil's promise of it
+    """Return *value*; if it is a promise, the output of an earlier step or an input of the workflow."""
+    resolve = getattr(value, "resolve", None)
+    return resolve() if callable(resolve) else value
 
 
 __all__ = ["ClassAdHydratorBatchSystem"]

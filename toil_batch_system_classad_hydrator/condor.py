@@ -16,7 +16,7 @@ from .job import (
     classad_string,
 )
 
-COLLECTOR_VARIABLE, SCHEDD_VARIABLE = "TOIL_HTCONDOR_COLLECTOR", "TOIL_HTCONDOR_SCHEDD"
+_SCHEDD_VARIABLE = "TOIL_HTCONDOR_SCHEDD"
 _SUBMIT_ATTRS_VARIABLES = frozenset({"_CONDOR_SUBMIT_ATTRS", "_CONDOR_SUBMIT_EXPRS"})
 Ad = dict[str, Any]
 
@@ -36,8 +36,8 @@ class Schedd:
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._collector = environment.get(COLLECTOR_VARIABLE) or None
-        self._name = environment.get(SCHEDD_VARIABLE) or None
+        self._collector = environment.get("TOIL_HTCONDOR_COLLECTOR")
+        self._name = environment.get(_SCHEDD_VARIABLE)
         self._client: Any = None
         _reload_config_without_our_attributes()
 
@@ -52,10 +52,10 @@ class Schedd:
         try:
             submit = htcondor2.Submit(dict(description))
             return int(schedd.submit(submit, count=1).cluster())
-        except (htcondor2.HTCondorException, OSError, ValueError, RuntimeError) as failed:
+        except (htcondor2.HTCondorException, OSError, ValueError, RuntimeError) as error:
             self._client = None
             self.query_jobs("no such workflow")  # raises ScheddUnreachable if that is the reason
-            raise SubmitRejected(str(failed).strip() or type(failed).__name__) from failed
+            raise SubmitRejected(str(error).strip() or type(error).__name__) from error
 
     def query_jobs(self, workflow_id: str) -> dict[int, Ad]:
         """Query the queue for the jobs of *workflow_id*; return their ads by cluster.
@@ -85,9 +85,7 @@ class Schedd:
         Raises:
             ScheddUnreachable: the schedd did not answer.
         """
-        ids = sorted(clusters)
-        if ids:
-            constraint = _cluster_constraint(ids)
+        if constraint := _cluster_constraint(clusters):
             self._call(lambda schedd: schedd.act(htcondor2.JobAction.Remove, constraint, reason))
 
     def mark_seen(self, clusters: Iterable[int]) -> None:
@@ -96,33 +94,28 @@ class Schedd:
         Raises:
             ScheddUnreachable: the schedd did not answer.
         """
-        ids = sorted(clusters)
-        if ids:
-            constraint = _cluster_constraint(ids)
+        if constraint := _cluster_constraint(clusters):
             self._call(lambda schedd: schedd.edit(constraint, SEEN_ATTRIBUTE, "true"))
 
     def _call(self, operation: Any) -> Any:  # noqa: ANN401 - the bindings have no types
         try:
             return operation(self._connect())
-        except (htcondor2.HTCondorException, OSError, RuntimeError) as failed:
+        except (htcondor2.HTCondorException, OSError, RuntimeError) as error:
             self._client = None
             raise ScheddUnreachable(
-                f"the schedd does not answer: {str(failed).strip() or type(failed).__name__}"
-            ) from failed
+                f"the schedd does not answer: {str(error).strip() or type(error).__name__}"
+            ) from error
 
     def _connect(self) -> Any:  # noqa: ANN401 - the bindings have no types
         if self._client is None:
             try:
-                self._client = htcondor2.Schedd(self._locate()) if self._is_remote else htcondor2.Schedd()
-            except (htcondor2.HTCondorException, OSError, RuntimeError, ValueError) as failed:
+                is_remote = self._collector or self._name
+                self._client = htcondor2.Schedd(self._locate()) if is_remote else htcondor2.Schedd()
+            except (htcondor2.HTCondorException, OSError, RuntimeError, ValueError) as error:
                 where = f"schedd {self._name or 'of this machine'}"
                 at = f" at collector {self._collector}" if self._collector else ""
-                raise ScheddUnreachable(f"{where}{at} cannot be found: {str(failed).strip()}") from failed
+                raise ScheddUnreachable(f"{where}{at} cannot be found: {str(error).strip()}") from error
         return self._client
-
-    @property
-    def _is_remote(self) -> bool:
-        return bool(self._collector or self._name)
 
     def _locate(self) -> Any:  # noqa: ANN401 - the bindings have no types
         collector = htcondor2.Collector(self._collector) if self._collector else htcondor2.Collector()
@@ -131,7 +124,7 @@ class Schedd:
         schedds = collector.locateAll(htcondor2.DaemonType.Schedd)
         if len(schedds) != 1:
             names = ", ".join(sorted(str(ad.get("Name")) for ad in schedds)) or "none"
-            raise ValueError(f"set {SCHEDD_VARIABLE} to choose one of its schedds ({names})")
+            raise ValueError(f"set {_SCHEDD_VARIABLE} to choose one of its schedds ({names})")
         return schedds[0]
 
 
@@ -155,7 +148,7 @@ def _reload_config_without_our_attributes() -> None:
 
 
 def _cluster_constraint(clusters: Iterable[int]) -> str:
-    return " || ".join(f"ClusterId == {cluster}" for cluster in clusters)
+    return " || ".join(f"ClusterId == {cluster}" for cluster in sorted(clusters))
 
 
 def _plain_values(ad: Any) -> Ad:  # noqa: ANN401 - the bindings have no types

@@ -9,6 +9,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -20,6 +21,19 @@ _DID = re.compile(r"[A-Za-z0-9._/@=+~-]+:[A-Za-z0-9._:/@=+~-]+")
 
 class DatasetsError(ValueError):
     """An unreadable configuration or list; the text has the place and the remedy."""
+
+
+@contextmanager
+def read_settings(file: str | None) -> Iterator[dict[str, Any]]:
+    """Yield the content of *file*, a configuration in TOML; an empty one if it is None.
+
+    Raises:
+        DatasetsError: the file cannot be read, or the block finds a value that is not valid.
+    """
+    try:
+        yield tomllib.loads(Path(file).read_text("utf-8")) if file else {}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, re.error) as error:
+        raise DatasetsError(f"{file} (HYDRATOR_CONFIG): [submit] cannot be read: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -39,17 +53,12 @@ class NamingRules:
         Raises:
             DatasetsError: the file cannot be read, or a pattern is not a regular expression.
         """
-        if not file:
-            return cls()
-        try:
-            settings = tomllib.loads(Path(file).read_text("utf-8"))
+        with read_settings(file) as settings:
             submit = settings.get("submit", {})
             patterns = tuple((re.compile(rule["match"]), rule["did"]) for rule in submit.get("patterns", []))
             scope = settings.get("daemon", {}).get("default_scope")
             private = tuple(str(pattern) for pattern in settings.get("private", {}).get("patterns", []))
             return cls(dict(submit.get("names", {})), patterns, scope, private)
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, re.error) as wrong:
-            raise DatasetsError(f"{file} (HYDRATOR_CONFIG): [submit] cannot be read: {wrong}") from wrong
 
     def is_private(self, did: str) -> bool:
         """Return whether *did* is private, that is, known to the pool by an opaque name only."""
@@ -78,18 +87,18 @@ class NamingRules:
 def find_required_dids(inputs: Any, rules: NamingRules, run_dids: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ANN401 - JSON
     """Return the datasets in these CWL *inputs*.
 
-    If *run_dids* lists the run's datasets, an input cannot add to them: a product may have the name of a
-    dataset. A text counts if its last part is the name of one of them. The opaque name of a private input is
-    not known here, so such an input gives all datasets of the run.
+    If *run_dids* lists the run's datasets, only these count: a product may have the name of another dataset.
+    A text counts if its last part is the name of one of them. This package does not have the opaque names of
+    private datasets, so a private input gives all datasets of the run.
     """
-    own = {did for name in file_names(inputs) if (did := rules.find_did(name, run_dids))}
-    named = {did for name in text_base_names(inputs) if (did := rules.find_did(name, run_dids))}
-    own |= {did for did in named if did in run_dids or rules.is_private(did)}
-    if any(rules.is_private(did) for did in own):
+    dids = {did for name in file_names(inputs) if (did := rules.find_did(name, run_dids))}
+    by_text = {did for name in text_base_names(inputs) if (did := rules.find_did(name, run_dids))}
+    dids |= {did for did in by_text if did in run_dids or rules.is_private(did)}
+    if any(rules.is_private(did) for did in dids):
         return run_dids
     if run_dids:
-        own &= set(run_dids)
-    return tuple(sorted(own))
+        dids &= set(run_dids)
+    return tuple(sorted(dids))
 
 
 def file_names(inputs: Any) -> Iterator[str]:  # noqa: ANN401 - JSON

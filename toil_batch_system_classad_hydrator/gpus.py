@@ -4,14 +4,12 @@ The expressions are a copy of those in hydrator/submit/gpus.py, because this pac
 a test compares them.
 """
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from .datasets import DatasetsError
+from .datasets import read_settings
 
 PREFERENCE_ATTRIBUTE = "GPUPreference"
 
@@ -35,13 +33,11 @@ class StepGpus:
         Raises:
             DatasetsError: the file cannot be read, or a value has the wrong type.
         """
-        if not file:
-            return cls()
-        try:
-            submit: dict[str, Any] = tomllib.loads(Path(file).read_text("utf-8")).get("submit", {})
+        with read_settings(file) as settings:
+            submit = settings.get("submit", {})
             mode = str(submit.get("gpu", "no"))
             if mode not in {"no", "prefer", "require"}:
-                raise ValueError(f"gpu is {mode!r}: use no, prefer or require")  # noqa: TRY301
+                raise ValueError(f"gpu is {mode!r}: use no, prefer or require")
             return cls(
                 mode,
                 tuple(map(str, submit.get("gpu_steps", ["*image*"]))),
@@ -51,8 +47,6 @@ class StepGpus:
                 str(submit.get("require_gpus") or ""),
                 float(submit.get("gpu_rank", 100)),
             )
-        except (OSError, ValueError, AttributeError, TypeError) as wrong:
-            raise DatasetsError(f"{file} (HYDRATOR_CONFIG): [submit] cannot be read: {wrong}") from wrong
 
     def choose(self, names: tuple[str, ...], cpus: int, memory_mib: int) -> "StepGpuChoice | None":
         """Return the choice for a step with these *names*, cores and memory; None if it takes no GPU."""
@@ -85,12 +79,8 @@ class StepGpuChoice:
         with_gpu = (self.gpus, *self.with_gpu)
         if self.without_gpu is None:
             return dict(zip(names, map(str, with_gpu), strict=True))
-        without_gpu = (0, *self.without_gpu)
-        texts = (
-            f"{self.gpus_available_expression} ? {one} : {other}"
-            for one, other in zip(with_gpu, without_gpu, strict=True)
-        )
-        return dict(zip(names, texts, strict=True))
+        choices = zip(names, with_gpu, (0, *self.without_gpu), strict=True)
+        return {name: f"{self.gpus_available_expression} ? {one} : {other}" for name, one, other in choices}
 
     @property
     def requirement(self) -> str:

@@ -30,7 +30,7 @@ _RESERVED_ATTRIBUTES = frozenset(
     {"istoiljob", "toiljobid", "toiljobname", "toilunitname", "toilseen", WORKFLOW_ATTRIBUTE.lower()}
 )
 _JOB_ATTRIBUTE_BY_LOWER = {name.lower(): name for name in JOB_ATTRIBUTES}
-_HOLD_SPOOLING_INPUT, _HOLD_OUT_OF_RESOURCES, _HOLD_TIME_LIMITS = 16, 34, frozenset({46, 47})
+_HOLD_SPOOLING_INPUT = 16
 _EXIT_STATUS_UNAVAILABLE = 255
 _DOLLARS = re.compile(r"\$+")
 
@@ -47,6 +47,14 @@ class ExitReason(Enum):
     KILLED = "killed"
     MEMLIMIT = "memlimit"
     TIMELIMIT = "timelimit"
+
+
+_HOLD_REASONS: dict[object, ExitReason] = {
+    34: ExitReason.MEMLIMIT,
+    46: ExitReason.TIMELIMIT,
+    47: ExitReason.TIMELIMIT,
+}
+"""By HoldReasonCode: the job used more than its slot has, or ran longer than allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +113,40 @@ def build_submit_description(
     """Build the submit description of *toil_job*.
 
     Args:
-        toil_job: the job.
         job_id: Toil's number for it.
         logs: the files for ``output``, ``error`` and ``log``.
-        settings: those of the workflow.
+        settings: of the workflow.
         datasets: its RequiredDatasets as a ClassAd list, or None.
         site: the site of its run, or None. The job goes there instead of to a dataset's site.
         step_gpus: the steps that take a GPU if there is one; a step that requests one itself is left alone.
     """
+    cpus, memory = max(1, ceil(toil_job.cores)), max(1, ceil(toil_job.memory / 2**20))
+    attributes = _job_attributes(toil_job, job_id, settings, datasets, site)
+    description = _job_commands(toil_job, logs, settings, cpus, memory)
+    extra = dict(settings.commands)
+    clauses = ["TARGET.DataLocalitySite =?= MY.RapthorSite"] if site is not None else []
+    operation = settings.attributes.get("RapthorOperation", "").strip('"')
+    names = tuple(filter(None, (toil_job.unit_name, operation)))
+    choice = step_gpus.choose(names, cpus, memory) if step_gpus and not toil_job.accelerators else None
+    if choice:
+        description |= choice.requests
+        attributes |= choice.attributes
+        clauses.append(choice.requirement)
+        extra["rank"] = choice.rank_expression(extra.get("rank", ""))
+    if clauses:
+        every = [extra["requirements"], *clauses] if "requirements" in extra else clauses
+        extra["requirements"] = " && ".join(f"({one})" for one in every) if len(every) > 1 else every[0]
+    if clash := sorted(set(extra) & set(description)):
+        raise SubmitParameterError(
+            f"TOIL_HTCONDOR_PARAMS sets {', '.join(clash)}, which Toil's jobs set themselves"
+        )
+    return description | extra | {f"MY.{name}": value for name, value in attributes.items()}
+
+
+def _job_attributes(
+    toil_job: ToilJob, job_id: int, settings: WorkflowSettings, datasets: str | None, site: str | None
+) -> dict[str, str]:
+    """Return the attributes of the job, each with its expression."""
     attributes = {
         "IsToilJob": "true",
         WORKFLOW_ATTRIBUTE: classad_string(settings.workflow_id),
@@ -125,8 +159,15 @@ def build_submit_description(
         attributes["RapthorSite"] = classad_string(site)
     elif datasets is not None:
         attributes["RequiredDatasets"] = datasets
-    cpus, memory = max(1, ceil(toil_job.cores)), max(1, ceil(toil_job.memory / 2**20))
-    description = {
+    return attributes
+
+
+def _job_commands(
+    toil_job: ToilJob, logs: Mapping[str, str], settings: WorkflowSettings, cpus: int, memory_mib: int
+) -> dict[str, str]:
+    """Return the commands of the submit description that every job has."""
+    duration = {"allowed_job_duration": str(toil_job.duration_seconds)} if toil_job.duration_seconds else {}
+    return {
         "executable": "/bin/sh",
         "transfer_executable": "false",
         "arguments": quote_words(["-c", toil_job.command]),
@@ -138,7 +179,7 @@ def build_submit_description(
         "transfer_output_files": '""',
         **{name: escape_macros(path) for name, path in logs.items()},
         "request_cpus": str(cpus),
-        "request_memory": f"{memory}MB",
+        "request_memory": f"{memory_mib}MB",
         "request_disk": f"{max(1, ceil(toil_job.disk / 2**10))}KB",
         "leave_in_queue": f"JobStatus == {COMPLETED} && {SEEN_ATTRIBUTE} =!= true"
         f" && (time() - EnteredCurrentStatus) < {KEEP_SECONDS}",
@@ -146,28 +187,8 @@ def build_submit_description(
         "job_machine_attrs_history_length": "1",
         "batch_name": escape_macros(_replace_double_dollars(batch_name(settings))),
         **gpu_request(toil_job.accelerators),
+        **duration,
     }
-    if toil_job.duration_seconds:
-        description["allowed_job_duration"] = str(toil_job.duration_seconds)
-    clauses = ["TARGET.DataLocalitySite =?= MY.RapthorSite"] if site is not None else []
-    extra = dict(settings.commands)
-    operation = settings.attributes.get("RapthorOperation", "").strip('"')
-    names = tuple(name for name in (toil_job.unit_name, operation) if name)
-    choice = step_gpus.choose(names, cpus, memory) if step_gpus and not toil_job.accelerators else None
-    if choice:
-        description |= choice.requests
-        attributes |= choice.attributes
-        clauses.append(choice.requirement)
-        extra["rank"] = choice.rank_expression(extra.get("rank", ""))
-    if clauses:
-        own = [extra["requirements"]] if "requirements" in extra else []
-        every = [*own, *clauses]
-        extra["requirements"] = " && ".join(f"({one})" for one in every) if len(every) > 1 else every[0]
-    if clash := sorted(set(extra) & set(description)):
-        raise SubmitParameterError(
-            f"TOIL_HTCONDOR_PARAMS sets {', '.join(clash)}, which Toil's jobs set themselves"
-        )
-    return description | extra | {f"MY.{name}": value for name, value in attributes.items()}
 
 
 def batch_name(settings: WorkflowSettings) -> str:
@@ -286,21 +307,11 @@ def exit_from_ad(ad: Mapping[str, Any]) -> JobExit | None:
         return _exit_of_completed(ad, seconds)
     if status == REMOVED:
         reason = ad.get("RemoveReason") or "no reason was given"
-        return JobExit(
-            _EXIT_STATUS_UNAVAILABLE,
-            ExitReason.KILLED,
-            f"HTCondor job {cluster} was removed: {reason}",
-            seconds,
-        )
+        text = f"HTCondor job {cluster} was removed: {reason}"
+        return JobExit(_EXIT_STATUS_UNAVAILABLE, ExitReason.KILLED, text, seconds)
     code = ad.get("HoldReasonCode")
     if status == HELD and code != _HOLD_SPOOLING_INPUT:
-        why = (
-            ExitReason.MEMLIMIT
-            if code == _HOLD_OUT_OF_RESOURCES
-            else ExitReason.TIMELIMIT
-            if code in _HOLD_TIME_LIMITS
-            else ExitReason.FAILED
-        )
+        why = _HOLD_REASONS.get(code, ExitReason.FAILED)
         reason = ad.get("HoldReason") or "no reason was given"
         return JobExit(_EXIT_STATUS_UNAVAILABLE, why, f"HTCondor job {cluster} was held: {reason}", seconds)
     return None
@@ -308,21 +319,16 @@ def exit_from_ad(ad: Mapping[str, Any]) -> JobExit | None:
 
 def _exit_of_completed(ad: Mapping[str, Any], seconds: float | None) -> JobExit:
     cluster = ad.get("ClusterId")
+    code = ad.get("ExitCode")
     if ad.get("ExitBySignal"):
         number = int(ad.get("ExitSignal") or 0)
-        return JobExit(
-            128 + number, ExitReason.FAILED, f"HTCondor job {cluster} died of signal {number}", seconds
-        )
-    code = ad.get("ExitCode")
-    if not isinstance(code, int):
-        return JobExit(
-            _EXIT_STATUS_UNAVAILABLE,
-            ExitReason.FAILED,
-            f"HTCondor job {cluster} completed without an exit code",
-            seconds,
-        )
+        code, text = 128 + number, f"died of signal {number}"
+    elif isinstance(code, int):
+        text = f"ended with exit status {code}"
+    else:
+        code, text = _EXIT_STATUS_UNAVAILABLE, "completed without an exit code"
     why = ExitReason.FAILED if code else ExitReason.FINISHED
-    return JobExit(code, why, f"HTCondor job {cluster} ended with exit status {code}", seconds)
+    return JobExit(code, why, f"HTCondor job {cluster} {text}", seconds)
 
 
 def exit_of_lost_job(cluster: int) -> JobExit:

@@ -44,11 +44,11 @@ def translate_call(
     store = _option_value(arguments, "--jobStore")
     variables = _run_variables(store, environment) if store else {}
     run_dids = parse_did_list(environment.get("_CONDOR_RequiredDatasets"))
-    own = find_required_dids(
+    dids = find_required_dids(
         _load_inputs(arguments), NamingRules.load(environment.get("HYDRATOR_CONFIG")), run_dids
     )
-    if own:
-        variables["_CONDOR_RequiredDatasets"] = format_did_list(own)
+    if dids:
+        variables["_CONDOR_RequiredDatasets"] = format_did_list(dids)
     return words, variables
 
 
@@ -89,8 +89,8 @@ def _load_inputs(arguments: Sequence[str]) -> object:
         return None
     try:
         inputs: object = json.loads(Path(arguments[-1]).read_text("utf-8"))
-    except (OSError, ValueError) as wrong:
-        raise DatasetsError(f"{arguments[-1]}: the operation's inputs cannot be read: {wrong}") from wrong
+    except (OSError, ValueError) as error:
+        raise DatasetsError(f"{arguments[-1]}: the operation's inputs cannot be read: {error}") from error
     return inputs
 
 
@@ -101,13 +101,13 @@ def main(arguments: Sequence[str]) -> NoReturn:
     real, *words = arguments
     try:
         new = translate_call(words, os.environ)
-    except DatasetsError as wrong:
-        _exit_with_message(str(wrong), 2)
+    except DatasetsError as error:
+        _exit_with_message(str(error), 2)
     new_words, variables = new or (words, {})
     try:
         os.execve(real, [real, *new_words], {**os.environ, **variables})  # noqa: S606 - this is what a shim does
-    except OSError as failed:
-        _exit_with_message(f"cannot start {real}: {failed.strerror}", 127)
+    except OSError as error:
+        _exit_with_message(f"cannot start {real}: {error.strerror}", 127)
 
 
 def _exit_with_message(sentence: str, status: int) -> NoReturn:

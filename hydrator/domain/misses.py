@@ -19,8 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from hydrator.domain.classad import classad_string, escape_macros
-
 from .errors import BadDid
 from .model import Did, Site, from_unix, parse_did
 
@@ -80,21 +78,3 @@ def _parse_did_or_none(text: str) -> Did | None:
         return parse_did(text)
     except BadDid:
         return None
-
-
-def _hold_where_all_missed(
-    sites: Sequence[str], sites_expression: str, advice: str, grace_seconds: int
-) -> list[str]:
-    """Return the lines that hold an idle job with a miss at each of *sites*; a released job is left alone."""
-    each = " && ".join(
-        escape_macros(f"member({classad_string(site)}, {SITES_ATTRIBUTE})") for site in sorted(set(sites))
-    )
-    waited = f"time() < {AVOID_UNTIL_ATTRIBUTE} && time() - EnteredCurrentStatus >= {grace_seconds}"
-    text = "its datasets could not be read at any site that should have them"
-    reason = f'"{text} (", {sites_expression}, "){advice}"'
-    first = f"JobStatus == 1 && LastHoldReasonSubCode =!= {MISSED_EXIT_STATUS}"
-    return [
-        f"periodic_hold = {first} && ({each}) =?= true && {waited}",
-        f"periodic_hold_reason = strcat({reason})",
-        f"periodic_hold_subcode = {MISSED_EXIT_STATUS}",
-    ]

@@ -10,6 +10,7 @@ import posixpath
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hydrator.config import StorageArea
 from hydrator.domain.errors import ConfigError
@@ -23,8 +24,7 @@ _FILE_RULES = ("hash", "identity", "catalogue")
 _ARCHIVE_SUFFIXES = (".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip")
 
 
-@dataclass(frozen=True, slots=True)
-class StorageFolder:
+class StorageFolder(NamedTuple):
     """A folder with files of a dataset, and the layout of their paths in it."""
 
     prefix: str
@@ -138,8 +138,8 @@ def local_paths(
     for area in areas:
         by_site.setdefault(Site(area.site), []).append(area)
     paths: dict[Site, Mapping[Did, DatasetLocation]] = {}
-    for site, here in sorted(by_site.items()):
-        places = ((did, _find_location(here, did, (contents or {}).get(did))) for did in sorted_dids)
+    for site, site_areas in sorted(by_site.items()):
+        places = ((did, _find_location(site_areas, did, (contents or {}).get(did))) for did in sorted_dids)
         paths[site] = {did: place for did, place in places if place is not None}
     return paths
 
@@ -179,7 +179,8 @@ def job_datasets(
 def with_pseudonyms(paths: Paths, pseudonyms: Mapping[Did, Did]) -> Paths:
     """Return the same *paths* with *pseudonyms* as DIDs."""
     return {
-        site: {pseudonyms.get(did, did): path for did, path in here.items()} for site, here in paths.items()
+        site: {pseudonyms.get(did, did): path for did, path in locations.items()}
+        for site, locations in paths.items()
     }
 
 
@@ -211,10 +212,7 @@ def paths_file_text(
             _dataset_entry(each, (contents or {}).get(each.real_did or each.did), layouts)
             for each in datasets
         ],
-        "sites": {
-            site: {did: _location_to_json(place) for did, place in here.items()}
-            for site, here in paths.items()
-        },
+        "sites": paths,
         "stage_in": stage_in,
     }
     if unpack:
@@ -268,7 +266,3 @@ def _file_names(did: Did, files: Sequence[DatasetFile]) -> list[str]:
     if max(Counter(names).values()) > 1:
         return [file.did.replace(":", "/", 1) for file in files]
     return names
-
-
-def _location_to_json(location: DatasetLocation) -> object:
-    return location if isinstance(location, str) else [[shelf.prefix, shelf.layout] for shelf in location]

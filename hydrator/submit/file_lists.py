@@ -13,8 +13,6 @@ from hydrator.domain.text import shorten_list
 
 from .dataset_paths import FilesByDid, has_file_rule
 
-_MAX_SHOWN = 3
-
 
 @dataclass(frozen=True, slots=True)
 class Listing:
@@ -37,7 +35,7 @@ class Listing:
         for did, reason in sorted(self.failures.items()):
             by_reason.setdefault(reason, []).append(did)
         return [
-            f"the files of {_join_dids(dids)} are not known: {reason}" for reason, dids in by_reason.items()
+            f"the files of {shorten_list(dids)} are not known: {reason}" for reason, dids in by_reason.items()
         ]
 
     def archive_bytes(self, patterns: Collection[str]) -> int:
@@ -92,7 +90,7 @@ def single_file_notice(areas: Collection[StorageArea], listing: Listing) -> str 
     dids = sorted(listing.unlisted_dids)
     pronouns = "them, so each" if len(dids) > 1 else "it, so it"
     return (
-        f"{_join_dids(dids)}: no catalogue here lists files of {pronouns}"
+        f"{shorten_list(dids)}: no catalogue here lists files of {pronouns}"
         " is taken for one file of that name where a [[storage]] has a rule for files"
     )
 
@@ -116,7 +114,3 @@ def address_mismatches(areas: Collection[StorageArea], contents: FilesByDid) -> 
                 f"[[storage]] of {area.site}: no address at {area.rse} begins with {begin}; one is {one}"
             )
     return sentences
-
-
-def _join_dids(dids: Sequence[Did]) -> str:
-    return shorten_list(dids, limit=_MAX_SHOWN)

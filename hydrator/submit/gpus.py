@@ -16,6 +16,7 @@ The Toil package has its own copy, because it must not import hydrator.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hydrator.config import SubmitSettings
 
@@ -23,8 +24,7 @@ PREFERENCE_ATTRIBUTE = "GPUPreference"
 """Job attribute: 1.0 on a slot with the requested GPUs, else 0.0; used in NEGOTIATOR_PRE_JOB_RANK."""
 
 
-@dataclass(frozen=True, slots=True)
-class SlotShare:
+class SlotShare(NamedTuple):
     """The share of a slot that a job takes: cores, and MiB of memory."""
 
     cpus: int
@@ -55,16 +55,12 @@ class GpuChoice:
     @property
     def requests(self) -> dict[str, str]:
         """The request commands of the submit description."""
+        names = ("request_gpus", "request_cpus", "request_memory")
+        with_gpu = (self.gpus, *self.with_gpu)
         if self.without_gpu is None:
-            values = (str(self.gpus), str(self.with_gpu.cpus), str(self.with_gpu.memory_mib))
-        else:
-            pairs = (
-                (self.gpus, 0),
-                (self.with_gpu.cpus, self.without_gpu.cpus),
-                (self.with_gpu.memory_mib, self.without_gpu.memory_mib),
-            )
-            values = tuple(f"{self.gpus_available_expression} ? {here} : {there}" for here, there in pairs)  # type: ignore[assignment]
-        return dict(zip(("request_gpus", "request_cpus", "request_memory"), values, strict=True))
+            return dict(zip(names, map(str, with_gpu), strict=True))
+        choices = zip(names, with_gpu, (0, *self.without_gpu), strict=True)
+        return {name: f"{self.gpus_available_expression} ? {one} : {other}" for name, one, other in choices}
 
     @property
     def requirement(self) -> str:

@@ -24,8 +24,8 @@ If a dataset cannot be read and the job has a stage-in command, the wrapper fetc
 that in ``ChirpDataLocalityFetched``, and also reports a miss if the slot ad listed the dataset as AVAILABLE.
 Without a stage-in command it writes the miss into the job's ad (``ChirpDataLocalityMisses`` and two more,
 see hydrator/domain/misses.py) and exits with 85; then the schedd tries another site.
-Other failures of the node also give 85: a full disk, a scratch folder that cannot be written, no memory. The
-job avoids that site too. Each status of the wrapper's own comes with one line on stderr: 2 is wrong usage,
+Other failures of the node also give 85: a full disk, a read-only scratch folder, no memory. The job avoids
+that site too. Each status of the wrapper's own comes with one line on stderr: 2 is wrong usage,
 the same on every node; 85: the job may run elsewhere; 126 and 127: the command is not executable, or not
 there.
 """
@@ -155,10 +155,8 @@ class Dataset:
         # a stage-in command may hand it to a shell
         base = re.sub(r"[^A-Za-z0-9._:@=+~-]", "_", self.basename).lstrip("-~")
         self.safe_basename = base if base not in ("", ".", "..") else "data"
-        size = entry.get("bytes")
-        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
-            raise WrapperError("bytes of " + self.did + " is not a number of bytes")
-        self.bytes_total = size
+        bad_size = WrapperError("bytes of " + self.did + " is not a number of bytes")
+        self.bytes_total = require_size(entry.get("bytes"), bad_size)
         self.files, self.layouts = parse_files(entry, self.did)
 
 
@@ -172,12 +170,12 @@ class JobInputs:
                 "%s is of version %r, this wrapper reads %d: make both again"
                 % (path, content.get("version"), CONTRACT)
             )
-        listed = content.get("datasets")
+        entries = content.get("datasets")
         sites = content.get("sites")
-        if not isinstance(listed, list) or not isinstance(sites, dict):
+        if not isinstance(entries, list) or not isinstance(sites, dict):
             raise WrapperError(path + " has no list of datasets, or no table of sites: make it again")
-        self.datasets = [Dataset(at + 1, each) for at, each in enumerate(listed) if isinstance(each, dict)]
-        if len(self.datasets) != len(listed) or not listed:
+        self.datasets = [Dataset(at + 1, each) for at, each in enumerate(entries) if isinstance(each, dict)]
+        if len(self.datasets) != len(entries) or not entries:
             raise WrapperError(
                 path + " has an empty list of datasets, or one that is not a table: make it again"
             )
@@ -226,10 +224,7 @@ def parse_files(
     for file in files:
         if not isinstance(file, list) or len(file) != 2 or not is_below(file[0]):
             raise bad
-        size = file[1]
-        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
-            raise bad
-        parsed.append((to_native_path(file[0]), size))
+        parsed.append((to_native_path(file[0]), require_size(file[1], bad)))
     for paths in layouts.values():
         if not isinstance(paths, list) or len(paths) != len(parsed):
             raise bad
@@ -238,8 +233,15 @@ def parse_files(
     return parsed, layouts
 
 
+def require_size(value: object, problem: WrapperError) -> "int | None":
+    """Return *value* if it is a number of bytes, or None for an unknown one; else raise *problem*."""
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+        return value
+    raise problem
+
+
 def is_below(path: object) -> bool:
-    """Return whether *path* stays in the folder that it is put in, and is not that folder."""
+    """Return whether the relative *path* names an entry inside its folder, not the folder or one above."""
     if not isinstance(path, str) or "\0" in path:
         return False
     return not any(part in ("", ".", "..") for part in path.split("/"))
@@ -284,7 +286,7 @@ def read_json(path: str) -> "dict[str, object]":
 
 
 def read_ad(path: str) -> "dict[str, str]":
-    """Read ``Name = literal`` lines, names in lower case; empty if there is no such file."""
+    """Read ``Name = literal`` lines, names in lower case; empty if the file cannot be read."""
     ad = {}  # type: dict[str, str]
     try:
         with open(path, "rb") as file:
@@ -339,7 +341,7 @@ def unreadable_reason(path: str, size: "int | None", report_progress: "Callable[
                     except OSError as trouble:
                         inside = os.path.relpath(os.path.join(folder, name), path)
                         return "has %s, of which: %s" % (inside, trouble.strerror)
-                why = broken_table_reason(folder, names)
+                why = table_problem(folder, names)
                 if why:
                     inside = os.path.relpath(folder, path)
                     return "has a folder %s that %s" % (inside, why) if inside != "." else why
@@ -350,7 +352,7 @@ def unreadable_reason(path: str, size: "int | None", report_progress: "Callable[
     return ""
 
 
-def broken_table_reason(folder: str, names: "list[str]") -> str:
+def table_problem(folder: str, names: "list[str]") -> str:
     """Return the reason why *folder* with these files is a broken table; empty if nothing is wrong.
 
     casacore keeps the description of each table in table.dat and the data in table.f0, table.f1, ...
@@ -438,18 +440,8 @@ def check_readable(
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
-        last = [time.monotonic()]
-
-        def report_progress() -> None:
-            if time.monotonic() - last[0] > 1:
-                last[0] = time.monotonic()
-                os.write(writer, b"\n")
-
         try:
-            for dataset, place in candidates:
-                write_all(
-                    writer, json.dumps(check_dataset(dataset, place, report_progress)).encode("ascii") + b"\n"
-                )
+            write_checks(writer, candidates)
         finally:
             os._exit(0)  # the child never runs the code of the parent
     os.close(writer)
@@ -461,7 +453,7 @@ def check_readable(
         pieces.append(piece)
     os.close(reader)
     lines = [line for line in b"".join(pieces).split(b"\n")[:-1] if line]
-    results = [(str(why), [str(path) for path in paths]) for why, paths in map(parse_result, lines)]
+    results = [parse_result(line) for line in lines]
     if len(results) < len(candidates):
         os.kill(child, signal.SIGKILL)
     else:
@@ -469,14 +461,24 @@ def check_readable(
     return results + [("no answer within %g s" % seconds, [])] * (len(candidates) - len(results))
 
 
-def parse_result(line: bytes) -> "tuple[object, list[object]]":
+def write_checks(writer: int, candidates: "list[tuple[Dataset, object]]") -> None:
+    """Write the result of :func:`check_dataset` for each candidate as one line, and empty lines between."""
+    last = [time.monotonic()]
+
+    def report_progress() -> None:
+        if time.monotonic() - last[0] > 1:
+            last[0] = time.monotonic()
+            os.write(writer, b"\n")
+
+    for dataset, place in candidates:
+        line = json.dumps(check_dataset(dataset, place, report_progress)).encode("ascii") + b"\n"
+        while line:
+            line = line[os.write(writer, line) :]
+
+
+def parse_result(line: bytes) -> "tuple[str, list[str]]":
     why, paths = json.loads(line.decode("ascii"))
-    return why, paths
-
-
-def write_all(number: int, content: bytes) -> None:
-    while content:
-        content = content[os.write(number, content) :]
+    return str(why), [str(path) for path in paths]
 
 
 # ---------------------------------------------------------------- files into one folder
@@ -629,24 +631,33 @@ def build_dataset_folders(job: JobInputs, paths_found: "list[list[str]]", scratc
     pieces = [
         list_entries(dataset, paths, job.unpack_patterns) for dataset, paths in zip(job.datasets, paths_found)
     ]
-    need = 0
+    needed_bytes = 0
     for number, each in enumerate(pieces):
-        try:
-            need += sum(piece.archive.size() for piece in each if piece.archive)
-        except RetryElsewhere as missed:
-            raise BadArchive(number, str(missed)) from missed
-    room = os.statvfs(scratch)
-    free = room.f_bavail * room.f_frsize
-    if need > free:
-        text = "unpacking takes %d bytes and %s has %d: request more disk" % (need, scratch, free)
+        with name_dataset(number):
+            needed_bytes += sum(piece.archive.size() for piece in each if piece.archive)
+    file_system = os.statvfs(scratch)
+    free_bytes = file_system.f_bavail * file_system.f_frsize
+    if needed_bytes > free_bytes:
+        text = "unpacking takes %d bytes and %s has %d: request more disk" % (
+            needed_bytes,
+            scratch,
+            free_bytes,
+        )
         raise OSError(errno.ENOSPC, text)
     paths = []  # type: list[str]
     for number, each in enumerate(pieces):
-        try:
+        with name_dataset(number):
             paths.append(build_dataset_folder(number, job.datasets[number], each, scratch))
-        except RetryElsewhere as missed:
-            raise BadArchive(number, str(missed)) from missed
     return paths
+
+
+@contextlib.contextmanager
+def name_dataset(number: int) -> "Iterator[None]":
+    """Raise a RetryElsewhere of the block as BadArchive of dataset *number* (from 0)."""
+    try:
+        yield
+    except RetryElsewhere as miss:
+        raise BadArchive(number, str(miss)) from miss
 
 
 def build_dataset_folder(number: int, dataset: Dataset, entries: "list[FolderEntry]", scratch: str) -> str:
@@ -790,39 +801,34 @@ def build_kill_handler(child: "Popen[bytes]") -> "Callable[[int, object], None]"
 
 
 def report_misses(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
-    """Write the miss into the job's ad; if that fails, the submit file uses the exit status."""
-    ad = read_ad(environ.get("_CONDOR_JOB_AD", ""))
-    misses = [miss_text(site, dids, now), *parse_strings(ad.get("chirpdatalocalitymisses", ""))]
-    set_job_attributes(
-        [*avoidance_attributes(site, environ, now), ("ChirpDataLocalityMisses", format_bounded_list(misses))],
-        environ,
-    )
+    """Write the miss into the job's ad. If that fails, the job's requirements use its exit status instead."""
+    miss = prepend_item("ChirpDataLocalityMisses", miss_text(site, dids, now), environ)
+    set_job_attributes([*avoidance_attributes(site, environ, now), miss], environ)
 
 
 def avoidance_attributes(site: str, environ: "dict[str, str]", now: int) -> "list[tuple[str, str]]":
     """Return the attributes with which the job avoids *site* for KEEP_AWAY_SECONDS."""
-    ad = read_ad(environ.get("_CONDOR_JOB_AD", ""))
-    sites = [to_plain_text(site)]
-    sites += [
-        old for old in parse_strings(ad.get("chirpdatalocalitymissed", "")) if old != to_plain_text(site)
-    ]
     until = (now + KEEP_AWAY_SECONDS + ROUNDING_SECONDS - 1) // ROUNDING_SECONDS * ROUNDING_SECONDS
     return [
-        ("ChirpDataLocalityMissed", format_bounded_list(sites)),
+        prepend_item("ChirpDataLocalityMissed", to_plain_text(site), environ),
         ("ChirpDataLocalityMissedUntil", str(until)),
     ]
 
 
+def prepend_item(attribute: str, item: str, environ: "dict[str, str]") -> "tuple[str, str]":
+    """Return *attribute* of the job, a list of strings, with *item* first and without a second copy of it."""
+    ad = read_ad(environ.get("_CONDOR_JOB_AD", ""))
+    others = [old for old in parse_strings(ad.get(attribute.lower(), "")) if old != item]
+    return attribute, format_bounded_list([item, *others])
+
+
 def report_fetched(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
     """Write the fetched datasets into the job's ad; those AVAILABLE in the slot ad count as misses too."""
-    ad = read_ad(environ.get("_CONDOR_JOB_AD", ""))
     states = read_ad(environ.get("_CONDOR_MACHINE_AD", "")).get("datasetstates", "")
     advertised = [did for did in dids if is_advertised_available(states, did)]
-    fetched = [miss_text(site, dids, now), *parse_strings(ad.get("chirpdatalocalityfetched", ""))]
-    values = [("ChirpDataLocalityFetched", format_bounded_list(fetched))]
+    values = [prepend_item("ChirpDataLocalityFetched", miss_text(site, dids, now), environ)]
     if advertised:
-        misses = [miss_text(site, advertised, now), *parse_strings(ad.get("chirpdatalocalitymisses", ""))]
-        values.append(("ChirpDataLocalityMisses", format_bounded_list(misses)))
+        values.append(prepend_item("ChirpDataLocalityMisses", miss_text(site, advertised, now), environ))
     set_job_attributes(values, environ)
 
 
@@ -841,12 +847,12 @@ def set_job_attributes(values: "list[tuple[str, str]]", environ: "dict[str, str]
 
 def miss_text(site: str, dids: "list[str]", now: int) -> str:
     """Return ``WHEN DID,DID,+N SITE`` of up to 650 bytes with at least one DID."""
-    shown = 1
-    room = 650 - len(to_plain_text(site))
-    while shown < len(dids) and len(",".join(dids[: shown + 1])) < room:
-        shown += 1
-    more = ["+%d" % (len(dids) - shown)] if shown < len(dids) else []
-    return "%d %s %s" % (now, ",".join(dids[:shown] + more), to_plain_text(site))
+    count = 1
+    max_chars = 650 - len(to_plain_text(site))
+    while count < len(dids) and len(",".join(dids[: count + 1])) < max_chars:
+        count += 1
+    more = ["+%d" % (len(dids) - count)] if count < len(dids) else []
+    return "%d %s %s" % (now, ",".join(dids[:count] + more), to_plain_text(site))
 
 
 def to_plain_text(text: str) -> str:
@@ -907,9 +913,9 @@ def set_with_chirp_socket(name: str, value: str, environ: "dict[str, str]") -> b
         stream.flush()  # type: ignore[attr-defined]
         return int(stream.readline(80) or b"-1") >= 0  # type: ignore[attr-defined]
 
-    usual = os.path.join(environ.get("_CONDOR_SCRATCH_DIR", "."), ".chirp.config")
+    default_file = os.path.join(environ.get("_CONDOR_SCRATCH_DIR", "."), ".chirp.config")
     try:
-        with open(environ.get("_CONDOR_CHIRP_CONFIG", usual)) as file:
+        with open(environ.get("_CONDOR_CHIRP_CONFIG", default_file)) as file:
             host, port, cookie = file.read().split()[:3]
         connection = socket.create_connection((host, int(port)), 30)
         with connection, connection.makefile("rwb") as stream:
@@ -927,10 +933,10 @@ def fill_missing_outputs(environ: "dict[str, str]") -> None:
     import socket
 
     scratch = environ.get("_CONDOR_SCRATCH_DIR", "")
-    listed = parse_strings(read_ad(environ.get("_CONDOR_JOB_AD", "")).get("transferoutput", ""))
-    if not scratch or not listed:
+    outputs = parse_strings(read_ad(environ.get("_CONDOR_JOB_AD", "")).get("transferoutput", ""))
+    if not scratch or not outputs:
         return
-    for name in re.split(r"\s*,\s*", listed[0].strip()):
+    for name in re.split(r"\s*,\s*", outputs[0].strip()):
         path = os.path.join(scratch, name)
         if not name or os.path.lexists(path.rstrip("/")):
             continue
@@ -977,7 +983,7 @@ def replace_options(
     option = re.compile(rb"(\s*(" + names + rb")\s*[=:])([ \t]*)", re.IGNORECASE)
     out = []  # type: list[bytes]
     pending = []  # type: list[bytes]
-    done = set()  # type: set[bytes]
+    replaced_names = set()  # type: set[bytes]
     section, indent, is_option = b"", -1, False
     for line in parset.splitlines(True):
         bare = line.strip()
@@ -994,15 +1000,15 @@ def replace_options(
             setting = None if header else option.match(line)
             is_option = bool(setting) and section == wanted_section
             section, indent = (header.group(1), -1) if header else (section, depth)
-            mine = line
+            new_line = line
             if is_option and setting:
                 name = setting.group(2).lower()
-                done.add(name)
-                mine = setting.group(1) + (setting.group(3) or b" ") + values[name]
-                mine += line[len(line.rstrip(b"\r\n")) :]
-            out += [*pending, mine]
+                replaced_names.add(name)
+                new_line = setting.group(1) + (setting.group(3) or b" ") + values[name]
+                new_line += line[len(line.rstrip(b"\r\n")) :]
+            out += [*pending, new_line]
             pending = []
-    return b"".join(out + pending), done
+    return b"".join(out + pending), replaced_names
 
 
 def fit_to_slot(parset: bytes, machine: "dict[str, str]", scratch: str) -> "tuple[bytes, list[str]]":
@@ -1021,17 +1027,19 @@ def fit_to_slot(parset: bytes, machine: "dict[str, str]", scratch: str) -> "tupl
         return parset, []  # Rapthor reports the error
     if cores < 1:
         return parset, []
-    before = dict(reader.items("cluster")) if reader.has_section("cluster") else {}
-    after = slot_options(before, cores, mebibytes // 1024 or 1 if mebibytes else 0, scratch)
+    user_options = dict(reader.items("cluster")) if reader.has_section("cluster") else {}
+    options = slot_options(user_options, cores, mebibytes // 1024 or 1 if mebibytes else 0, scratch)
     unset = ("", "0", "None")
     changes = [
-        "%s = %s is now %s" % (name, before[name], value)
-        for name, value in after.items()
-        if before.get(name, "") not in unset and before[name] != value
+        "%s = %s is now %s" % (name, user_options[name], value)
+        for name, value in options.items()
+        if user_options.get(name, "") not in unset and user_options[name] != value
     ]
-    values = {name.encode(): os.fsencode(value) for name, value in after.items()}
-    text, done = replace_options(parset, b"cluster", values)
-    more = b"".join(name + b" = " + value + b"\n" for name, value in values.items() if name not in done)
+    values = {name.encode(): os.fsencode(value) for name, value in options.items()}
+    text, replaced_names = replace_options(parset, b"cluster", values)
+    more = b"".join(
+        name + b" = " + value + b"\n" for name, value in values.items() if name not in replaced_names
+    )
     if not more:
         return text, changes
     lines = text.splitlines(True)
@@ -1054,19 +1062,19 @@ def slot_options(
     def is_set(name: str) -> bool:
         return user_options.get(name, "").strip() not in ("", "None")
 
-    after = {"batch_system": "single_machine", "max_nodes": "1"}
-    after.update({name: at_most(name, cores) for name in ("cpus_per_task", "max_cores", "max_threads")})
+    options = {"batch_system": "single_machine", "max_nodes": "1"}
+    options.update({name: at_most(name, cores) for name in ("cpus_per_task", "max_cores", "max_threads")})
     for name in ("deconvolution_threads", "parallel_gridding_threads"):
         if parse_whole_number(user_options.get(name)) > cores:
-            after[name] = str(cores)
+            options[name] = str(cores)
     if gigabytes:
-        after["mem_per_node_gb"] = at_most("mem_per_node_gb", gigabytes)
-    after["local_scratch_dir"] = scratch
+        options["mem_per_node_gb"] = at_most("mem_per_node_gb", gigabytes)
+    options["local_scratch_dir"] = scratch
     if is_set("global_scratch_dir"):
-        after["global_scratch_dir"] = scratch
+        options["global_scratch_dir"] = scratch
     if is_set("dir_local"):
-        after["dir_local"] = "None"  # the older name of local_scratch_dir
-    return after
+        options["dir_local"] = "None"  # the older name of local_scratch_dir
+    return options
 
 
 def parse_whole_number(text: "str | None") -> int:
@@ -1078,12 +1086,10 @@ def parse_whole_number(text: "str | None") -> int:
 def replace_arguments(words: "list[str]", datasets: "list[Dataset]", paths: "list[str]") -> "list[str]":
     """Return the command with paths for arguments that are a dataset's name or DID, or have $INPUT_...."""
     path_by_name = {}  # type: dict[str, str]
-    variables = {}  # type: dict[str, str]
     for dataset, path in zip(datasets, paths):
         for name in (dataset.did, dataset.real_did, dataset.name, dataset.name.rstrip("/")):
             path_by_name.setdefault(name, path)
-        for name in dataset.variables:
-            variables.setdefault(name, path)
+    variables = path_variables(datasets, paths)
 
     def one(word: str) -> str:
         if word in path_by_name:
@@ -1099,24 +1105,27 @@ def replace_arguments(words: "list[str]", datasets: "list[Dataset]", paths: "lis
     return words[:1] + [one(word) for word in words[1:]]
 
 
+def path_variables(datasets: "list[Dataset]", paths: "list[str]") -> "dict[str, str]":
+    """Return the variables with the datasets' paths; one that two datasets share has the first one's path."""
+    return {
+        name: path for dataset, path in reversed(list(zip(datasets, paths))) for name in dataset.variables
+    }
+
+
 def build_environment(
     environ: "dict[str, str]", site: str, datasets: "list[Dataset]", paths: "list[str]"
 ) -> "dict[str, str]":
-    """Return the command's environment; a variable that two datasets share has the first one's path."""
-    variables = {}  # type: dict[str, str]
-    for dataset, path in zip(datasets, paths):
-        for name in dataset.variables:
-            variables.setdefault(name, path)
-    merged = {name: text for name, text in environ.items() if name}  # exec rejects an entry without a name
-    merged.update(variables)
-    merged["HYDRATOR_SITE"] = site
+    """Return the command's environment."""
+    variables = {name: text for name, text in environ.items() if name}  # exec rejects an entry without a name
+    variables.update(path_variables(datasets, paths))
+    variables["HYDRATOR_SITE"] = site
     # Python sets LC_CTYPE if no locale is set: restore the job's value
-    before = merged.pop("HYDRATOR_LC_CTYPE", None)
-    if before == "unset":
-        merged.pop("LC_CTYPE", None)
-    elif before is not None:
-        merged["LC_CTYPE"] = before
-    return merged
+    job_lc_ctype = variables.pop("HYDRATOR_LC_CTYPE", None)
+    if job_lc_ctype == "unset":
+        variables.pop("LC_CTYPE", None)
+    elif job_lc_ctype is not None:
+        variables["LC_CTYPE"] = job_lc_ctype
+    return variables
 
 
 def exec_command(words: "list[str]", environ: "dict[str, str]") -> None:
@@ -1152,9 +1161,9 @@ def run_to_end(words: "list[str]", environ: "dict[str, str]", pipelines: str) ->
     """
     import shutil
 
-    finished = drop_unfinished(pipelines)
-    if finished:
-        print_error("the job was evicted before: it goes on after %s" % ", ".join(finished))
+    operations = drop_unfinished(pipelines)
+    if operations:
+        print_error("the job was evicted before: it goes on after %s" % ", ".join(operations))
     signals, status = run_and_forward_signals(words, environ)
     if signals:
         drop_unfinished(pipelines)
@@ -1221,7 +1230,7 @@ def parse_arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
         if not name:
             break
         if name not in options:
-            raise WrapperError("there is no option --%s: see --help" % name)
+            raise WrapperError("unknown option --%s: see --help" % name)
         if not equals:
             value, at = "".join(argv[at : at + 1]), at + 1
         if not value:
@@ -1236,9 +1245,9 @@ def find_paths_file(requested_path: str, scratch: str) -> str:
     """Return the file of --paths, or hydrator-paths.json here or in the scratch folder."""
     if requested_path:
         return requested_path
-    usual = "hydrator-paths.json"
-    beside = os.path.join(scratch, usual)
-    return usual if os.path.exists(usual) or not os.path.exists(beside) else beside
+    file_name = "hydrator-paths.json"
+    scratch_file = os.path.join(scratch, file_name)
+    return file_name if os.path.exists(file_name) or not os.path.exists(scratch_file) else scratch_file
 
 
 def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str, str]") -> "list[str]":
@@ -1265,15 +1274,15 @@ def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str,
         for at in failures:
             paths_by_number[at] = [fetch(job, at, scratch)]
         ready = build_dataset_folders(job, paths_by_number, scratch)
-    except RetryElsewhere as missed:
-        if isinstance(missed, BadArchive):
-            missing = [missed.number]
-            missed.args = ("%s (%s)" % (job.datasets[missed.number].did, missed),)
+    except RetryElsewhere as miss:
+        if isinstance(miss, BadArchive):
+            missing = [miss.number]
+            miss.args = ("%s (%s)" % (job.datasets[miss.number].did, miss),)
         if site:
             report_misses(site, [job.datasets[at].did for at in missing], environ, int(time.time()))
         raise RetryElsewhere(
-            "not readable at %s: %s" % (site or "a node that names no site", str(missed)[:2000])
-        ) from missed
+            "not readable at %s: %s" % (site or "a node that names no site", str(miss)[:2000])
+        ) from miss
     if failures:
         report_fetched(site or "?", [job.datasets[at].did for at in failures], environ, int(time.time()))
     return ready
@@ -1299,10 +1308,10 @@ def start(argv: "list[str]", environ: "dict[str, str]") -> None:
             sets = [each for path in paths for each in measurement_sets(path)]
             copy = write_parset_copy(options["parset"], sets, scratch, machine)
             words = words[:1] + [copy if word == options["parset"] else word for word in words[1:]]
-        theirs = build_environment(environ, site, job.datasets, paths)
+        command_environment = build_environment(environ, site, job.datasets, paths)
         if options["keep"]:
-            run_to_end(words, theirs, os.path.join(scratch, options["keep"], "pipelines"))
-        exec_command(words, theirs)
+            run_to_end(words, command_environment, os.path.join(scratch, options["keep"], "pipelines"))
+        exec_command(words, command_environment)
     except WrapperError:
         raise
     except Exception:

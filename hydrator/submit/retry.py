@@ -1,14 +1,14 @@
-"""Submit-file lines that send a job elsewhere after a miss."""
+"""Retry elsewhere: the lines of a submit description that send a job to another site after a miss."""
 
 from collections.abc import Sequence
 
+from hydrator.domain.classad import classad_string, escape_macros
 from hydrator.domain.misses import (
     AVOID_UNTIL_ATTRIBUTE,
     GRACE_SECONDS,
     MISSED_EXIT_STATUS,
     PATHS_ATTRIBUTE,
     SITES_ATTRIBUTE,
-    _hold_where_all_missed,
 )
 
 TRIES = 5
@@ -19,6 +19,8 @@ SITE_ATTRIBUTES = (
     "GLIDEIN_SiteResource",
     "SiteLocation",
 )
+_MISSED_SITES = f'join(", ", {SITES_ATTRIBUTE}) ?: "several sites"'
+_ADVICE = "; see its stderr, report it to the operator, then run condor_release"
 
 
 def avoid_missed_sites_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
@@ -33,7 +35,8 @@ def avoid_missed_sites_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) 
     """
     names = _site_attribute_names(site_attributes)
     site = " ?: ".join(f"TARGET.{name}" for name in names)
-    same = "true"  # the first attribute that the slot has decides; a slot without any does not match
+    # the first attribute that the slot has is compared; a slot without any counts as the same site
+    same = "true"
     for name in reversed(names):
         same = f"(TARGET.{name} isnt undefined ? TARGET.{name} =?= MY.MachineAttr{name}0 : {same})"
     return (
@@ -77,21 +80,42 @@ def retry_elsewhere(
         grace_seconds: seconds after its last miss during which the job waits for a site not in *data_sites*.
     """
     own = f"({requirements}) && " if requirements.strip() else ""
-    missed = f"ExitBySignal =!= true && ExitCode =?= {MISSED_EXIT_STATUS}"
-    is_repeated = f"(JobMaxRetries is undefined && size({SITES_ATTRIBUTE}) < NumJobCompletions) =?= true"
-    is_last_try = "(NumJobCompletions > JobMaxRetries) =?= true"
-    sites = f'join(", ", {SITES_ATTRIBUTE}) ?: "several sites"'
-    advice = "; see its stderr, tell the operator, then condor_release"
+    has_missed = f"ExitBySignal =!= true && ExitCode =?= {MISSED_EXIT_STATUS}"
     return [
         f"requirements = {own}{avoid_missed_sites_clause(site_attributes)}",
         f"job_machine_attrs = {', '.join(_site_attribute_names(site_attributes))}",
         "job_machine_attrs_history_length = 1",
-        # with max_retries, only condor_submit's own reasons to leave the queue count
-        f"on_exit_remove = ! ({missed}) && JobMaxRetries is undefined",
-        f"on_exit_hold = {missed} && (NumJobCompletions >= {tries} || {is_repeated} || {is_last_try})",
-        f'on_exit_hold_reason = strcat("its datasets could not be read at ", {sites}, "{advice}")',
+        # with max_retries, condor_submit adds its own conditions for leaving the queue
+        f"on_exit_remove = ! ({has_missed}) && JobMaxRetries is undefined",
+        *_hold_after_last_try(has_missed, tries),
+        *(_hold_where_all_missed(data_sites, grace_seconds) if data_sites else []),
+    ]
+
+
+def _hold_after_last_try(has_missed: str, tries: int) -> list[str]:
+    """Return the lines that hold a job after *tries* misses, or after a second miss at one site."""
+    is_repeated = f"(JobMaxRetries is undefined && size({SITES_ATTRIBUTE}) < NumJobCompletions) =?= true"
+    is_last_try = "(NumJobCompletions > JobMaxRetries) =?= true"
+    return [
+        f"on_exit_hold = {has_missed} && (NumJobCompletions >= {tries} || {is_repeated} || {is_last_try})",
+        f'on_exit_hold_reason = strcat("its datasets could not be read at ", {_MISSED_SITES}, "{_ADVICE}")',
         f"on_exit_hold_subcode = {MISSED_EXIT_STATUS}",
-        *(_hold_where_all_missed(data_sites, sites, advice, grace_seconds) if data_sites else []),
+    ]
+
+
+def _hold_where_all_missed(sites: Sequence[str], grace_seconds: int) -> list[str]:
+    """Return the lines that hold an idle job with a miss at each of *sites*; a released job is left alone."""
+    each = " && ".join(
+        escape_macros(f"member({classad_string(site)}, {SITES_ATTRIBUTE})") for site in sorted(set(sites))
+    )
+    has_waited = f"time() < {AVOID_UNTIL_ATTRIBUTE} && time() - EnteredCurrentStatus >= {grace_seconds}"
+    text = "its datasets could not be read at any site that should have them"
+    reason = f'"{text} (", {_MISSED_SITES}, "){_ADVICE}"'
+    first = f"JobStatus == 1 && LastHoldReasonSubCode =!= {MISSED_EXIT_STATUS}"
+    return [
+        f"periodic_hold = {first} && ({each}) =?= true && {has_waited}",
+        f"periodic_hold_reason = strcat({reason})",
+        f"periodic_hold_subcode = {MISSED_EXIT_STATUS}",
     ]
 
 

@@ -253,7 +253,7 @@ def test_the_commands_of_the_pages_on_upgrading_and_removing_do_what_they_say(in
         assert done.returncode == 0 or failed, f"{line}: {done.stderr}"
         if "--remove" in line:
             assert [text for text in done.stdout.splitlines() if text and not text.startswith("#")] == []
-            assert "# Our parts are in: START." in done.stdout
+            assert "# Parameters that still have parts of DataLocality: START." in done.stdout
     text = installed.config.read_text()
     assert "[sites]" not in text
     installed.start_daemon()

@@ -10,7 +10,8 @@ import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from hydrator.config import Settings, parse
-from hydrator.submit.dataset_resolver import expand_globs, resolve_names
+from hydrator.submit.dataset_names.globs import expand_globs
+from hydrator.submit.dataset_names.resolver import resolve_names
 
 pytestmark = pytest.mark.rucio
 

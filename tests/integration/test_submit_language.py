@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
-from hydrator.submit.rapthor.job import RapthorRun, RunOptions, RunResources, submit_description
-from hydrator.submit.submit_text import quote_arguments
+from hydrator.submit.rapthor.job import RunSites, RapthorRun, RunOptions, RunResources, submit_description
+from hydrator.submit.submit_files.values import quote_arguments
 from testbed.debian import PoolUnavailable
 from testbed.dryrun import DryRun, Rejected, text_of, words_of
 from testbed.pool import Pool
@@ -53,7 +53,7 @@ def rapthor(
         origin=origin,
         input_files=inputs,
         command=command,
-        site_attributes=["GLIDEIN_Site"],
+        sites=RunSites(["GLIDEIN_Site"]),
     )
     return text.replace("executable = hydrator-job-start.py\n", "executable = /bin/true\n")
 

@@ -20,13 +20,7 @@ from classad2 import ClassAd, ExprTree
 
 from hydrator.domain.classad import spellings
 from hydrator.domain.model import Did
-from hydrator.submit.expressions import (
-    compute_any_after,
-    here_expression,
-    job_rank_expression,
-    rank_expression,
-    spelling_expression,
-)
+from hydrator.submit.expressions import here_expression, spelling_expression
 from hydrator.submit.pool_config import (
     HOLD_SUBCODE,
     PoolPolicy,
@@ -37,6 +31,7 @@ from hydrator.submit.pool_config import (
 from hydrator.submit.rapthor.job import RapthorRun, RunOptions, as_ad
 from testbed.glideinwms_standin import groups_of
 from testbed.pool import Pool
+from tests.transform_oracle import compute_any_after, job_rank_expression, rank_expression
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
@@ -363,7 +358,7 @@ def test_the_text_read_twice_makes_the_same_jobs(located):
         ('{","}', "use letters"),
         (
             '{"a"}',
-            "every item must be scope:name, neither part empty (there is no default scope here); got a",
+            "every item must be scope:name, neither part empty (this schedd has no default scope); got a",
         ),
         ('{""}', "every item must be scope:name"),
         ('{"ska:a", ""}', "every item must be scope:name"),

@@ -8,14 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hydrator.domain.model import DatasetState, Did
-from hydrator.submit.expressions import (
-    compute_any_after,
-    here_expression,
-    job_rank_expression,
-    rank_expression,
-)
+from hydrator.submit.expressions import here_expression
 from hydrator.submit.pool_config import PRE_JOB_TERM, START_CLAUSE, remove_our_parts
 from hydrator.submit.rapthor.job import RapthorRun
+from tests.transform_oracle import compute_any_after, job_rank_expression, rank_expression
 
 NOW = int(time.time())
 DIDS = [Did(f"ska:d{number}") for number in range(6)]

@@ -4,9 +4,11 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from hydrator.domain.model import Did, parse_did
-from hydrator.submit.dag_file import add_datasets_to_dag, read_dag
 from hydrator.submit.job_wrapper import rewrite_input_ms
-from hydrator.submit.submit_file import FilterResult, SubmitFileError, add_datasets
+from hydrator.submit.submit_files.dag import read_dag
+from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
+from hydrator.submit.submit_files.datasets import FilterResult, add_datasets
+from hydrator.submit.submit_files.description import SubmitFileError
 
 PIECES = [
     *(

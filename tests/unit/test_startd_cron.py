@@ -72,13 +72,13 @@ def refusal(text: str | bytes, site: str = "UK", now: int = NOW) -> str:
 # ------------------------------------------------------------------------------------- the file itself
 
 
-def test_the_hook_needs_no_more_than_python_3_6():
+def test_hook_compiles_on_python_3_6():
     vermin = shutil.which("vermin", path=str(Path(sys.executable).parent)) or "vermin"
     done = subprocess.run([vermin, "-t=3.6-", "--no-tips", HOOK], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_hook_imports_the_standard_library_only():
+def test_hook_imports_only_the_standard_library():
     found = set()
     for node in ast.walk(ast.parse(HOOK.read_text())):
         if isinstance(node, ast.Import):
@@ -94,7 +94,7 @@ def test_the_hook_has_the_version_of_the_distribution():
     assert project["project"]["version"] == hook.VERSION
 
 
-def test_the_first_lines_are_shell_that_starts_a_clean_python(tmp_path):
+def test_first_lines_of_the_hook_start_an_isolated_python(tmp_path):
     copy = tmp_path / "hook"
     shutil.copy(HOOK, copy)
     copy.chmod(0o755)
@@ -104,7 +104,7 @@ def test_the_first_lines_are_shell_that_starts_a_clean_python(tmp_path):
     assert done.stdout == f"hydrator hook {hook.VERSION}, contract 1\n"
 
 
-def test_a_node_without_python_says_so_and_ends_no_glidein(tmp_path):
+def test_node_without_python_reports_it_and_does_not_end_the_glidein(tmp_path):
     empty = {"PATH": str(tmp_path)}
     if Path("/usr/libexec/platform-python").exists():
         pytest.skip("this machine has a platform-python")
@@ -121,26 +121,26 @@ def test_a_node_without_python_says_so_and_ends_no_glidein(tmp_path):
 # --------------------------------------------------------------------------------------------- reading
 
 
-def test_what_the_daemon_writes_comes_out_letter_for_letter():
+def test_hook_prints_the_daemons_ad_unchanged():
     assert hook.ad_text(read(ad_text())) == ad_text()
 
 
-def test_an_empty_site_is_an_ad_too():
+def test_site_without_datasets_has_an_ad():
     empty = ad_text(AvailableDatasets="{}", DatasetStates="[]", DatasetFractions="[]", DatasetAsOf="[]")
     assert hook.ad_text(read(empty)) == empty
 
 
-def test_the_list_may_be_left_out():
+def test_available_datasets_is_optional():
     assert "AvailableDatasets" not in read(ad_text(AvailableDatasets=None))
 
 
 @pytest.mark.parametrize("name", [name for name in ORDER if name not in hook.OPTIONAL_ATTRIBUTES])
-def test_an_ad_without_one_of_its_attributes_is_refused(name):
+def test_ad_without_a_required_attribute_is_rejected(name):
     assert "torn" in refusal(ad_text(**{name: None}))
 
 
 @pytest.mark.parametrize("cut", range(1, len(ad_text())))
-def test_a_text_cut_anywhere_is_refused(cut):
+def test_ad_cut_at_any_byte_is_rejected(cut):
     refusal(ad_text()[:cut])
 
 
@@ -161,7 +161,7 @@ def test_a_text_cut_anywhere_is_refused(cut):
         "# a comment",
     ],
 )
-def test_a_foreign_line_is_refused_with_all_of_the_text(line):
+def test_ad_with_a_foreign_line_is_rejected_as_a_whole(line):
     assert "not an attribute" in refusal(line + "\n" + ad_text(DataLocalityTrust=None)) or line.endswith("\r")
     refusal(line + "\n" + ad_text(DataLocalityTrust=None))
 
@@ -213,7 +213,7 @@ def test_a_foreign_line_is_refused_with_all_of_the_text(line):
         ("DataLocalityGeneration", "٣"),
     ],
 )
-def test_anything_but_a_literal_of_its_type_is_refused(name, literal):
+def test_value_that_is_not_a_literal_of_its_type_is_rejected(name, literal):
     refusal(ad_text(**{name: literal}))
 
 
@@ -221,46 +221,46 @@ def test_anything_but_a_literal_of_its_type_is_refused(name, literal):
     "byte", [b"\0", b"\xff", "é".encode(), "\u2028".encode(), b"\x85", b"\x0b", b"\x0c", b"\r", b"\t", b"\n"]
 )
 @pytest.mark.parametrize("at", ["UK", "a:1", "AVAILABLE", "0.5", "1763690000", "false"])
-def test_no_odd_byte_passes_inside_a_literal(byte, at):
+def test_literal_with_a_special_byte_is_rejected(byte, at):
     text = ad_text().encode()
     assert at.encode() in text
     refusal(text.replace(at.encode(), at.encode() + byte, 1))
 
 
-def test_an_attribute_given_twice_is_refused():
+def test_ad_with_an_attribute_twice_is_rejected():
     assert "twice" in refusal("DataLocalityTrust = 1.0\n" + ad_text())
 
 
-def test_another_sites_ad_is_refused():
+def test_ad_of_another_site_is_rejected():
     assert refusal(ad_text(), site="AU") == "it is the ad of site 'UK', not of 'AU'"
 
 
-def test_letter_case_makes_another_site():
+def test_site_name_respects_letter_case():
     assert "it is the ad of site" in refusal(ad_text(), site="uk")
 
 
-def test_a_newer_contract_is_refused_and_says_what_to_do():
+def test_newer_contract_is_rejected_with_a_remedy():
     assert (
         refusal(ad_text(DataLocalityVersion="2"))
         == "it is of contract 2, this hook reads 1: update the older one"
     )
 
 
-def test_a_line_over_the_limit_is_refused():
+def test_line_over_the_limit_is_rejected():
     many = ",".join(f'"a:{n:05}"' for n in range(7000))
     assert "65000 are allowed" in refusal(ad_text(AvailableDatasets="{" + many + "}"))
 
 
-def test_a_clock_somewhat_ahead_is_cut_to_ours_so_that_nothing_looks_younger():
+def test_time_slightly_ahead_is_limited_to_the_nodes_clock():
     ad = read(ad_text(DataLocalityAsOf=str(NOW + 200), DatasetAsOf=f"['c:3'={NOW + 100}]"))
     assert (ad["DataLocalityAsOf"], ad["DatasetAsOf"]) == (NOW, {"c:3": NOW})
 
 
-def test_a_time_far_in_the_future_is_refused():
+def test_time_far_in_the_future_is_rejected():
     assert "301 s in the future" in refusal(ad_text(DataLocalityAsOf=str(NOW + 301)))
 
 
-def test_a_fact_is_never_younger_than_its_ad():
+def test_fact_is_never_younger_than_its_ad():
     ad = read(ad_text(DatasetAsOf=f"['c:3'={NOW + 10**6}]"))
     assert ad["DatasetAsOf"] == {"c:3": NOW}
 
@@ -305,7 +305,7 @@ START = true
 """
 
 
-def test_what_condor_status_prints_is_read_and_foreign_attributes_stay_outside():
+def test_condor_status_output_is_read_without_foreign_attributes():
     ad = hook.read_classads(COLLECTOR_23_9.encode(), "UK", NOW)
     assert list(ad) == list(ORDER)
     assert ad["DatasetFractions"] == {"c:3": 0.5, "d:4": 0.00001}
@@ -313,18 +313,18 @@ def test_what_condor_status_prints_is_read_and_foreign_attributes_stay_outside()
     assert "START" not in hook.locality_block(ad, is_update=True).decode()
 
 
-def test_of_two_daemons_the_newer_reading_counts():
+def test_newest_ad_of_two_daemons_counts():
     older = COLLECTOR_23_9.replace(str(NOW), str(NOW - 100))
     ad = hook.read_classads((older + COLLECTOR_23_9 + older).encode(), "UK", NOW)
     assert ad["DataLocalityAsOf"] == NOW
 
 
-def test_a_collector_without_the_ad_says_no():
+def test_collector_without_the_ad_is_an_error():
     with pytest.raises(hook.AdNotServed, match="no DataLocality ad for site 'UK'"):
         hook.read_classads(b"\n", "UK", NOW)
 
 
-def test_a_collectors_ad_that_lacks_an_attribute_is_refused():
+def test_collector_ad_without_a_required_attribute_is_rejected():
     with pytest.raises(hook.InvalidAd, match="torn: it lacks DatasetAsOf"):
         hook.read_classads(COLLECTOR_23_9.replace("DatasetAsOf =", "DatasetAs =").encode(), "UK", NOW)
 
@@ -369,7 +369,7 @@ def usage(*argv: str, **environ: str) -> str:
     return str(caught.value)
 
 
-def test_options_win_over_the_environment():
+def test_options_precede_the_environment():
     found = settings(
         "--file", "/ads", "--timeout=3", HYDRATOR_URL="https://h", HYDRATOR_TIMEOUT="7", HYDRATOR_JITTER="1"
     )
@@ -381,7 +381,7 @@ def test_options_win_over_the_environment():
     )
 
 
-def test_the_environment_wins_over_glidein_config(tmp_path):
+def test_environment_precedes_glidein_config(tmp_path):
     path = glidein_config(tmp_path, HYDRATOR_URL="https://a", HYDRATOR_SITE="AU", HYDRATOR_CA_FILE="")
     found = settings(path, "id", HYDRATOR_SITE="UK")
     assert (found.location, found.site) == ("https://a", "UK")
@@ -415,13 +415,13 @@ def test_the_environment_wins_over_glidein_config(tmp_path):
 def test_wrong_usage_is_one_sentence_and_status_2(argv, message, capfd):
     assert hook.main(list(argv), {}) == 2
     out, err = capfd.readouterr()
-    said = err.removeprefix("hydrator hook: ").rstrip("\n")
-    assert out == hook.trouble_block(said).decode()
+    output = err.removeprefix("hydrator hook: ").rstrip("\n")
+    assert out == hook.trouble_block(output).decode()
     assert message in err
     assert err.count("\n") == 1
 
 
-def test_a_token_is_not_sent_in_the_clear_to_another_host(tmp_path):
+def test_token_is_not_sent_over_http_to_another_host(tmp_path):
     token = tmp_path / "token"
     token.write_text("secret\n")
     assert "over https only" in usage("--url", "http://h", "--token-file", str(token))
@@ -432,7 +432,7 @@ def test_a_token_is_not_sent_in_the_clear_to_another_host(tmp_path):
     assert settings("--url", "http://127.0.0.1:1", "--token-file", str(token)).token == "secret"
 
 
-def test_a_token_with_a_line_break_is_refused(tmp_path):
+def test_token_with_a_line_break_is_rejected(tmp_path):
     token = tmp_path / "token"
     token.write_text("secret\r\nX-Evil: 1")
     assert "has no token" in usage("--url", "https://h", "--token-file", str(token))
@@ -446,7 +446,7 @@ def test_a_token_with_a_line_break_is_refused(tmp_path):
         ("https://h/ads/{site}.ad", "https://h/ads/A%2FB%20c.ad"),
     ],
 )
-def test_the_site_stands_percent_encoded_in_the_url(base, url):
+def test_site_is_percent_encoded_in_the_url(base, url):
     assert hook.ad_url(base, "A/B c") == url
 
 
@@ -467,12 +467,12 @@ def test_the_site_stands_percent_encoded_in_the_url(base, url):
         ("https://h", {}, {"GLIDEIN_Proxy_URL": "http://s:3128"}, None),
     ],
 )
-def test_proxies_come_from_the_usual_places(url, environ, glidein, proxy):
+def test_proxy_comes_from_the_environment_and_glidein_config(url, environ, glidein, proxy):
     found = hook.proxy_for(hook.Url(url), environ, glidein)
     assert (found and (found.host, found.port)) == proxy
 
 
-def test_a_proxy_of_another_kind_is_refused():
+def test_proxy_other_than_http_is_rejected():
     assert "proxy" in usage("--url", "http://h", http_proxy="socks5://p:1080")
 
 
@@ -480,7 +480,7 @@ def test_a_proxy_of_another_kind_is_refused():
 
 
 class Run:
-    """One run of the hook as a child, with nothing of our environment but what is given."""
+    """Runs of the hook as a child process, with only the given environment."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -528,10 +528,10 @@ def bare(line: str) -> str:
 
 
 def failed(done: subprocess.CompletedProcess[str], status: int, *words: str) -> None:
-    """Nothing was printed but why, for the pool; and one line says the same on stderr."""
-    said = done.stderr.removeprefix("hydrator hook: ").rstrip("\n")[: hook.MAX_TROUBLE]
-    said = said.replace('"', "'").replace("\\", "/")
-    assert done.stdout == f'\nDataLocalityTrouble = "{said}"\n- trouble\n', done
+    """Check that the run printed only the trouble, and the same in one line on stderr."""
+    output = done.stderr.removeprefix("hydrator hook: ").rstrip("\n")[: hook.MAX_TROUBLE]
+    output = output.replace('"', "'").replace("\\", "/")
+    assert done.stdout == f'\nDataLocalityTrouble = "{output}"\n- trouble\n', done
     assert done.returncode == status
     assert done.stderr.startswith("hydrator hook: ")
     assert done.stderr.count("\n") == 1
@@ -570,7 +570,7 @@ def test_a_torn_file_prints_nothing(run, tmp_path):
     failed(run("--site", "UK", "--file", wrote(tmp_path / "x", ad_text()[:-3])), 1, "torn")
 
 
-def test_an_endless_file_is_refused(run):
+def test_ad_file_over_the_limit_is_rejected(run):
     failed(run("--site", "UK", "--file", "/dev/zero"), 1, "over 1048576 bytes")
 
 
@@ -631,7 +631,7 @@ def test_without_a_safe_directory_every_run_asks_for_an_update_and_says_why(run,
 
 
 @pytest.mark.parametrize("spoil", ["writable", "link", "file"])
-def test_an_unsafe_directory_is_refused(run, tmp_path, spoil):
+def test_unsafe_cache_directory_is_rejected(run, tmp_path, spoil):
     cache = tmp_path / "unsafe"
     if spoil == "writable":
         cache.mkdir()
@@ -645,7 +645,7 @@ def test_an_unsafe_directory_is_refused(run, tmp_path, spoil):
     failed(done, 2, "--cache-dir", "cannot be used")
 
 
-def test_the_usual_directory_is_made_private(run, tmp_path):
+def test_default_cache_directory_is_private(run, tmp_path):
     run("bare", "--site", "UK", "--file", wrote(tmp_path / "UK.ad"))
     made = tmp_path / "home" / ".cache" / "classad-hydrator" / "hook"
     assert made.stat().st_mode & 0o777 == 0o700
@@ -671,12 +671,12 @@ def stand_in(directory: Path, name: str, script: str) -> Path:
 
 
 @pytest.mark.parametrize("name", ["GLIDEIN_Site", "_condor_GLIDEIN_Site", "_CONDOR_GLIDEIN_SITE"])
-def test_the_site_is_found_in_the_environment(run, tmp_path, name):
+def test_site_is_found_in_the_environment(run, tmp_path, name):
     done = run("--file", wrote(tmp_path / "UK.ad"), **{name: '"UK"'})
     assert done.returncode == 0, done.stderr
 
 
-def test_the_attributes_are_tried_in_order_and_the_order_can_be_changed(run, tmp_path):
+def test_site_keys_are_tried_in_their_configurable_order(run, tmp_path):
     path = wrote(tmp_path / "UK.ad")
     places = {"GLIDEIN_Site": "AU", "GLIDEIN_ResourceName": "UK"}
     assert run("--file", path, **places).returncode == 0
@@ -684,7 +684,7 @@ def test_the_attributes_are_tried_in_order_and_the_order_can_be_changed(run, tmp
     assert run("--file", path, "--site-keys", "Mine", Mine="UK").returncode == 0
 
 
-def test_the_last_line_of_a_key_in_glidein_config_counts(run, tmp_path):
+def test_last_line_of_a_key_in_glidein_config_counts(run, tmp_path):
     path = glidein_config(tmp_path, HYDRATOR_FILE=str(wrote(tmp_path / "UK.ad")))
     with Path(path).open("a") as config:
         config.write("GLIDEIN_Site AU\nGLIDEIN_Site UK\n")
@@ -698,13 +698,13 @@ def test_glidein_config_is_found_beside_condor_config(run, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_condor_config_val_is_asked_last(run, tmp_path):
+def test_condor_config_val_is_queried_last_for_the_site(run, tmp_path):
     tools = stand_in(tmp_path, "condor_config_val", 'echo "Not defined: $1" >&2; echo "\\"UK\\""; exit 1\n')
     done = run("--file", wrote(tmp_path / "UK.ad"), PATH=f"{tools}:/usr/bin:/bin")
     assert done.returncode == 0, done.stderr
 
 
-def test_no_site_at_all_is_a_wrong_configuration(run, tmp_path):
+def test_missing_site_is_a_configuration_error(run, tmp_path):
     tools = stand_in(tmp_path, "condor_config_val", "exit 1\n")
     failed(
         run("--file", wrote(tmp_path / "UK.ad"), PATH=f"{tools}:/bin"), 2, "no site", "GLIDEIN_ResourceName"
@@ -712,7 +712,7 @@ def test_no_site_at_all_is_a_wrong_configuration(run, tmp_path):
 
 
 @pytest.mark.parametrize("site", ['U"K', "U\\K", "UK\nSTART = true", "ÜK", "x" * 201, "U'K"])
-def test_a_site_that_could_break_out_of_a_string_is_refused(run, tmp_path, site):
+def test_site_name_with_quotes_is_rejected(run, tmp_path, site):
     failed(run("--site", site, "--file", wrote(tmp_path / "UK.ad")), 2, "the site")
 
 
@@ -729,7 +729,7 @@ def test_a_glidein_is_never_ended_by_the_hook(run, tmp_path):
     assert "no source" in wrong.stderr
 
 
-def test_a_glidein_keeps_its_memory_in_its_own_directory(run, tmp_path):
+def test_glidein_has_its_cache_in_its_own_directory(run, tmp_path):
     path = glidein_config(tmp_path, HYDRATOR_FILE=str(wrote(tmp_path / "UK.ad")), GLIDEIN_ResourceName="UK")
     run("bare", path, "main", GLIDEIN_PERIODIC_SCRIPT="true")
     assert list((tmp_path / "hydrator-hook").iterdir())
@@ -900,7 +900,7 @@ def raw(
     return respond
 
 
-def test_an_ad_comes_over_http(run, server):
+def test_hook_prints_an_ad_from_http(run, server):
     server.respond = ok()
     done = run("--site", "UK", "--url", server.url)
     assert (done.returncode, done.stderr) == (0, "")
@@ -911,7 +911,7 @@ def test_an_ad_comes_over_http(run, server):
     assert "if-none-match" not in asked
 
 
-def test_the_age_in_the_header_counts(run, server):
+def test_as_of_header_sets_the_age(run, server):
     server.respond = ok(X_DataLocality_AsOf=str(NOW + 60))
     assert as_of(run("--site", "UK", "--url", server.url)) == NOW + 60
 
@@ -925,19 +925,19 @@ def test_304_prints_the_local_copy_with_the_new_age(run, server):
     assert (done.returncode, as_of(done), printed(done)["DatasetStates"]) == (0, NOW + 300, STATES)
 
 
-def test_an_old_304_takes_no_age_back(run, server):
+def test_old_304_does_not_make_the_ad_older(run, server):
     server.respond = ok(X_DataLocality_AsOf=str(NOW + 300))
     run("--site", "UK", "--url", server.url)
     server.respond = raw(304, {"X-DataLocality-AsOf": str(NOW)})
     assert as_of(run("--site", "UK", "--url", server.url)) == NOW + 300
 
 
-def test_a_304_that_was_not_asked_for_is_an_error(run, server):
+def test_unrequested_304_is_an_error(run, server):
     server.respond = raw(304, {"X-DataLocality-AsOf": str(NOW)})
     failed(run("--site", "UK", "--url", server.url), 1, "304")
 
 
-def test_when_the_server_is_away_the_local_copy_is_printed_and_its_age_stands_still(run, server):
+def test_unreachable_server_leaves_the_local_copy_with_its_old_as_of(run, server):
     server.respond = ok()
     run("--site", "UK", "--url", server.url)
     server.respond = raw(304, {"X-DataLocality-AsOf": str(NOW + 300)})
@@ -952,21 +952,21 @@ def test_when_the_server_is_away_the_local_copy_is_printed_and_its_age_stands_st
         assert "printed its last answer" in done.stderr
 
 
-def test_without_a_local_copy_a_dead_server_prints_nothing(run):
+def test_dead_server_without_a_local_copy_prints_only_the_trouble(run):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
         failed(run("--site", "UK", "--url", url), 1, "Connection refused", url)
 
 
-def test_another_server_or_site_does_not_share_the_copy(run, server):
+def test_local_copy_is_not_shared_between_servers_or_sites(run, server):
     server.respond = ok()
     run("--site", "UK", "--url", server.url)
     failed(run("--site", "AU", "--url", server.url), 1, "the ad of site 'UK'")
     failed(run("--site", "UK", "--url", "http://127.0.0.1:1"), 1, "127.0.0.1:1")
 
 
-def test_a_damaged_copy_counts_as_none(run, server):
+def test_damaged_local_copy_is_ignored(run, server):
     server.respond = ok()
     run("--site", "UK", "--url", server.url)
     for copy in run.cache.glob("ad-*"):
@@ -976,7 +976,7 @@ def test_a_damaged_copy_counts_as_none(run, server):
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 429])
-def test_a_server_in_trouble_leaves_the_last_answer(run, server, status):
+def test_server_error_leaves_the_last_answer(run, server, status):
     server.respond = ok()
     run("--site", "UK", "--url", server.url)
     server.respond = raw(status, {})
@@ -989,14 +989,14 @@ def test_a_server_in_trouble_leaves_the_last_answer(run, server, status):
     ("status", "words"),
     [(401, "--token-file"), (403, "--token-file"), (404, "--site"), (302, "redirects"), (407, "login")],
 )
-def test_a_server_that_says_no_silences_the_copy_too(run, server, status, words):
+def test_rejection_by_the_server_discards_the_local_copy(run, server, status, words):
     server.respond = ok()
     run("--site", "UK", "--url", server.url)
     server.respond = raw(status, {"Location": "http://elsewhere/"})
     failed(run("--site", "UK", "--url", server.url), 1, str(status), words)
 
 
-def test_a_token_is_sent_and_never_follows_a_redirect(run, server, tmp_path):
+def test_token_is_sent_and_never_follows_a_redirect(run, server, tmp_path):
     (tmp_path / "token").write_text("secret\n")
     other = Server()
     try:
@@ -1034,7 +1034,7 @@ GARBLED = {
 
 
 @pytest.mark.parametrize("kind", GARBLED)
-def test_a_garbled_answer_leaves_the_last_one(run, server, kind):
+def test_garbled_answer_leaves_the_last_answer(run, server, kind):
     respond, words = GARBLED[kind]
     server.respond = respond
     failed(run("--site", "UK", "--url", server.url), 1, words)
@@ -1046,13 +1046,13 @@ def test_a_garbled_answer_leaves_the_last_one(run, server, kind):
     assert words in done.stderr
 
 
-def test_gzip_is_read(run, server):
+def test_gzip_answer_is_read(run, server):
     server.respond = ok(gzip.compress(ad_text().encode()), Content_Encoding="gzip")
     assert as_of(run("--site", "UK", "--url", server.url)) == NOW
     assert server.asked[0][1]["accept-encoding"] == "gzip"
 
 
-def test_chunks_are_read(run, server):
+def test_chunked_answer_is_read(run, server):
     data = ad_text().encode()
     chunks = (
         b"".join(b"%x;note\r\n%s\r\n" % (len(part), part) for part in (data[:7], data[7:])) + b"0\r\n\r\n"
@@ -1061,7 +1061,7 @@ def test_chunks_are_read(run, server):
     assert as_of(run("--site", "UK", "--url", server.url)) == NOW
 
 
-def test_a_body_that_ends_with_the_connection_is_read(run, server):
+def test_body_that_ends_with_the_connection_is_read(run, server):
     server.respond = ok(Content_Length="")
     assert as_of(run("--site", "UK", "--url", server.url)) == NOW
 
@@ -1094,14 +1094,14 @@ def dripping(pieces: bytes) -> Iterator[str]:
 @pytest.mark.parametrize(
     "pieces", [b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100, b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 1000]
 )
-def test_a_slow_drip_ends_at_the_time_limit(run, pieces):
+def test_slow_answer_ends_at_the_time_limit(run, pieces):
     with dripping(pieces) as url:
         started = time.monotonic()
         failed(run("--site", "UK", "--url", url, "--timeout", "0.5"), 1, "within 0.5 s", url)
         assert time.monotonic() - started < 60
 
 
-def test_something_that_is_no_http_server_is_said_so(run):
+def test_answer_that_is_not_http_is_reported(run):
     with dripping(b"SSH\n") as url:
         failed(run("--site", "UK", "--url", url), 1, "does not answer in HTTP")
 
@@ -1131,14 +1131,14 @@ def test_https_checks_the_certificate(run, secure, certificate):
     assert as_of(run("--site", "UK", "--url", secure.url, "--ca-file", certificate)) == NOW
 
 
-def test_a_proxy_is_asked_for_the_whole_url(run, server):
+def test_proxy_gets_the_whole_url(run, server):
     server.respond = ok()
     done = run("--site", "UK", "--url", "http://far.example:8080/h", http_proxy=server.url)
     assert (done.returncode, server.asked[0][0]) == (0, "http://far.example:8080/h/v1/sites/UK/ad")
     assert server.asked[0][1]["host"] == "far.example:8080"
 
 
-def test_the_glideins_proxy_is_used(run, server, tmp_path):
+def test_proxy_of_the_glidein_is_used(run, server, tmp_path):
     server.respond = ok()
     path = glidein_config(
         tmp_path,
@@ -1157,7 +1157,7 @@ def test_https_goes_through_a_proxy_by_connect(run, server, secure, certificate)
     assert server.asked[0][0] == secure.url.removeprefix("https://")
 
 
-def test_a_dead_proxy_is_named(run):
+def test_dead_proxy_is_named_in_the_trouble(run):
     done = run("--site", "UK", "--url", "http://far.example", http_proxy="http://127.0.0.1:1")
     failed(done, 1, "through proxy 127.0.0.1:1", "Connection refused")
 
@@ -1165,7 +1165,7 @@ def test_a_dead_proxy_is_named(run):
 # ------------------------------------------------------------------------------ towards the startd
 
 
-def test_the_hook_stays_until_its_pipe_is_empty(run, tmp_path):
+def test_hook_waits_until_its_pipe_is_empty(run, tmp_path):
     path = wrote(tmp_path / "UK.ad", big_ad(1250))
     child = subprocess.Popen(
         [sys.executable, "-I", "-S", HOOK, "--site", "UK", "--file", path, "--cache-dir", run.cache],
@@ -1182,7 +1182,7 @@ def test_the_hook_stays_until_its_pipe_is_empty(run, tmp_path):
     child.stdout.close()
 
 
-def test_a_late_run_that_the_startd_ends_finishes_its_line_first(run, tmp_path):
+def test_run_that_gets_sigterm_finishes_its_output(run, tmp_path):
     """KILL = True: SIGTERM, SIGKILL a second later; seen on 25.14.1 as half a line in its log."""
     path = wrote(tmp_path / "UK.ad", big_ad())
     child = subprocess.Popen(
@@ -1199,7 +1199,7 @@ def test_a_late_run_that_the_startd_ends_finishes_its_line_first(run, tmp_path):
     assert got.endswith(b"- locality update:true\n")
 
 
-def test_a_slow_reader_gets_all_of_it(run, tmp_path):
+def test_slow_reader_gets_the_whole_output(run, tmp_path):
     path = wrote(tmp_path / "UK.ad", big_ad())
     child = subprocess.Popen(
         [sys.executable, "-I", "-S", HOOK, "--site", "UK", "--file", path, "--cache-dir", run.cache],
@@ -1218,7 +1218,7 @@ def test_a_slow_reader_gets_all_of_it(run, tmp_path):
     assert got == hook.trouble_block("") + hook.locality_block(read, is_update=True)
 
 
-def test_a_startd_that_went_away_is_no_traceback(run, tmp_path):
+def test_closed_output_gives_no_traceback(run, tmp_path):
     path = wrote(tmp_path / "UK.ad", big_ad())
     near, far = os.pipe()
     os.close(near)
@@ -1234,20 +1234,20 @@ def test_a_startd_that_went_away_is_no_traceback(run, tmp_path):
     assert (done.returncode, done.stderr) == (1, "hydrator hook: the startd closed the output: Broken pipe\n")
 
 
-def test_what_was_not_read_is_not_remembered(run, tmp_path):
-    test_a_startd_that_went_away_is_no_traceback(run, tmp_path)
+def test_unread_output_is_not_stored_as_printed(run, tmp_path):
+    test_closed_output_gives_no_traceback(run, tmp_path)
     assert not list(run.cache.glob("startd-*"))
 
 
-def test_even_a_bug_is_one_line(capfd, monkeypatch):
+def test_bug_in_the_hook_is_reported_in_one_line(capfd, monkeypatch):
     class Odd(dict):  # type: ignore[type-arg]
         def get(self, *_: object) -> str:
             raise RuntimeError("odd\nenvironment")
 
     assert hook.main(["--site", "UK", "--file", "/x"], Odd()) == 1
     out, err = capfd.readouterr()
-    said = err.removeprefix("hydrator hook: ").rstrip("\n")
-    assert (out, err.count("\n")) == (hook.trouble_block(said).decode(), 1)
+    output = err.removeprefix("hydrator hook: ").rstrip("\n")
+    assert (out, err.count("\n")) == (hook.trouble_block(output).decode(), 1)
     assert "RuntimeError: odd environment: this is a bug" in err
 
 
@@ -1259,13 +1259,13 @@ def test_help_names_every_option_and_goes_to_stdout(run):
 
 
 @pytest.mark.parametrize("python", pythons())
-def test_it_runs_on_the_pythons_of_this_machine(run, server, tmp_path, python):
+def test_hook_runs_on_each_python_of_this_machine(run, server, tmp_path, python):
     server.respond = ok()
     assert as_of(run("--site", "UK", "--url", server.url, python=[python, "-I", "-S"])) == NOW
     assert as_of(run("--site", "UK", "--file", wrote(tmp_path / "UK.ad"), python=[python, "-I", "-S"])) == NOW
 
 
-def test_a_run_costs_far_less_than_a_tenth_of_a_second(run, server, tmp_path):
+def test_hook_run_takes_far_less_than_a_tenth_of_a_second(run, server, tmp_path):
     server.respond = ok(big_ad())
     for source in (("--file", wrote(tmp_path / "UK.ad", big_ad())), ("--url", server.url)):
         costs = sorted(cpu_seconds(lambda source=source: run("--site", "UK", *source)) for _ in range(7))
@@ -1326,7 +1326,7 @@ def test_a_certificate_of_another_host_prints_the_copy_and_the_trouble(
     assert "printed its last answer" in done.stderr
 
 
-def test_the_exception_of_python_3_6_is_no_answer_and_not_a_bug():
+def test_certificate_error_of_python_3_6_is_an_unavailable_source():
     class CertificateError(ValueError):
         """As in ssl of Python 3.6: not an OSError."""
 
@@ -1350,11 +1350,11 @@ def test_the_exception_of_python_3_6_is_no_answer_and_not_a_bug():
 
 
 @pytest.mark.parametrize("host", ["h..example", ".h", "h" * 64, "a." * 127 + "b", "..", "-." + "x" * 70])
-def test_a_host_name_that_cannot_be_is_wrong_usage(host):
+def test_invalid_host_name_is_wrong_usage(host):
     assert "has no host name" in usage("--url", f"http://{host}/")
 
 
-def test_a_host_name_may_end_with_a_dot():
+def test_host_name_may_end_with_a_dot():
     assert hook.Url("http://h.example./").host == "h.example."
 
 
@@ -1365,14 +1365,14 @@ def test_a_host_name_may_end_with_a_dot():
         *("localhost.evil.example", "0.0.0.0", "1270.0.0.1", "127.0.0.0.1", "0127.0.0.1", "127.0.0.0001"),
     ],
 )
-def test_a_token_goes_in_the_clear_to_a_loopback_address_only(tmp_path, host):
+def test_token_goes_over_http_to_a_loopback_address_only(tmp_path, host):
     token = tmp_path / "token"
     token.write_text("secret\n")
     assert "over https only" in usage("--url", f"http://{host}", "--token-file", str(token))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.255.0.9:8471", "localhost", "localhost:1", "[::1]:8471"])
-def test_a_token_goes_in_the_clear_to_this_host(tmp_path, host):
+def test_token_goes_over_http_to_this_host(tmp_path, host):
     token = tmp_path / "token"
     token.write_text("secret\n")
     assert settings("--url", f"http://{host}", "--token-file", str(token)).token == "secret"
@@ -1386,12 +1386,12 @@ def kept_by(run: Run, server: Server) -> hook.HookSettings:
 
 
 @pytest.mark.parametrize("odd", [{"timeout_seconds": "soon"}, {"proxy": object()}, {"token": 7}])
-def test_a_bug_while_asking_prints_the_copy(run, server, odd):
+def test_bug_while_asking_prints_the_local_copy(run, server, odd):
     found = kept_by(run, server)
     for name, value in odd.items():
         setattr(found, name, value)
-    kept, wrong = hook.ask_or_use_cache(found, "UK", hook.find_cache_directory(found))
-    assert kept.ad["DatasetStates"]
+    copies, wrong = hook.ask_or_use_cache(found, "UK", hook.find_cache_directory(found))
+    assert copies.ad["DatasetStates"]
     assert wrong
 
 
@@ -1407,13 +1407,13 @@ def test_nothing_that_is_raised_while_asking_passes(run, server, trouble):
             raise trouble
 
     found.proxy = Raising()  # type: ignore[assignment]
-    kept, wrong = hook.ask_or_use_cache(found, "UK", hook.find_cache_directory(found))
-    assert hook.as_of_seconds(kept.ad) == NOW
+    copies, wrong = hook.ask_or_use_cache(found, "UK", hook.find_cache_directory(found))
+    assert hook.as_of_seconds(copies.ad) == NOW
     assert trouble.__name__ in wrong
 
 
 @pytest.mark.parametrize("spoil", ["folder", "fifo", "link", "others", "binary"])
-def test_a_copy_that_cannot_be_read_counts_as_none(run, server, tmp_path, spoil):
+def test_unreadable_local_copy_is_ignored(run, server, tmp_path, spoil):
     server.respond = ok()
     run("--site", "UK", "--url", server.url)
     (copy,) = run.cache.glob("ad-*")
@@ -1434,21 +1434,21 @@ def test_a_copy_that_cannot_be_read_counts_as_none(run, server, tmp_path, spoil)
 
 
 @pytest.mark.parametrize("spoil", ["link", "file", "others", "dangling"])
-def test_a_name_taken_in_tmp_costs_no_copy(run, server, tmp_path, spoil):
+def test_occupied_name_in_tmp_does_not_prevent_a_local_copy(run, server, tmp_path, spoil):
     """Without a home the folder's name in /tmp can be foretold, and so taken."""
     spare = tmp_path / "tmp"
     spare.mkdir()
-    taken = spare / f"hydrator-hook-{os.geteuid()}"
+    requests = spare / f"hydrator-hook-{os.geteuid()}"
     if spoil == "link":
         (tmp_path / "theirs").mkdir(mode=0o700)
-        taken.symlink_to(tmp_path / "theirs")
+        requests.symlink_to(tmp_path / "theirs")
     elif spoil == "dangling":
-        taken.symlink_to(tmp_path / "nowhere")
+        requests.symlink_to(tmp_path / "nowhere")
     elif spoil == "file":
-        taken.write_text("")
+        requests.write_text("")
     else:
-        taken.mkdir()
-        taken.chmod(0o777)
+        requests.mkdir()
+        requests.chmod(0o777)
     ask = ("bare", "--site", "UK", "--url", server.url)
     server.respond = ok()
     first = run(*ask, HOME="/dev/null", TMPDIR=str(spare))
@@ -1456,12 +1456,12 @@ def test_a_name_taken_in_tmp_costs_no_copy(run, server, tmp_path, spoil):
     server.respond = raw(503, {})
     done = run(*ask, HOME="/dev/null", TMPDIR=str(spare))
     assert (done.returncode, as_of(done)) == (1, NOW)
-    made = [each for each in spare.iterdir() if each != taken]
+    made = [each for each in spare.iterdir() if each != requests]
     assert [each.stat().st_mode & 0o777 for each in made] == [0o700]
     assert not list((tmp_path / "theirs").iterdir() if spoil == "link" else [])
 
 
-def test_odd_bytes_in_arguments_and_environment_are_one_sentence(run, tmp_path):
+def test_non_utf8_arguments_and_environment_are_one_sentence(run, tmp_path):
     path = wrote(tmp_path / "UK.ad")
     odd = b"\xff\xfe\x80".decode("utf-8", "surrogateescape")
     done = run("--site", "UK", "--file", path, ODD=odd, GLIDEIN_Site=odd, TMPDIR=odd)
@@ -1471,7 +1471,7 @@ def test_odd_bytes_in_arguments_and_environment_are_one_sentence(run, tmp_path):
     failed(run("--site", "UK", "--url", f"https://{odd}"), 2, "cannot be used")
 
 
-def test_a_clock_set_back_prints_no_copy_from_the_future_and_says_so(run, server):
+def test_clock_set_back_rejects_a_copy_from_the_future(run, server):
     ahead = ad_text(DataLocalityAsOf=str(int(time.time()) + 7200))
     server.respond = ok(ahead, X_DataLocality_AsOf="")
     failed(run("--site", "UK", "--url", server.url), 1, "in the future", "set the clocks")
@@ -1480,11 +1480,11 @@ def test_a_clock_set_back_prints_no_copy_from_the_future_and_says_so(run, server
 # ---------------------------------------------------------------------------------------- generations
 
 
-def test_hook_and_daemon_have_one_bound_for_generations():
+def test_hook_and_daemon_have_the_same_limit_for_generations():
     assert MAX_AHEAD.total_seconds() == hook.MAX_AHEAD_SECONDS
 
 
-def test_a_generation_of_a_time_to_come_is_refused():
+def test_generation_far_in_the_future_is_rejected():
     latest = NOW + hook.MAX_AHEAD_SECONDS + hook.MAX_SKEW_SECONDS
     assert read(ad_text(DataLocalityGeneration=str(latest)))["DataLocalityGeneration"] == latest
     assert "hydrator renumber" in refusal(ad_text(DataLocalityGeneration=str(latest + 1)))
@@ -1502,7 +1502,7 @@ def test_a_hook_comes_back_by_itself_after_a_forged_generation(run, server):
     assert done.stdout.endswith("- locality update:true\n")
 
 
-def test_a_copy_with_a_forged_generation_counts_as_none(run, server):
+def test_local_copy_with_a_forged_generation_is_ignored(run, server):
     server.respond = ok()
     run("--site", "UK", "--url", server.url)
     for copy in run.cache.glob("ad-*"):
@@ -1522,7 +1522,7 @@ def test_a_copy_with_a_forged_generation_counts_as_none(run, server):
         {"DataLocalityTruncated": '"é"'},
     ],
 )
-def test_one_bad_ad_in_the_collector_hides_no_good_one(forged):
+def test_invalid_ad_in_the_collector_does_not_hide_a_valid_one(forged):
     texts = [ad_text(**forged), ad_text()]
     for order in (texts, texts[::-1]):
         assert (

@@ -14,7 +14,7 @@ Two limits of ClassAds shape the expressions:
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -202,8 +202,8 @@ def negotiator_config(current_values: Mapping[str, str | None], *, observe: bool
 def removal_texts(current_values: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
     """Return by role (``schedd``, ``startd``, ``negotiator``) how to remove the text, and which parts remain.
 
-    The result has comments only. The text extends existing values, so without it every value is as before. A
-    text with the current values would fix these permanently.
+    The result has comments only: no setting is needed, because deleting the printed text restores every
+    value. A text with the current values would fix these permanently.
 
     Args:
         current_values: the values now, by role, as for :func:`schedd_config`.
@@ -234,12 +234,10 @@ def allow_line(daemon: str, level: str, identity: str) -> str:
 def remove_our_parts(name: str, value: str) -> str:
     """Return the *value* of parameter *name* without the hydrator's parts."""
     if name == "START":
-        return _unwrap(
-            value, lambda text: re.fullmatch(rf"\((.*)\) && {re.escape(START_CLAUSE)}", text, re.DOTALL)
-        )
+        return _unwrap(value, rf"\((.*)\) && {re.escape(START_CLAUSE)}")
     if name == "NEGOTIATOR_PRE_JOB_RANK":
         term = f"(?:{'|'.join(map(re.escape, (PRE_JOB_TERM, *FORMER_PRE_JOB_TERMS)))})"
-        return _unwrap(value, lambda text: re.fullmatch(rf"{term}(?: \+ \((.*)\))?", text, re.DOTALL))
+        return _unwrap(value, rf"{term}(?: \+ \((.*)\))?")
     if name == "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS":
         return ""  # empty is HTCondor's default
     words = re.split(r"[\s,]+", value.strip())
@@ -256,19 +254,15 @@ def _seconds(span: timedelta) -> int:
     return int(span.total_seconds())
 
 
-def _unwrap(value: str, match: Callable[[str], re.Match[str] | None]) -> str:
-    """Return *value* without all layers that *match* finds; its first group is the inner value."""
-    while wrapped := match(value.strip()):
+def _unwrap(value: str, layer: str) -> str:
+    """Return *value* without all layers that match *layer*, whose first group is the inner value."""
+    while wrapped := re.fullmatch(layer, value.strip(), re.DOTALL):
         value = wrapped[1] or ""
     return value
 
 
 def _format_header(where: str, observe: bool) -> str:
-    form = (
-        "observing: jobs are ranked, no job is kept from any slot, nothing is refused"
-        if observe
-        else "in force"
-    )
+    form = "observing: jobs are ranked; no slot and no job is refused" if observe else "in force"
     return HEAD.format(where=where, form=form)
 
 
@@ -279,7 +273,7 @@ def _comment_current_values(names: Sequence[str], current_values: Mapping[str, s
         value = current_values.get(name)
         text = "(could not be read)" if value is None else " ".join(remove_our_parts(name, value).split())
         lines.append(f"#   {name} = {text}".rstrip())
-    return ["# Found there, and extended below:", *lines, ""]
+    return ["# Current values, which this text extends:", *lines, ""]
 
 
 def _comment_remaining_parts(names: Sequence[str], current_values: Mapping[str, str | None]) -> str:
@@ -287,46 +281,53 @@ def _comment_remaining_parts(names: Sequence[str], current_values: Mapping[str, 
     values = {name: value for name in names if (value := current_values.get(name)) is not None}
     names_with_parts = [name for name, value in values.items() if remove_our_parts(name, value) != value]
     if names_with_parts:
-        return f"# Our parts are in: {', '.join(names_with_parts)}."
-    return "# Nothing of ours is there." if values else "# What is there could not be read."
+        return f"# Parameters that still have parts of DataLocality: {', '.join(names_with_parts)}."
+    return (
+        "# No parameter has a part of DataLocality." if values else "# The current values could not be read."
+    )
+
+
+_PLACING_KNOBS = ("DEFAULT_MODE", "WAIT", "SETTLE", "STEP")
+"""Knobs of the requirements, which ``--observe`` does not print."""
 
 
 def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
-    knobs: list[tuple[str, str, str | int]] = [
-        (
-            "the scope of a dataset named without one; empty: such a job is refused",
-            "DEFAULT_SCOPE",
-            policy.default_scope or "",
+    """Return the macros with the values of *policy*, each after a comment."""
+    knobs: dict[str, tuple[str | int, str]] = {
+        "DEFAULT_MODE": (
+            policy.default_mode,
+            "the mode of jobs without DataLocality: require, wait or prefer",
         ),
-        (
-            "s: facts older than this do not count; the daemon's bound (6 h) less 15 min",
-            "MAX_AGE",
-            _seconds(policy.max_age),
-        ),
-        (
-            "0 to 1: what a dataset counts that is on its way to the site",
-            "STAGING_CREDIT",
-            _classad_real(policy.staging_credit),
-        ),
-        ("what having all data adds to the job's own Rank", "RANK_WEIGHT", _classad_real(policy.rank_weight)),
-    ]
-    placing: list[tuple[str, str, str | int]] = [
-        ("for jobs that do not say: require, wait or prefer", "DEFAULT_MODE", policy.default_mode),
-        ("s: how long `wait` holds out for a site that has the data", "WAIT", _seconds(policy.wait)),
-        (
-            "s: how long `prefer` does; the first job for a dataset must not race its publication",
-            "SETTLE",
+        "WAIT": (_seconds(policy.wait), "s: a `wait` job waits this long for a site with its data"),
+        "SETTLE": (
             _seconds(policy.settle),
+            "s: a `prefer` job waits this long, so that its datasets can be published first",
         ),
-        (
-            "s: deadlines are rounded up to this (or WAIT/12), so that jobs share an autocluster",
-            "STEP",
+        "STEP": (
             _seconds(policy.rounding_floor),
+            "s: deadlines are rounded up to a multiple of this (or of WAIT/12), so that jobs share an autocluster",
         ),
-    ]
+        "DEFAULT_SCOPE": (
+            policy.default_scope or "",
+            "the scope of datasets named without one; if it is empty, such a job is refused",
+        ),
+        "MAX_AGE": (
+            _seconds(policy.max_age),
+            "s: older facts do not count; this is the daemon's limit (6 h) less 15 min",
+        ),
+        "STAGING_CREDIT": (
+            _classad_real(policy.staging_credit),
+            "0 to 1: the weight of a dataset that is still being staged",
+        ),
+        "RANK_WEIGHT": (
+            _classad_real(policy.rank_weight),
+            "added to the job's own Rank at a site with all its data",
+        ),
+    }
     lines = ["# --- knobs"]
-    for comment, name, value in knobs if observe else placing + knobs:
-        lines += [f"# {comment}", f"DATALOCALITY_{name} = {value}".rstrip()]
+    for name, (value, comment) in knobs.items():
+        if not (observe and name in _PLACING_KNOBS):
+            lines += [f"# {comment}", f"DATALOCALITY_{name} = {value}".rstrip()]
     return "\n".join((*lines, ""))
 
 
@@ -348,33 +349,28 @@ def _unique_items_expression(items: str) -> str:
 
 
 def _format_transform(observe: bool) -> str:
-    worded = "".join(TRANSFORM_VOID_VALUE.format(name=name) for name in USER_ATTRIBUTES)
-    listed = TRANSFORM_LIST.replace("<worded>", worded)
-    listed = listed.replace("<distinct>", _unique_items_expression("$(DATALOCALITY_LISTED)"))
-    listed = listed.replace(
-        "<letters>", _unique_items_expression('regexps("[^A-Za-z,]+", "$(dl_csv),", "", "fg")')
-    )
-    listed = listed.replace(
-        "<spelled>", _SPELLING_TEMPLATE.format(letters="$(dl_letters)", names=_NAMES_EXPRESSION)
-    )
-    parts = [TRANSFORM_NAMES, listed]
-    if not observe:
-        parts.append(
-            TRANSFORM_PLACE.replace("<here>", _group_expression(_map_dids_expression(_AVAILABLE_CLAUSE)))
-        )
-    ranks = TRANSFORM_RANK.replace("<sizes>", _map_dids_expression(_SIZE_TEMPLATE))
-    ranks = ranks.replace("<most>", _classad_real(_MAX_BYTES))
-    ranks = ranks.replace("<sized>", _map_dids_expression(_BYTES_TEMPLATE + _CREDIT_TEMPLATE)).replace(
-        "<counted>", _map_dids_expression(_CREDIT_TEMPLATE)
-    )
-    ranks = ranks.replace("<late>", "" if observe else TRANSFORM_LATE)
-    return "".join((*parts, ranks))
+    parts = {
+        "worded": "".join(TRANSFORM_VOID_VALUE.format(name=name) for name in USER_ATTRIBUTES),
+        "distinct": _unique_items_expression("$(DATALOCALITY_LISTED)"),
+        "letters": _unique_items_expression('regexps("[^A-Za-z,]+", "$(dl_csv),", "", "fg")'),
+        "spelled": _SPELLING_TEMPLATE.format(letters="$(dl_letters)", names=_NAMES_EXPRESSION),
+        "here": _group_expression(_map_dids_expression(_AVAILABLE_CLAUSE)),
+        "sizes": _map_dids_expression(_SIZE_TEMPLATE),
+        "most": _classad_real(_MAX_BYTES),
+        "sized": _map_dids_expression(_BYTES_TEMPLATE + _CREDIT_TEMPLATE),
+        "counted": _map_dids_expression(_CREDIT_TEMPLATE),
+        "late": "" if observe else TRANSFORM_LATE,
+    }
+    text = TRANSFORM_NAMES + TRANSFORM_LIST + ("" if observe else TRANSFORM_PLACE) + TRANSFORM_RANK
+    for name, part in parts.items():
+        text = text.replace(f"<{name}>", part)
+    return text
 
 
 def _format_submit_requirements(observe: bool) -> str:
     names = [name for name in SUBMIT_REQUIREMENTS if not (observe and name == "DataLocalityTransform")]
     lines = [
-        "# --- refusals, each with its sentence",
+        "# --- refusals, each with its reason",
         f"SUBMIT_REQUIREMENT_NAMES = $(SUBMIT_REQUIREMENT_NAMES) {' '.join(names)}",
     ]
     for name in names:

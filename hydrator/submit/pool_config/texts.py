@@ -35,17 +35,17 @@ MAX_WAIT_SECONDS = 31_536_000  # a year, s
 
 HEAD = """\
 # DataLocality for {where} ({form}).
-# Printed by `hydrator submit pool-config`. Keep it in a file of its own, read after the others
-# (such as /etc/condor/config.d/99-datalocality.conf), then condor_reconfig. To change it, change
-# the knobs or print it again. To take it out, delete the file, then condor_reconfig."""
+# Printed by `hydrator submit pool-config`. Put it into a separate file that HTCondor reads last
+# (such as /etc/condor/config.d/99-datalocality.conf), then run condor_reconfig. To change it, change
+# the knobs or print it again. To remove it, delete the file, then run condor_reconfig."""
 
 REMOVAL = """\
-# To take DataLocality out of {where}: delete the file that has its text, then condor_reconfig.
-# Every value that it extended is then what it was. Jobs already queued keep the expressions they
-# were given; `hydrator release` lets them go anywhere."""
+# To remove DataLocality from {where}: delete the file with its text, then run condor_reconfig.
+# Every parameter that it extended then has its former value. Jobs already queued keep their
+# expressions; `hydrator release` lets them run anywhere."""
 
 SHARED_MACROS = (
-    r"""# --- what the transform and the refusals share (RequiredDatasets as text, a comma after each item)
+    r"""# --- macros of the transform and the refusals (RequiredDatasets as text, a comma after each item)
 DATALOCALITY_LISTED = ifThenElse("$(DATALOCALITY_DEFAULT_SCOPE)" == "", strcat(join(",", RequiredDatasets), ","), \
     regexps("(^|,)([^:,]+)(?=,)", strcat(join(",", RequiredDatasets), ","), "\\1$(DATALOCALITY_DEFAULT_SCOPE):\\2", "fg"))
 DATALOCALITY_STRINGS = (isList(RequiredDatasets) && allCompare(">=", RequiredDatasets, "") =?= true)
@@ -57,7 +57,7 @@ DATALOCALITY_SECONDS_GOOD = \
 DATALOCALITY_GOOD = ($(DATALOCALITY_STRINGS) && $(DATALOCALITY_WHOLE) && \
     regexp("^(?:(?=[^,]{1,<chars>},)[A-Za-z0-9._/@=+~-]++:[A-Za-z0-9._:/@=+~-]++,)++\\z", $(DATALOCALITY_LISTED)) =?= true && \
     $(DATALOCALITY_MODE_GOOD) && $(DATALOCALITY_SECONDS_GOOD)) =?= true
-# a job of a late-materialization cluster; JobFactoryId is only in the ad that stands for the whole cluster
+# a job of a late-materialization cluster; JobFactoryId is only in the ad of the whole cluster
 DATALOCALITY_LATE = (JobMaterializeDigestFile isnt undefined && JobFactoryId is undefined)
 DATALOCALITY_EXEMPT = JobUniverse =!= 5 || RequiredDatasets is undefined || ($(DATALOCALITY_LATE) && PeriodicHoldSubCode =?= <held>)
 """.replace("<year>", str(MAX_WAIT_SECONDS))
@@ -66,18 +66,18 @@ DATALOCALITY_EXEMPT = JobUniverse =!= 5 || RequiredDatasets is undefined || ($(D
 )
 
 TRANSFORM_NAMES = f"""\
-# --- the transform: a bare RequiredDatasets becomes all a job needs
+# --- the transform: it adds to a job with RequiredDatasets everything else that the job needs
 JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) {TRANSFORM_NAME}
 JOB_TRANSFORM_{TRANSFORM_NAME} @=end
    NAME {TRANSFORM_NAME}
 """
 
 TRANSFORM_LIST = r"""   REQUIREMENTS JobUniverse == 5 && DataLocalityTransformed =!= true && unparse(RequiredDatasets) != ""
-   # what is there but has no value (a word without quotes) must not pass for absent: SUBMIT_REQUIREMENTs cannot tell
+   # an attribute without a value (a word without quotes) must not count as absent: SUBMIT_REQUIREMENTs see no difference
 <worded>   # the jobs of a late-materialization cluster are transformed one by one
    EVALMACRO dl_good JobFactoryId is undefined && $(DATALOCALITY_GOOD)
    if $(dl_good)
-      # the list: scopes added, doubles dropped
+      # the list: with scopes, without duplicates
       EVALMACRO dl_csv  join(",", <distinct>)
       EVALMACRO dl_n    size(split("$(dl_csv)", ","))
       # sorted, so that jobs with the same datasets share an autocluster: a nested ad keeps its names by length, then
@@ -107,7 +107,7 @@ TRANSFORM_VOID_VALUE = """\
    endif
 """
 
-TRANSFORM_PLACE = r"""      # where it may run
+TRANSFORM_PLACE = r"""      # the slots where the job may run
       EVALMACRO dl_mode  toLower(DataLocality ?: "$(DATALOCALITY_DEFAULT_MODE)")
       EVALMACRO dl_waits "$(dl_mode)" != "require"
       EVALMACRO dl_wait  DataLocalityMaxWait ?: ifThenElse("$(dl_mode)" == "prefer", $(DATALOCALITY_SETTLE), $(DATALOCALITY_WAIT))
@@ -126,7 +126,7 @@ TRANSFORM_PLACE = r"""      # where it may run
       SET Requirements ($(MY.Requirements)) && MY.DataLocalityHere
 """
 
-TRANSFORM_RANK = r"""      # how well it runs there: the share of its bytes, or of its datasets where a size is not known
+TRANSFORM_RANK = r"""      # its rank of a slot: the share of its bytes at the site, or of its datasets if a size is not known
       EVALMACRO dl_sizes <sizes>
       EVALMACRO dl_bytes sum({$(dl_sizes)})
       EVALMACRO dl_sized $(dl_bytes) > 0 && $(dl_bytes) < <most>
@@ -146,7 +146,7 @@ TRANSFORM_RANK = r"""      # how well it runs there: the share of its bytes, or 
 
 TRANSFORM_LATE = f"""\
    else
-      # a refusal here would be a line in SchedLog and a job lost without a word: it is held instead, with a word
+      # a refusal here would drop the job, with a line in SchedLog only; so the job is held, with a reason
       EVALMACRO dl_late $(DATALOCALITY_LATE)
       if $(dl_late)
          SET PeriodicHold true
@@ -200,7 +200,7 @@ SUBMIT_REQUIREMENT_TEXTS: Mapping[str, tuple[str, str]] = {
         ),
         (
             'strcat("RequiredDatasets: every item must be scope:name, neither part empty",'
-            f' ifThenElse("$(DATALOCALITY_DEFAULT_SCOPE)" == "", " (there is no default scope here)", ""), "; got ", {_LIST_EXCERPT})'
+            f' ifThenElse("$(DATALOCALITY_DEFAULT_SCOPE)" == "", " (this schedd has no default scope)", ""), "; got ", {_LIST_EXCERPT})'
         ),
     ),
     "DataLocalityLength": (
@@ -230,37 +230,40 @@ SUBMIT_REQUIREMENTS = tuple(SUBMIT_REQUIREMENT_TEXTS)
 """The names of the hydrator's SUBMIT_REQUIREMENTs, in the order of evaluation."""
 
 ATTRIBUTE_LISTS = f"""\
-# --- what stays as it was submitted: expressions were made from it
+# --- attributes that stay as submitted: the transform made expressions of them
 IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) {" ".join(IMMUTABLE_ATTRIBUTES)}
-# what only `hydrator release` (a queue super user) may edit
+# the attribute that only a queue super user may edit, as `hydrator release` does
 PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) {" ".join(PROTECTED_ATTRIBUTES)}
-# what is kept in a job's ad of the slot where it ran: the site, for `hydrator report`
+# the slot attribute that the schedd stores in a job's ad: the site, for `hydrator report`
 SYSTEM_JOB_MACHINE_ATTRS = $(SYSTEM_JOB_MACHINE_ATTRS) {" ".join(MACHINE_ATTRIBUTES)}
 """
 
 MATCH_LIMITS = """\
 # A 25.14 schedd stops a user's cycle after 20 kinds of idle jobs that match nothing, and each list of datasets
-# is a kind of its own: jobs behind them would starve. Older schedds do not know it.
+# is another kind: the user's other jobs would starve. Older schedds ignore this parameter.
 SCHEDD_ENABLE_PER_USER_MATCH_LIMITS = False
 """
 
 LEFTOVERS_ADVICE = """\
-# While `prefer` jobs settle (DATALOCALITY_SETTLE) they start beside their data only, also in bursts of several datasets. After
-# that, or while observing, the schedd gives a slot's other cores, and a claim whose job has ended, to any next job of the
-# user, whatever its datasets: of 30 jobs with three datasets 7 to 26 ran beside their data. Without leftovers it was 26 to
-# 30, but every burst of the pool, ours or not, takes 1.7 to 1.9 times as long with a negotiation cycle of 5 s, and more
-# with the usual 60 s: your choice. Leave NEGOTIATOR_DEPTH_FIRST off: with it only 4 to 14 of the 30 ran beside their data.
+# For DATALOCALITY_SETTLE seconds `prefer` jobs start only at a site with their data, also in bursts of several datasets.
+# Later, or while observing, the schedd gives a slot's other cores, and a claim whose job has ended, to the user's next job,
+# whatever its datasets. Of 30 jobs with three datasets 7 to 26 then ran at a site with their data. With the line below it
+# was 26 to 30. But then every burst of jobs, with or without datasets, takes 1.7 to 1.9 times as long with a negotiation
+# cycle of 5 s, and more with the usual 60 s. So the line is a comment: the choice is yours.
+# Leave NEGOTIATOR_DEPTH_FIRST off: with it only 4 to 14 of the 30 jobs ran at a site with their data.
 # CLAIM_PARTITIONABLE_LEFTOVERS = False
 """
 
 STARTD = """\
-# A schedd reuses a claim by the ad it saw when it claimed; the startd looks at START for every job.
-# Without this a job may start where its data was. Only where the hook runs: a startd hydrated from
-# outside knows nothing of datasets and would refuse every job. GlideinWMS: put the clause into start_expr."""
+# A schedd that reuses a claim uses the slot ad of the time when it claimed the slot; the startd evaluates
+# START for every job. Without this clause a job may start at a site that no longer has its data.
+# Use it only where the hook runs: a startd without the hook has no datasets in its own ad, even if the daemon
+# merges them into its slot ads, and would refuse every job. GlideinWMS: put the clause into start_expr."""
 
 NEGOTIATOR = """\
-# Where its data is comes before how large a slot is (the default sorts by size, a job's Rank only
-# decides among equals). Jobs without datasets add 0, and so do those that ask for no GPU or must have one.
+# Data locality counts more than the size of a slot. (By default the negotiator sorts by size, and a job's
+# Rank decides among equal slots only.) The term is 0 for jobs without datasets, and its GPU part is 0 for
+# jobs that request no GPU or must have one.
 NEGOTIATOR_PRE_JOB_RANK = {term}{found}
 """
 

@@ -52,7 +52,7 @@ def export_lines(
 def _submit_attrs(
     attributes: Mapping[str, str], environment: Mapping[str, str], current_values: Mapping[str, str | None]
 ) -> str:
-    """Return the attributes that condor_submit copies into ads: those of before, then the run's."""
+    """Return the attributes that condor_submit copies into ads: the previous ones, then the run's."""
     text = environment.get(SUBMIT_ATTRS) or current_values.get("SUBMIT_ATTRS") or ""
     own = {name.lower() for name in attributes}
     others = [word for word in text.replace(",", " ").split() if word.lower().removeprefix("+") not in own]
@@ -62,7 +62,7 @@ def _submit_attrs(
 def _expressions(
     run: RapthorRun, environment: Mapping[str, str], current_values: Mapping[str, str | None]
 ) -> dict[str, str]:
-    """Return the variables for requirements and rank, each joined to the value of before."""
+    """Return the variables for requirements and rank, each joined to its previous value."""
     values = {}
     for name, operator, new in (
         ("APPEND_REQ_VANILLA", "&&", run.options.requirements),
@@ -89,7 +89,7 @@ def _value_problems(values: Mapping[str, str]) -> list[str]:
 
 
 def toil_params(attributes: Mapping[str, str], current_value: str) -> str:
-    """Return TOIL_HTCONDOR_PARAMS: its value of before, then *attributes*.
+    """Return TOIL_HTCONDOR_PARAMS: its previous value, then *attributes*.
 
     Toil splits it at each ``;`` and at the first ``=`` of each part.
 

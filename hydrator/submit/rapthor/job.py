@@ -18,7 +18,7 @@ from hydrator.domain.text import format_count
 from hydrator.submit.expressions import Mode
 from hydrator.submit.gpus import GpuChoice, mebibytes
 from hydrator.submit.retry import path_known_clause, retry_elsewhere
-from hydrator.submit.submit_text import (
+from hydrator.submit.submit_files.values import (
     line_problems,
     quote_arguments,
     unfit_name_reason,
@@ -101,7 +101,7 @@ class RapthorRun:
     @property
     def attributes(self) -> dict[str, str]:
         """The job attributes, each with its ClassAd literal (docs/reference/attributes.md)."""
-        literals = {"RequiredDatasets": dataset_list(self.dids)}
+        literals = {"RequiredDatasets": _string_list_literal(self.dids)}
         sizes = {did: self.sizes[did] for did in sorted(set(self.dids)) if did in self.sizes}
         if sizes:
             literals["RequiredBytes"] = "[" + ";".join(f"'{did}'={size}" for did, size in sizes.items()) + "]"
@@ -112,12 +112,22 @@ class RapthorRun:
         return literals
 
 
-def dataset_list(dids: Sequence[Did]) -> str:
-    """Return *dids* as a sorted ClassAd list without duplicates: equal runs share an autocluster."""
-    return _string_list_literal(dids)
+@dataclass(frozen=True, slots=True)
+class RunSites:
+    """The slot attributes with a site's name, and the sites where a run may start.
+
+    ``with_paths`` are the sites with a path for every dataset; the job runs at these only. None: the job can
+    fetch its data. ``with_data`` are the sites among them that have all data now; a job that misses its data
+    at all of them is held.
+    """
+
+    attributes: Sequence[str]
+    with_paths: Sequence[Site] | None = None
+    with_data: Sequence[Site] = ()
 
 
 def _string_list_literal(texts: Sequence[str]) -> str:
+    """Return *texts* as a sorted ClassAd list without duplicates: equal runs share an autocluster."""
     return list_literal(map(string_literal, sorted(set(texts))))
 
 
@@ -170,9 +180,7 @@ def submit_description(
     origin: str,
     input_files: Sequence[str],
     command: Sequence[str],
-    site_attributes: Sequence[str],
-    path_sites: Sequence[Site] | None = None,
-    data_sites: Sequence[Site] = (),
+    sites: RunSites,
     should_keep_folder: bool = False,
 ) -> str:
     """Return the submit description of the whole run as one job.
@@ -183,9 +191,7 @@ def submit_description(
         origin: the name of the user's parset, for a comment.
         input_files: files that travel with the job, in addition to the wrapper.
         command: the command that the wrapper starts once it has found the data.
-        site_attributes: slot attributes with the site's name.
-        path_sites: the sites with a path for every dataset; the job runs at these only. None: it can fetch.
-        data_sites: those of them that have all data now; a job that misses at all of them is held.
+        sites: the sites where it may run.
         should_keep_folder: keep Rapthor's working folder at the schedd when the job is evicted.
 
     Raises:
@@ -193,26 +199,24 @@ def submit_description(
     """
     _reject_unfit(resources.container, input_files, command)
     datasets = format_count(len(set(run.dids)), "dataset")
-    path_clause = "" if path_sites is None else path_known_clause(site_attributes)
-    lines = [
+    return _join_lines(
         f"# {_printable_line(origin)} as one job: {datasets}; by `hydrator submit rapthor`",
         *_command_lines(resources.container, input_files, command, should_keep_folder),
         *_name_lines(run.title),
         *(f"{name} = {value}" for name, value in resources.requests.items()),
         "",
-        *_attribute_lines(run, resources.gpu, path_sites),
+        *_attribute_lines(run, resources.gpu, sites.with_paths),
         "",
-        "# where the data is not what the catalogue says, the wrapper ends the job and it tries elsewhere",
-        *retry_elsewhere(
-            _requirements(run.options.requirements, resources.gpu, path_clause),
-            site_attributes=site_attributes,
-            data_sites=data_sites or path_sites or (),
-        ),
+        *_site_lines(run.options.requirements, resources.gpu, sites),
         *(["", *run.options.extra_lines] if run.options.extra_lines else []),
         "",
         "queue",
         "",
-    ]
+    )
+
+
+def _join_lines(*lines: str) -> str:
+    """Join *lines*; raise ConfigError with those that condor_submit would not read as one line."""
     if problems := line_problems(lines):
         raise ConfigError(problems)
     return "\n".join(lines)
@@ -258,11 +262,19 @@ def _attribute_lines(run: RapthorRun, gpu: GpuChoice | None, path_sites: Sequenc
     ]
 
 
-def _requirements(users_requirements: str, gpu: GpuChoice | None, path_clause: str) -> str:
-    """Return all clauses joined; a single one without brackets."""
+def _site_lines(users_requirements: str, gpu: GpuChoice | None, sites: RunSites) -> list[str]:
+    """Return the lines with the requirements and with the retry after a miss."""
+    path_clause = "" if sites.with_paths is None else path_known_clause(sites.attributes)
     all_clauses = (users_requirements, gpu.requirement if gpu else "", path_clause)
     clauses = [clause for clause in all_clauses if clause.strip()]
-    return " && ".join(f"({clause})" for clause in clauses) if len(clauses) > 1 else "".join(clauses)
+    return [
+        "# where the data is not what the catalogue says, the wrapper ends the job and it tries elsewhere",
+        *retry_elsewhere(
+            " && ".join(f"({clause})" for clause in clauses) if len(clauses) > 1 else "".join(clauses),
+            site_attributes=sites.attributes,
+            data_sites=sites.with_data or sites.with_paths or (),
+        ),
+    ]
 
 
 def _reject_unfit(container: str | None, input_files: Sequence[str], command: Sequence[str]) -> None:

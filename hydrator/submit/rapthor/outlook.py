@@ -56,12 +56,12 @@ def rank_sites(
 
 
 def _site_outlook(
-    site: Site, known: SiteFacts, run: RapthorRun, paths: Collection[Did], *, now: float, can_fetch: bool
+    site: Site, site_facts: SiteFacts, run: RapthorRun, paths: Collection[Did], *, now: float, can_fetch: bool
 ) -> SiteOutlook:
     dids = sorted(set(run.dids))
-    states = {did: known.facts[did].state for did in dids if did in known.facts}
+    states = {did: site_facts.facts[did].state for did in dids if did in site_facts.facts}
     available = [did for did in dids if states.get(did) is State.AVAILABLE]
-    times = [known.facts[did].as_of.timestamp() for did in available]
+    times = [site_facts.facts[did].as_of.timestamp() for did in available]
     has_all_sizes = all(did in run.sizes for did in dids)
     return SiteOutlook(
         site,

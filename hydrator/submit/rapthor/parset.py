@@ -10,7 +10,7 @@ import fnmatch
 import io
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hydrator.domain.errors import ConfigError
@@ -131,12 +131,7 @@ def lexical_cast(text: str) -> object:
 
 def _parse_input_globs(value: object, text: str, origin: str) -> tuple[str, ...]:
     """Return the globs of input_ms; raise ConfigError with every item that is not a text."""
-    if isinstance(value, str):
-        items: Sequence[object] = [value]
-    elif isinstance(value, list | tuple | set | dict):
-        items = sorted(value, key=str)
-    else:
-        items = [value]
+    items = sorted(value, key=str) if isinstance(value, list | tuple | set | dict) else [value]
     shown = " ".join(text.split())[:200]
     if not items:
         raise ConfigError([f"{origin}: input_ms = {shown}: names no measurement set"])

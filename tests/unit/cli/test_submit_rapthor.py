@@ -1,4 +1,4 @@
-"""`hydrator submit rapthor` as a user types it, without a pool: what is written, said and refused."""
+"""`hydrator submit rapthor` as a user types it, without a pool: files, messages and errors."""
 
 import errno
 import json
@@ -49,7 +49,7 @@ STORAGE = '[[storage]]\nsite = "UK"\nprefix = "/data"\nrule = "name"\n'
 
 @dataclass
 class Done:
-    """How a command ended, and what it printed."""
+    """The status and the output of a command."""
 
     returncode: int
     stdout: str
@@ -82,10 +82,10 @@ class Host:
         self._monkeypatch.setattr(sys, "argv", words)
         with pytest.raises(SystemExit) as end:
             main()
-        said = self._capsys.readouterr()
+        output = self._capsys.readouterr()
         if "--json" in options:
-            conforms(["submit", "rapthor", *options], said.out)
-        return Done(int(end.value.code or 0), said.out, said.err)
+            conforms(["submit", "rapthor", *options], output.out)
+        return Done(int(end.value.code or 0), output.out, output.err)
 
     def job(self, parent: str = "job") -> Path:
         """The folder of the only submission below *parent*."""
@@ -104,7 +104,7 @@ def host(tmp_path, monkeypatch, capsys) -> Host:
     return Host(tmp_path, monkeypatch, capsys)
 
 
-def test_by_default_the_description_is_printed_and_nothing_is_written(host):
+def test_submit_rapthor_prints_the_description_and_writes_no_file(host):
     before = set(host.folder.iterdir())
     done = host.submit("[L1.ms, /x/L2.ms/]")
     assert done.returncode == 0
@@ -113,7 +113,7 @@ def test_by_default_the_description_is_printed_and_nothing_is_written(host):
     assert set(host.folder.iterdir()) - before == {host.folder / "run1.parset"}
 
 
-def test_a_folder_gets_all_that_the_job_needs(host):
+def test_job_folder_has_all_files_of_the_job(host):
     (host.folder / "sky.txt").write_text("a model")
     done = host.submit("L1.ms", "-o", "job", "--name", "my run", more="input_skymodel = sky.txt\n")
     assert done.returncode == 0, done.stderr
@@ -142,7 +142,7 @@ def test_a_folder_gets_all_that_the_job_needs(host):
     assert (job / "hydrator-job-start.py").stat().st_mode & 0o111
 
 
-def test_options_of_another_machine_are_named_at_submission(host):
+def test_submit_rapthor_lists_cluster_options_that_the_job_replaces(host):
     cluster = "[cluster]\nbatch_system = slurm\nmax_cores = 96\nmax_threads = 0\ndir_local = None\n"
     done = host.submit("L1.ms", more=cluster)
     assert (
@@ -152,16 +152,16 @@ def test_options_of_another_machine_are_named_at_submission(host):
     assert "[cluster]" not in host.submit("L1.ms", more="[cluster]\nbatch_system = single_machine\n").stderr
 
 
-def test_two_files_of_one_name_cannot_travel_together(host):
+def test_two_parset_files_with_one_name_are_rejected(host):
     for folder in ("a", "b"):
         (host.folder / folder).mkdir()
         (host.folder / folder / "sky.txt").write_text("a model")
     files = "input_skymodel = a/sky.txt\napparent_skymodel = b/sky.txt\n"
-    (told,) = host.refusal("L1.ms", more=files)
-    assert "two files of the parset are called sky.txt" in told
+    (messages,) = host.refusal("L1.ms", more=files)
+    assert "two files of the parset are called sky.txt" in messages
 
 
-def test_without_storage_no_job_could_open_its_data_so_none_is_made(host):
+def test_submit_rapthor_without_storage_is_rejected(host):
     host.configure("")
     assert "no [[storage]] gives" in host.refusal("L1.ms")[0]
     host.configure('[[storage]]\nsite = "UK"\nprefix = "/d"\nrule = "table"\n')
@@ -170,7 +170,7 @@ def test_without_storage_no_job_could_open_its_data_so_none_is_made(host):
     assert host.submit("L1.ms").returncode == 0
 
 
-def test_a_run_goes_only_where_every_dataset_has_a_path_unless_it_can_fetch(host):
+def test_run_is_limited_to_sites_with_all_paths_unless_it_can_fetch(host):
     aus = STORAGE.replace("UK", "AU") + 'table = { "lofar:L2.ms" = "x" }\n'
     host.configure(STORAGE + aus.replace('"name"', '"table"'))
     text = host.submit("[L1.ms, L2.ms]").stdout
@@ -181,7 +181,7 @@ def test_a_run_goes_only_where_every_dataset_has_a_path_unless_it_can_fetch(host
     assert "DataLocalityPathSites" not in host.submit("L1.ms").stdout
 
 
-def test_a_dry_run_says_which_site_has_the_data_and_no_storage(host):
+def test_dry_run_shows_a_site_with_the_data_and_without_storage(host):
     host.configure(STORAGE.replace("UK", "AU"))
     done = host.submit("L1.ms", "--dry-run")
     assert "no: no [[storage]] gives its path there" in done.stdout
@@ -192,7 +192,7 @@ def test_a_dry_run_says_which_site_has_the_data_and_no_storage(host):
     ]
 
 
-def test_a_gpu_may_be_preferred_by_the_configuration_or_by_an_option(host):
+def test_gpu_is_preferred_by_the_configuration_or_by_an_option(host):
     plain = host.submit("L1.ms").stdout
     assert "request_cpus = 16\n" in plain
     assert "GPU" not in plain
@@ -205,42 +205,42 @@ def test_a_gpu_may_be_preferred_by_the_configuration_or_by_an_option(host):
     assert "GPU" not in host.submit("L1.ms", "--gpu", "no").stdout
 
 
-def test_what_a_gpu_must_have_is_a_classad_expression(host):
+def test_require_gpus_must_be_a_classad_expression(host):
     host.configure(STORAGE + '[submit]\nrequire_gpus = "Capability >="\n')
     assert "[submit].require_gpus is not a ClassAd expression" in host.refusal("L1.ms", "--gpu", "prefer")[0]
 
 
-def test_a_gpu_is_asked_for_with_the_run_as_a_job_only(host):
+def test_gpu_option_is_for_the_run_as_a_job_only(host):
     assert "Toil's steps use [submit].gpu" in host.refusal("L1.ms", "--gpu", "prefer", "--as", "env")[0]
 
 
-def test_modes_that_may_start_without_data_need_a_way_to_fetch_it(host):
+def test_modes_wait_and_prefer_need_a_stage_in_command(host):
     assert "stage_in" in host.refusal("L1.ms", "--mode", "prefer")[0]
     host.configure('[submit]\nstage_in = "get {did} {path}"\n')
     done = host.submit("L1.ms", "--mode", "wait", "--max-wait", "60", "--as", "ad", "--json")
     assert json.loads(done.stdout)["DataLocalityMaxWait"] == 60
 
 
-def test_steps_of_toil_may_start_elsewhere_since_all_see_one_file_system(host):
+def test_toil_exports_accept_mode_prefer_without_a_stage_in_command(host):
     done = host.submit("L1.ms", "--as", "env", "--mode", "prefer")
     assert done.returncode == 0, done.stderr
     assert "export _CONDOR_DataLocality='\"prefer\"'" in done.stdout
 
 
-def test_exports_say_that_toils_own_batch_system_would_wait_for_one_site_with_all_datasets(host):
+def test_exports_warn_if_no_site_has_all_datasets_for_toils_steps(host):
     (host.folder / "catalogue.toml").write_text(
         CATALOGUE.replace('sites.UK = "available"\nsites.AU', "sites.AU")
     )
     spread = host.submit("[L1.ms, L2.ms]", "--as", "env").stderr
-    told = "with --batchSystem htcondor each step requires all datasets"
-    assert told in spread
-    assert told not in host.submit("L1.ms", "--as", "env").stderr
-    assert told not in host.submit("[L1.ms, L2.ms]", "--as", "env", "--mode", "wait").stderr
+    messages = "with --batchSystem htcondor each step requires all datasets"
+    assert messages in spread
+    assert messages not in host.submit("L1.ms", "--as", "env").stderr
+    assert messages not in host.submit("[L1.ms, L2.ms]", "--as", "env", "--mode", "wait").stderr
 
 
-def test_what_does_not_go_together_is_refused(host):
-    told = host.refusal("L1.ms", "--max-wait", "5", "--as", "ad", "-o", "x")
-    assert len(told) == 2
+def test_contradicting_options_are_rejected(host):
+    messages = host.refusal("L1.ms", "--max-wait", "5", "--as", "ad", "-o", "x")
+    assert len(messages) == 2
     assert "--json goes with" in host.refusal("L1.ms", "--json")[0]
 
 
@@ -254,9 +254,9 @@ def test_what_does_not_go_together_is_refused(host):
         (("--container", " "), "[submit].container: cannot be blank"),
     ],
 )
-def test_what_would_not_stay_one_line_of_the_job_is_refused_in_one_sentence(host, options, told):
-    (said,) = host.refusal("L1.ms", *options)
-    assert told in said
+def test_option_with_several_lines_is_rejected_with_one_sentence(host, options, told):
+    (output,) = host.refusal("L1.ms", *options)
+    assert told in output
 
 
 @pytest.mark.parametrize(
@@ -270,22 +270,22 @@ def test_what_would_not_stay_one_line_of_the_job_is_refused_in_one_sentence(host
         ("sky ", "blank"),
     ],
 )
-def test_a_file_of_the_parset_with_a_name_that_cannot_travel_is_refused(host, name, told):
+def test_parset_file_with_an_unusable_name_is_rejected(host, name, told):
     (host.folder / name).write_text("a model")
-    (said,) = host.refusal("L1.ms", "-o", "job", more=f"input_skymodel = {name!r}\n")
-    assert told in said
-    assert said.endswith("rename it")
+    (output,) = host.refusal("L1.ms", "-o", "job", more=f"input_skymodel = {name!r}\n")
+    assert told in output
+    assert output.endswith("rename it")
     assert not (host.folder / "job").exists()
 
 
-def test_a_macro_in_a_files_name_stays_a_name(host):
+def test_macro_in_a_file_name_is_escaped(host):
     (host.folder / "sky$(X).txt").write_text("a model")
     done = host.submit("L1.ms", more="input_skymodel = sky$(X).txt\n")
     assert f"{host.folder}/sky$(DOLLAR)(X).txt" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["run1\nqueue 99\n.parset", os.fsdecode(b"run\xff.parset")])
-def test_a_parset_with_an_odd_name_becomes_a_job_like_any_other(host, name):
+def test_parset_with_special_characters_in_its_name_becomes_a_job(host, name):
     (host.folder / name).write_text("[global]\ndir_working = /data/run\ninput_ms = L1.ms\n")
     done = host.run(name, "-o", "job")
     assert done.returncode == 0, done.stderr
@@ -294,8 +294,8 @@ def test_a_parset_with_an_odd_name_becomes_a_job_like_any_other(host, name):
     assert "queue 99" not in (host.job() / "run.parset").read_text().split("\n", 1)[1]
 
 
-def test_the_users_own_files_and_links_are_left_alone(host):
-    """The parset of a user may be called as ours is, and lie where the job's folder is made."""
+def test_submit_rapthor_does_not_change_files_and_links_of_the_user(host):
+    """A user's file may have the name of a file of the job, and be in the same folder."""
     own = {name: f"{name} of the user" for name in ("run1.sub", "hydrator-paths.json", "sky.txt")}
     for name, text in own.items():
         (host.folder / name).write_text(text)
@@ -332,17 +332,17 @@ def test_each_of_many_submissions_at_once_has_a_folder_of_its_own(tmp_path):
     for process in started:
         assert process.stdin
         process.stdin.close()
-    said = []
+    output = []
     for process in started:
         assert process.stdout
         with process.stdout as printed:
-            said.append(printed.read().strip())
+            output.append(printed.read().strip())
         assert process.wait() == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(said)
-    assert [(tmp_path / name / "mine").read_text() for name in said] == [str(n) for n in range(20)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(output)
+    assert [(tmp_path / name / "mine").read_text() for name in output] == [str(n) for n in range(20)]
 
 
-def test_a_name_that_is_taken_by_anything_is_passed_over(tmp_path):
+def test_job_folder_skips_a_name_that_exists(tmp_path):
     (tmp_path / "x.run").symlink_to("nowhere")
     (tmp_path / "x-2.run").write_text("a file")
     (tmp_path / "x-3.run").mkdir()
@@ -350,7 +350,7 @@ def test_a_name_that_is_taken_by_anything_is_passed_over(tmp_path):
     assert list((tmp_path / "x-3.run").iterdir()) == []
 
 
-def test_what_cannot_be_written_leaves_nothing(tmp_path):
+def test_unwritable_job_folder_leaves_no_files(tmp_path):
     def fill(folder: Path) -> None:
         write_new_file(folder / "a", b"a")
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -360,8 +360,8 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_one_sentence_and_leaves_nothing(host):
-    """The limit of a file's size stands for the disk's: the wrapper is larger than 8 blocks."""
+def test_full_disk_is_one_sentence_and_leaves_no_files(host):
+    """A limit for the size of files replaces a full disk: the wrapper is larger than 8 blocks."""
     before = set(host.folder.iterdir())
     (host.folder / "run1.parset").write_text("[global]\ndir_working = /data/run\ninput_ms = L1.ms\n")
     program = [
@@ -384,10 +384,10 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(host):
 
 
 @pytest.mark.parametrize("place", ["file", "file/below"])
-def test_a_place_where_nothing_can_be_written_is_one_sentence(host, place):
+def test_unwritable_output_folder_is_one_sentence(host, place):
     (host.folder / "file").write_text("mine")
-    (said,) = host.refusal("L1.ms", "-o", place)
-    assert said.startswith(f"{place}: ")
+    (output,) = host.refusal("L1.ms", "-o", place)
+    assert output.startswith(f"{place}: ")
     assert (host.folder / "file").read_text() == "mine"
 
 
@@ -400,7 +400,7 @@ def condor_submit(host: Host, script: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
 
 
-def test_the_job_is_submitted_in_the_folder_that_it_keeps(host, monkeypatch):
+def test_submit_option_submits_from_the_jobs_final_folder(host, monkeypatch):
     condor_submit(host, 'pwd > ../where; ls > ../files; test -f "$1"', monkeypatch)
     done = host.submit("L1.ms", "--submit", "-o", "jobs")
     assert done.returncode == 0, done.stderr
@@ -414,7 +414,7 @@ def test_the_job_is_submitted_in_the_folder_that_it_keeps(host, monkeypatch):
     )
 
 
-def test_a_run_that_is_evicted_may_keep_its_working_folder(host):
+def test_keep_on_eviction_transfers_the_working_folder(host):
     lines = host.submit("L1.ms", "--keep-on-eviction").stdout.splitlines()
     assert "when_to_transfer_output = ON_EXIT_OR_EVICT" in lines
     assert "transfer_output_files = rapthor" in lines
@@ -423,7 +423,7 @@ def test_a_run_that_is_evicted_may_keep_its_working_folder(host):
     assert "evicted" not in done.stderr
 
 
-def test_a_second_submission_leaves_the_folder_of_the_first_as_it_was(host, monkeypatch):
+def test_second_submission_does_not_change_the_first_folder(host, monkeypatch):
     condor_submit(host, "exit 0", monkeypatch)
     assert host.submit("L1.ms", "--submit").returncode == 0
     first = host.job(".")
@@ -436,8 +436,8 @@ def test_a_second_submission_leaves_the_folder_of_the_first_as_it_was(host, monk
 
 def test_nothing_is_left_of_a_submission_that_is_refused(host, monkeypatch):
     condor_submit(host, "touch run1.out; echo no >&2; exit 4", monkeypatch)
-    (said,) = host.refusal("L1.ms", "--submit", "-o", "jobs/deep", status=1)
-    assert said == "condor_submit ended with status 4; nothing was submitted"
+    (output,) = host.refusal("L1.ms", "--submit", "-o", "jobs/deep", status=1)
+    assert output == "condor_submit ended with status 4; nothing was submitted"
     assert list(host.folder.rglob("*.run")) == []
     assert list(host.folder.rglob(".*.new")) == []
 
@@ -451,42 +451,42 @@ def test_nothing_is_left_of_a_submission_that_is_refused(host, monkeypatch):
     ],
 )
 def test_where_there_may_be_a_job_its_files_stay(host, monkeypatch, script, how):
-    """The schedd writes the job's log when it takes the job, whatever condor_submit says then."""
+    """The schedd writes the job's log when it accepts the job, even if condor_submit then fails."""
     condor_submit(host, script, monkeypatch)
-    (said,) = host.refusal("L1.ms", "--submit", status=1)
-    assert said.startswith(
+    (output,) = host.refusal("L1.ms", "--submit", status=1)
+    assert output.startswith(
         f"condor_submit {how}: check with condor_q whether the job exists; its files stay in "
     )
     assert (host.job(".") / "run1.sub").exists()
 
 
-def test_an_output_folder_that_others_can_write_is_refused(host):
+def test_world_writable_output_folder_is_rejected(host):
     (host.folder / "job").mkdir()
     (host.folder / "job").chmod(0o777)
-    (said,) = host.refusal("L1.ms", "-o", "job")
-    assert "job: others can write into it" in said
+    (output,) = host.refusal("L1.ms", "-o", "job")
+    assert "job: others can write into it" in output
     assert list((host.folder / "job").iterdir()) == []
 
 
-def test_where_jobs_cannot_be_submitted_nothing_is_written_either(host, monkeypatch):
+def test_submit_option_without_condor_submit_writes_no_files(host, monkeypatch):
     monkeypatch.setenv("PATH", str(host.folder))
     before = set(host.folder.iterdir())
-    (said,) = host.refusal("L1.ms", "--submit", status=1)
-    assert "condor_submit is not on PATH" in said
+    (output,) = host.refusal("L1.ms", "--submit", status=1)
+    assert "condor_submit is not on PATH" in output
     assert {path.name for path in set(host.folder.iterdir()) - before} <= {"run1.parset"}
 
 
-def test_one_dataset_under_two_names_is_refused(host):
+def test_one_dataset_under_two_names_is_rejected(host):
     assert "all are lofar:L1.ms" in host.refusal("[/a/L1.ms, /b/L1.ms]")[0]
 
 
-def test_unknown_names_can_be_gone_on_with_where_a_scope_makes_dids_of_them(host):
-    told = host.refusal("[L8.ms, L1.ms, L9.ms]")
-    assert [line.partition(";")[0] for line in told] == [
+def test_allow_unknown_accepts_names_that_the_default_scope_completes(host):
+    messages = host.refusal("[L8.ms, L1.ms, L9.ms]")
+    assert [line.partition(";")[0] for line in messages] == [
         "L8.ms: lofar:L8.ms is in no catalogue",
         "L9.ms: lofar:L9.ms is in no catalogue",
     ]
-    assert all("did you mean lofar:L2.ms or lofar:L1.ms?" in line for line in told), told
+    assert all("did you mean lofar:L2.ms or lofar:L1.ms?" in line for line in messages), messages
     assert "[submit].names" in host.refusal("[L1.ms, other.ms]")[0]  # nothing is called like it
     done = host.submit("[L8.ms, L1.ms]", "--allow-unknown", "--as", "ad")
     assert done.stdout.startswith('RequiredDatasets = {"lofar:L1.ms","lofar:L8.ms"}')
@@ -494,7 +494,7 @@ def test_unknown_names_can_be_gone_on_with_where_a_scope_makes_dids_of_them(host
     host.refusal("[L8.ms, b d.ms]", "--allow-unknown")
 
 
-def test_a_glob_without_a_match_here_is_matched_against_the_catalogues_and_that_is_said(host):
+def test_glob_without_local_match_is_searched_in_the_catalogues_with_a_note(host):
     done = host.submit("/far/L*.ms", "--as", "ad")
     assert done.stdout.startswith('RequiredDatasets = {"lofar:L1.ms","lofar:L2.ms"}')
     assert "it matches 2 datasets in the catalogues" in done.stderr
@@ -503,7 +503,7 @@ def test_a_glob_without_a_match_here_is_matched_against_the_catalogues_and_that_
     assert here.stdout.startswith('RequiredDatasets = {"lofar:L1.ms"}')
 
 
-def test_a_dry_run_shows_sites_bytes_and_what_is_missing(host):
+def test_dry_run_shows_sites_bytes_and_missing_datasets(host):
     done = host.submit("[L1.ms, L2.ms]", "--dry-run")
     assert [line.split()[:5] for line in done.stdout.splitlines()[1:3]] == [
         ["UK", "yes", "2", "of", "2"],
@@ -513,13 +513,13 @@ def test_a_dry_run_shows_sites_bytes_and_what_is_missing(host):
     assert "2 datasets, 400 bytes, mode require" in done.stdout
 
 
-def test_a_parset_that_is_not_there_is_one_sentence(host):
+def test_missing_parset_is_one_sentence(host):
     done = host.run("nope")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "hydrator: nope: No such file or directory; name a Rapthor parset\n"
 
 
-def test_a_parset_that_is_no_utf_8_text_is_one_sentence(host):
+def test_parset_that_is_not_utf_8_is_one_sentence(host):
     (host.folder / "latin.parset").write_bytes(b"[global]\ndir_working = r\ninput_ms = caf\xe9.ms\n")
     done = host.run("latin.parset")
     assert (done.returncode, done.stdout) == (2, "")
@@ -527,60 +527,60 @@ def test_a_parset_that_is_no_utf_8_text_is_one_sentence(host):
 
 
 @pytest.mark.parametrize("name", ['quo"te.ms', "back\\slash.ms", "semi;colon.ms", "dollar$(X).ms"])
-def test_a_name_that_cannot_be_a_did_is_refused_by_its_name(host, name):
-    (told,) = host.refusal(f"['{name}']".replace("\\", "\\\\"))
-    assert told.startswith(f"{name}: no catalogue has a dataset of that name")
+def test_measurement_set_name_that_cannot_be_a_did_is_rejected(host, name):
+    (messages,) = host.refusal(f"['{name}']".replace("\\", "\\\\"))
+    assert messages.startswith(f"{name}: no catalogue has a dataset of that name")
 
 
 @pytest.mark.parametrize("stage_in", ["", '[submit]\nstage_in = "fetch {did} {path}"\n'])
-def test_a_did_that_could_leave_the_storage_prefix_is_refused_in_one_sentence(host, stage_in):
+def test_did_that_could_leave_the_storage_prefix_is_rejected(host, stage_in):
     host.configure(STORAGE + stage_in)
     with (host.folder / "catalogue.toml").open("a") as file:
         file.write('[datasets."lofar:../../etc"]\nbytes = 1\nsites.UK = "available"\n')
     with (host.folder / "config.toml").open("a") as file:
         file.write(("" if stage_in else "[submit]\n") + 'names = { "etc.ms" = "lofar:../../etc" }\n')
-    (said,) = host.refusal("etc.ms", "-o", "job")
-    assert "lofar:../../etc" in said
-    assert "folder above" in said
+    (output,) = host.refusal("etc.ms", "-o", "job")
+    assert "lofar:../../etc" in output
+    assert "folder above" in output
     assert not (host.folder / "job").exists()
 
 
-def test_a_stage_in_command_with_an_open_quote_is_refused_before_a_job_has_it(host):
+def test_stage_in_command_with_an_open_quote_is_rejected(host):
     host.configure(STORAGE + '[submit]\nstage_in = "fetch \'x {did} {path}"\n')
-    (said,) = host.refusal("L1.ms", "-o", "job")
-    assert said == "[submit].stage_in cannot be parsed (No closing quotation): quote it as for a shell"
+    (output,) = host.refusal("L1.ms", "-o", "job")
+    assert output == "[submit].stage_in cannot be parsed (No closing quotation): quote it as for a shell"
 
 
-def test_what_no_site_can_start_now_is_said_and_the_exit_status_is_the_users_choice(host):
+def test_run_that_no_site_can_start_warns_or_exits_with_3(host):
     done = host.submit("[L1.ms, L2.ms]", "-o", "here")
     assert (done.returncode, "no site has" in done.stderr) == (0, False)
     (host.folder / "catalogue.toml").write_text(
         CATALOGUE.replace('sites.UK = "available"\nsites.AU', "sites.AU")
     )
-    said = (
+    output = (
         "no site has all of its data now: UK has 1 of 2 (lofar:L2.ms absent);"
         " AU has 0 of 2 (lofar:L1.ms absent, lofar:L2.ms STAGING)"
     )
     done = host.submit("[L1.ms, L2.ms]", "-o", "waits")
     assert done.returncode == 0
-    assert f"{said}; it waits until one has" in done.stderr
+    assert f"{output}; it waits until one has" in done.stderr
     done = host.submit("[L1.ms, L2.ms]", "-o", "refused", "--refuse-nowhere")
     assert done.returncode == 3
-    assert f"{said}; nothing was submitted" in done.stderr
+    assert f"{output}; nothing was submitted" in done.stderr
     assert not (host.folder / "refused").exists()
     assert host.submit("[L1.ms, L2.ms]", "--dry-run", "--refuse-nowhere").returncode == 3
     assert host.submit("[L1.ms, L2.ms]", "--dry-run").returncode == 0
 
 
-def test_the_sites_that_have_the_data_are_those_at_which_misses_hold_the_job(host):
+def test_job_is_held_after_misses_at_all_sites_with_its_data(host):
     done = host.submit("[L1.ms, L2.ms]")
     (hold,) = [line for line in done.stdout.splitlines() if line.startswith("periodic_hold =")]
     assert 'member("UK", ChirpDataLocalityMissed)' in hold
     assert '"AU"' not in hold
 
 
-def test_a_typo_is_refused_alike_with_and_without_a_dry_run_though_the_daemon_never_heard_of_it(host):
-    """The daemon, which is asked for a dry run, knows only what jobs asked it for."""
+def test_misspelled_name_is_rejected_with_and_without_dry_run(host):
+    """The daemon, which a dry run queries, has only the datasets that jobs name."""
     view = ServerState({}, Snapshot({}), demand(), None, NOON)
     with HttpServer(
         build_app(lambda: view, CollectorRegistry(), max_age=timedelta(0)), "127.0.0.1", 0

@@ -20,7 +20,8 @@ from hydrator.domain.classad import (
     string_literal,
 )
 from hydrator.domain.model import Did
-from hydrator.submit.expressions import here_expression, rank_expression, spelling_expression
+from hydrator.submit.expressions import here_expression, spelling_expression
+from tests.transform_oracle import rank_expression
 
 names = st.lists(st.from_regex(r"[aAbB1_]{1,4}:[aAbB1@~]{1,5}", fullmatch=True).map(Did), unique=True)
 

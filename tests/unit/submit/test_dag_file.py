@@ -3,8 +3,9 @@
 import pytest
 
 from hydrator.domain.model import parse_did
-from hydrator.submit.dag_file import Dag, add_datasets_to_dag, is_dag, read_dag
-from hydrator.submit.submit_file import SubmitFileError
+from hydrator.submit.submit_files.dag import Dag, is_dag, read_dag
+from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
+from hydrator.submit.submit_files.description import SubmitFileError
 
 A = parse_did("lofar:a")
 
@@ -25,7 +26,7 @@ def names(text: str) -> list[str]:
         *("ABORT-DAG-ON A 3", "submit_description D {", "INCLUDE other.dag", "\\\nJOB A a.sub"),
     ],
 )
-def test_a_dag_is_known_by_each_statement_that_it_can_begin_with(first):
+def test_dag_is_recognized_by_each_statement_that_can_begin_it(first):
     assert is_dag(f"{first}\nJOB A a.sub\n".encode())
 
 
@@ -41,12 +42,12 @@ def test_a_dag_is_known_by_each_statement_that_it_can_begin_with(first):
         *("priority = 3", "priority=3", "retry @=end", "queue", "env = a", "config =x", "include: a"),
     ],
 )
-def test_a_submit_description_is_never_taken_for_a_dag(first):
+def test_submit_description_is_never_read_as_a_dag(first):
     assert not is_dag(f"{first}\nexecutable = x\n".encode())
 
 
 @pytest.mark.parametrize("kind", ["JOB", "node", "FINAL", "Provisioner", "SERVICE"])
-def test_every_kind_of_node_is_read(kind):
+def test_dag_reader_reads_every_kind_of_node(kind):
     (node,) = read(f"{kind} A a.sub DIR d\n", **{"d/a.sub": "executable = x\n"}).nodes
     assert (node.name, node.file, node.content) == ("A", "d/a.sub", b"executable = x\n")
     assert node.kind == ("JOB" if kind == "node" else kind.upper())
@@ -56,19 +57,19 @@ def test_every_kind_of_node_is_read(kind):
     ("opens", "closes"), [("{", "}"), ("@=end", "@end"), ("@=EOF", "@EOF"), ("{", "}  "), ("@=x", "@x DONE")]
 )
 @pytest.mark.parametrize("kind", ["JOB", "FINAL", "SERVICE"])
-def test_an_inline_description_is_read_to_its_end(kind, opens, closes):
+def test_dag_reader_reads_an_inline_description_to_its_end(kind, opens, closes):
     dag = read(f'{kind} A {opens}\n  +RequiredDatasets = {{"o:1"}}\n  # JOB X x.sub\n{closes}\nJOB B b.sub\n')
     assert [(node.name, node.has_datasets) for node in dag.nodes] == [("A", True), ("B", False)]
 
 
-def test_what_is_inside_an_inline_description_is_no_statement_of_the_dag():
+def test_lines_of_an_inline_description_are_not_statements_of_the_dag():
     text = "JOB A @=end\nJOB Z z.sub\n}\nSPLICE S s.dag\n@end DIR d\nJOB B { \nexecutable = x\n} DONE\n"
     dag = read(text)
     assert [node.name for node in dag.nodes] == ["A", "B"]
     assert dag.references == ()
 
 
-def test_a_shared_description_is_that_of_each_node_that_names_it():
+def test_shared_description_belongs_to_each_node_that_names_it():
     dag = read('SUBMIT_DESCRIPTION d @=x\n+RequiredDatasets={"o:1"}\n@x\nJOB A d\nFINAL F d\nJOB B e\n')
     assert [node.has_datasets for node in dag.nodes] == [True, True, False]
 
@@ -81,12 +82,12 @@ def test_a_shared_description_is_that_of_each_node_that_names_it():
         ('JOB A my" "x', "my x"),
     ],
 )
-def test_quotes_keep_the_blanks_of_a_file_name(line, file):
+def test_quoted_file_name_keeps_its_blanks(line, file):
     (node,) = read(line).nodes
     assert node.file == file
 
 
-def test_a_quoted_folder_and_a_quoted_dag_file_are_read_and_replaced():
+def test_quoted_folder_and_dag_file_are_read_and_replaced():
     text = '# x\nSPLICE S "a b.dag" DIR "c d"\nSUBDAG EXTERNAL D \'e.dag\'\nINCLUDE "i j.dag"\n'
     dag = read(text)
     assert [(one.file, one.folder) for one in dag.references] == [
@@ -101,7 +102,7 @@ def test_a_quoted_folder_and_a_quoted_dag_file_are_read_and_replaced():
     )
 
 
-def test_the_name_of_a_dag_file_in_a_continued_statement_is_replaced_where_it_stands():
+def test_dag_file_name_in_a_continued_statement_is_replaced_in_place():
     text = "SPLICE \\\n  # s.dag\n\n   s.dag \\\n  s.dag DIR s.dag\n"
     dag = read(text)
     done = add_datasets_to_dag(text.encode(), {}, dag, "x", copies={dag.references[0].start: "new.dag"})
@@ -109,7 +110,7 @@ def test_the_name_of_a_dag_file_in_a_continued_statement_is_replaced_where_it_st
 
 
 @pytest.mark.parametrize("node", ["all_nodes", "ALL_NODES", "All_Nodes"])
-def test_vars_of_all_nodes_are_those_of_each_but_the_final_one(node):
+def test_vars_of_all_nodes_apply_to_each_node_except_the_final_one(node):
     dag = read(f"JOB A a\nSERVICE S s\nFINAL F f\nVARS {node} +RequiredDatasets='{{\"o:1\"}}'\n")
     assert [node.has_datasets for node in dag.nodes] == [True, True, False]
 
@@ -126,7 +127,7 @@ def test_vars_of_all_nodes_are_those_of_each_but_the_final_one(node):
         ("x=L1.ms,L2.ms", {"x": "L1.ms,L2.ms"}),
     ],
 )
-def test_values_of_vars_are_read_in_either_quotes_and_without(pairs, values):
+def test_vars_values_are_read_in_both_quotes_and_without_quotes(pairs, values):
     (node,) = read(f"JOB A a.sub\nVARS A {pairs}\n").nodes
     assert node.variables == values
 
@@ -134,12 +135,12 @@ def test_values_of_vars_are_read_in_either_quotes_and_without(pairs, values):
 @pytest.mark.parametrize(
     "given", ["+RequiredDatasets='{}'", 'My.requireddatasets="{}"', "MY.RequiredDatasets = {}"]
 )
-def test_a_node_whose_vars_have_datasets_keeps_them(given):
+def test_node_with_datasets_in_its_vars_keeps_them(given):
     (node,) = read(f"VARS A {given}\nJOB A a.sub\n").nodes
     assert node.has_datasets
 
 
-def test_a_comment_and_a_blank_line_inside_a_continued_line_are_left_out():
+def test_comment_and_blank_line_inside_a_continued_line_are_skipped():
     assert names("JOB \\\n# JOB X x\n\n// y\n A a.sub\n//JOB Z z.sub\nJOB B b.sub\n") == ["A", "B"]
 
 
@@ -154,20 +155,20 @@ def test_a_comment_and_a_blank_line_inside_a_continued_line_are_left_out():
         ("JOB A a.sub\nPARENT A \\\n", "the DAG file ends in a backslash"),
     ],
 )
-def test_what_dagman_would_refuse_is_one_sentence(text, sentence):
+def test_dag_that_dagman_rejects_gives_one_sentence(text, sentence):
     with pytest.raises(SubmitFileError) as refused:
         read(text)
     assert sentence in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ['a"b.dag', "a\\b.dag"])
-def test_a_copy_whose_name_no_dag_can_have_is_refused(name):
+def test_copy_name_that_a_dag_file_cannot_contain_is_rejected(name):
     dag = read("SPLICE S s.dag\n")
     with pytest.raises(SubmitFileError, match="a DAG file cannot name it"):
         add_datasets_to_dag(b"SPLICE S s.dag\n", {}, dag, "x", copies={0: name})
 
 
-def test_nodes_that_dagman_leaves_out_of_all_nodes_are_named_and_left():
+def test_node_without_known_datasets_is_unchanged_with_a_note():
     text = "JOB A a.sub\nFINAL F f.sub\n"
     done = add_datasets_to_dag(text.encode(), {"A": [A]}, read(text), "x.dag")
     assert done.notes == ("x.dag: no dataset is known for node F: it is left as it is",)

@@ -1,4 +1,4 @@
-"""Where jobs find datasets at each site."""
+"""Dataset paths: the paths of datasets at each site, and hydrator-paths.json."""
 
 import json
 import os
@@ -44,7 +44,7 @@ print(json.dumps([[by.path(*did.split(":", 1)) for by in each] for did in json.l
 """
 
 
-def test_the_rules_hash_and_identity_are_those_of_rucios_own_code(tmp_path):
+def test_hash_and_identity_rules_equal_rucios_own_code(tmp_path):
     """In a process of its own: Rucio reads its configuration when it is imported."""
     dids = [
         "lofar:L1.ms",
@@ -67,30 +67,30 @@ def test_the_rules_hash_and_identity_are_those_of_rucios_own_code(tmp_path):
     assert json.loads(done.stdout) == [[hash_path(did), identity_path(did)] for did in dids]
 
 
-def test_the_name_rule_is_scope_and_name():
+def test_name_rule_joins_scope_and_name():
     assert dataset_path(area(rule="name"), Did("lofar:a/L1.ms")) == "/data/lofar/a/L1.ms"
 
 
-def test_a_table_says_where_a_dataset_is_and_where_it_is_not():
+def test_storage_table_gives_paths_for_its_datasets_only():
     listed = area(rule="table", table={L1: "campaign/one.ms"})
     assert dataset_path(listed, L1) == "/data/campaign/one.ms"
     assert dataset_path(listed, L2) is None
 
 
-def test_a_table_beside_another_rule_has_the_exceptions():
+def test_storage_table_overrides_the_rule_of_its_area():
     mixed = area(rule="name", table={L1: "odd/one.ms"})
     assert [dataset_path(mixed, did) for did in (L1, L2)] == ["/data/odd/one.ms", "/data/lofar/L2.ms"]
 
 
 @pytest.mark.parametrize("rule", ["hash", "name", "table"])
-def test_an_opaque_name_is_at_no_path_whatever_the_rule(rule):
+def test_opaque_name_has_no_path_under_any_rule(rule):
     opaque = Did(f"private:{'0123456789abcdef' * 2}")
     assert dataset_path(area(rule=rule), opaque) is None
     assert local_paths([area(rule=rule)], [opaque]) == {"UK": {}}
 
 
-def test_a_dataset_of_files_has_no_path_of_its_own_to_probe():
-    """A probe of the hash of its DID would find nothing at a site that has it all."""
+def test_dataset_of_files_has_no_single_path_to_probe():
+    """A probe of the hash of its DID would find nothing, even at a site with all its files."""
     areas = [area(table={L2: "odd/L2.ms"}), area("AU", rule="name")]
     found = [single_folder_path(areas, Site(site), did) for site in ("UK", "AU", "NL") for did in (L1, L2)]
     assert found == [None, "/data/odd/L2.ms", "/data/lofar/L1.ms", "/data/lofar/L2.ms", None, None]
@@ -108,7 +108,7 @@ def test_every_site_has_the_paths_of_datasets_that_come_one_by_one():
     }
 
 
-def test_each_file_has_a_path_by_the_rules_for_files():
+def test_each_file_has_a_path_under_the_rules_for_files():
     """Rucio's own names of the algorithms."""
     hashed, identity = area(), area("AU", rule="identity")
     paths = local_paths([hashed, identity], [L1], {L1: FILES})
@@ -127,7 +127,7 @@ def test_each_file_has_a_path_by_the_rules_for_files():
 
 
 @pytest.mark.parametrize("prefix", ["davs://h:1/p", "davs://h:1/p/"])
-def test_an_address_says_where_a_file_is_and_no_other_storage_elements(prefix):
+def test_address_of_the_areas_storage_element_gives_the_path(prefix):
     def at(rse: str) -> StorageArea:
         return area(rule="catalogue", rse=rse, address_prefix=prefix)
 
@@ -142,20 +142,20 @@ def test_an_address_says_where_a_file_is_and_no_other_storage_elements(prefix):
 @pytest.mark.parametrize(
     "address", ["davs://h/p/../../etc/passwd", "davs://h/pq/x", "davs://h/p/", "file:///etc/x"]
 )
-def test_an_address_that_leads_elsewhere_is_no_path(address):
+def test_address_with_another_prefix_gives_no_path(address):
     chosen = area(rule="catalogue", rse="RSE", address_prefix="davs://h/p")
     assert local_paths([chosen], [L1], {L1: [DatasetFile("lofar:a", 1, {"RSE": (address,)})]}) == {"UK": {}}
 
 
 @pytest.mark.parametrize("name", ["../a", "a//b", "/a", "."])
-def test_a_dataset_with_a_file_that_could_leave_its_folder_has_no_path(name):
+def test_dataset_with_a_file_that_could_leave_its_folder_has_no_path(name):
     for rule in ("hash", "identity"):
         assert local_paths([area(rule=rule)], [L1], {L1: [*FILES, DatasetFile(f"lofar:{name}")]}) == {
             "UK": {}
         }
 
 
-def test_files_lack_the_name_of_their_dataset_and_have_their_scope_where_two_are_alike():
+def test_file_names_lose_the_dataset_name_and_get_a_scope_if_two_are_equal():
     def names(*dids: str) -> list[str]:
         contents = {L1: [DatasetFile(did) for did in dids]}
         paths = local_paths([area()], [L1], contents)
@@ -166,7 +166,7 @@ def test_files_lack_the_name_of_their_dataset_and_have_their_scope_where_two_are
     assert names("a:x", "b:x", "b:y") == ["a/x", "b/x", "b/y"]
 
 
-def test_a_folder_that_others_unpacked_is_not_measured_by_its_archives():
+def test_folder_of_unpacked_archives_has_no_expected_size():
     def size(did: str) -> object:
         text = paths_file_text(job_datasets([("L1.ms", L1)]), {}, None, contents={L1: [DatasetFile(did, 7)]})
         return json.loads(text)["datasets"][0].get("bytes")
@@ -174,7 +174,7 @@ def test_a_folder_that_others_unpacked_is_not_measured_by_its_archives():
     assert [size("lofar:L1.ms.tar"), size("lofar:L1.ms/table.dat")] == [None, 7]
 
 
-def test_the_files_of_a_private_dataset_stand_under_its_opaque_name():
+def test_files_of_a_private_dataset_are_listed_under_its_opaque_name():
     opaque = Did(f"private:{'0123456789abcdef' * 2}")
     paths = with_pseudonyms(local_paths([area()], [L1], {L1: FILES}), {L1: opaque})
     text = paths_file_text(
@@ -185,18 +185,18 @@ def test_the_files_of_a_private_dataset_stand_under_its_opaque_name():
     assert (body["datasets"][0]["did"], len(body["datasets"][0]["files"])) == (opaque, 2)
 
 
-def test_a_list_that_is_too_long_is_refused_by_its_setting():
+def test_paths_file_over_max_list_mb_is_rejected():
     with pytest.raises(ConfigError, match=r"has 11 bytes, \[submit\].max_list_mb allows 10: submit fewer"):
         check_length("x" * 11, 10)
 
 
-def test_of_two_areas_at_a_site_the_first_that_has_it_counts():
+def test_first_area_of_a_site_with_the_dataset_counts():
     first = area(rule="table", table={L1: "one.ms"})
     second = StorageArea(site="UK", prefix="/tape", rule="name")
     assert local_paths([first, second], [L1, L2]) == {"UK": {L1: "/data/one.ms", L2: "/tape/lofar/L2.ms"}}
 
 
-def test_the_file_says_what_the_wrapper_reads():
+def test_paths_file_has_the_fields_that_the_wrapper_reads():
     text = paths_file_text(
         job_datasets([("/x/L2.ms", L2), ("/x/L1.ms", L1)]),
         local_paths([area(rule="name")], [L1, L2]),
@@ -221,7 +221,7 @@ HOSTILE += ["lofar:a//b", "lofar:.", "lofar:..", "lofar:a/.", "user..x:y", "lofa
 
 @pytest.mark.parametrize("rule", ["hash", "name"])
 @pytest.mark.parametrize("did", HOSTILE)
-def test_a_did_that_could_leave_the_prefix_has_no_path(rule, did):
+def test_did_that_could_leave_the_prefix_has_no_path(rule, did):
     if rule == "name" and did in {"user..x:y", "group.:x"}:
         return  # their dots stay dots
     assert dataset_path(area(rule=rule), Did(did)) is None
@@ -229,7 +229,7 @@ def test_a_did_that_could_leave_the_prefix_has_no_path(rule, did):
 
 
 @given(st.text("ab./:-~=@+_", min_size=1, max_size=12), st.sampled_from(["hash", "name"]))
-def test_no_path_leaves_its_prefix(text: str, rule: str):
+def test_paths_never_leave_their_prefix(text: str, rule: str):
     try:
         did = parse_did(text, "user.x")
     except BadDid:
@@ -240,6 +240,6 @@ def test_no_path_leaves_its_prefix(text: str, rule: str):
         assert path.startswith("/data/")
 
 
-def test_the_operators_table_may_name_what_no_rule_makes_a_path_of():
+def test_storage_table_may_have_a_did_that_no_rule_accepts():
     listed = area(rule="name", table={"cms:/store/x": "store/x"})
     assert dataset_path(listed, Did("cms:/store/x")) == "/data/store/x"

@@ -1,4 +1,4 @@
-"""From names of measurement sets to DIDs."""
+"""Dataset resolver: the DIDs of the names of measurement sets."""
 
 from pathlib import Path
 
@@ -8,7 +8,8 @@ from adapters.memory import MemoryCatalogue
 from hydrator.config import Settings, parse
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did, Site
-from hydrator.submit.dataset_resolver import expand_globs, resolve_names
+from hydrator.submit.dataset_names.globs import expand_globs
+from hydrator.submit.dataset_names.resolver import resolve_names
 from tests.factories import replica
 
 
@@ -34,31 +35,31 @@ def nothing_here(_search: str) -> list[str]:
     return []
 
 
-def test_a_name_is_found_by_its_last_part_whatever_folder_it_is_in():
+def test_name_resolves_by_its_last_part_in_any_folder():
     assert found("/data/x/L1.ms", "L2.ms", dids=["lofar:L1.ms", "lta:a/b/L2.ms"]).dids == (
         "lofar:L1.ms",
         "lta:a/b/L2.ms",
     )
 
 
-def test_a_trailing_slash_and_tar_on_either_side_do_not_matter():
+def test_name_resolves_with_or_without_trailing_slash_and_tar():
     held = ["lofar:L1.ms.tar", "lofar:L2.ms", "lofar:L3.ms"]
     assert found("/x/L1.ms/", "L2.ms.tar", "L3.ms//", dids=held).dids == tuple(held)
 
 
-def test_of_a_folder_and_its_tar_the_one_that_is_spelled_alike_is_meant():
+def test_exact_name_wins_over_the_same_name_with_tar():
     held = ["lofar:L1.ms", "lofar:L1.ms.tar"]
     assert found("L1.ms", dids=held).dids == ("lofar:L1.ms",)
     assert found("L1.ms.tar", dids=held).dids == ("lofar:L1.ms.tar",)
 
 
-def test_letter_case_counts():
+def test_name_lookup_respects_letter_case():
     resolution = found("l1.ms", dids=["lofar:L1.ms"])
     assert resolution.dids == (None,)
     assert "l1.ms" in resolution.unknown_names
 
 
-def test_the_table_comes_first_then_patterns_then_catalogues():
+def test_names_table_precedes_patterns_and_catalogues():
     resolution = found(
         "/x/special.ms",
         "L1_SB7_uv.ms",
@@ -71,28 +72,28 @@ def test_the_table_comes_first_then_patterns_then_catalogues():
     assert resolution.problems == []
 
 
-def test_a_name_that_is_a_did_is_taken_at_its_word():
+def test_name_that_is_a_did_resolves_to_itself():
     assert found("lofar:a/L1.ms", dids=["lofar:a/L1.ms", "x:L1.ms"]).dids == ("lofar:a/L1.ms",)
 
 
-def test_the_default_scope_settles_what_several_scopes_hold():
+def test_default_scope_decides_between_datasets_of_several_scopes():
     held = ["a:L1.ms", "b:L1.ms"]
     assert found("L1.ms", dids=held).ambiguous_names == {"L1.ms": ("a:L1.ms", "b:L1.ms")}
     assert found("L1.ms", dids=held, scope="b").dids == ("b:L1.ms",)
     assert found("L2.ms", dids=["a:L2.ms"], scope="b").dids == ("a:L2.ms",)
 
 
-def test_everything_that_is_wrong_is_told_at_once():
+def test_resolver_reports_all_problems_at_once():
     resolution = found("L1.ms", "L2.ms", "L3.ms", "bad name.ms", dids=["a:L1.ms", "b:L1.ms", "a:L3.ms"])
     assert resolution.dids == (None, None, "a:L3.ms", None)
-    told = resolution.problems
-    assert len(told) == 3
-    assert "a:L1.ms, b:L1.ms" in told[0]
-    assert told[1].startswith("L2.ms: no catalogue has a dataset of that name")
-    assert told[2].startswith("bad name.ms: ")
+    messages = resolution.problems
+    assert len(messages) == 3
+    assert "a:L1.ms, b:L1.ms" in messages[0]
+    assert messages[1].startswith("L2.ms: no catalogue has a dataset of that name")
+    assert messages[2].startswith("bad name.ms: ")
 
 
-def test_a_did_of_the_table_that_no_catalogue_holds_is_unknown_but_named():
+def test_did_of_the_names_table_in_no_catalogue_is_unknown_but_named():
     resolution = found("L1.ms", dids=["a:other"], names={"L1.ms": "a:gone"})
     assert resolution.dids == ("a:gone",)
     assert resolution.unknown_names["L1.ms"].startswith(
@@ -100,7 +101,7 @@ def test_a_did_of_the_table_that_no_catalogue_holds_is_unknown_but_named():
     )
 
 
-def test_a_catalogue_that_is_away_leaves_datasets_unchecked_not_unknown():
+def test_unreachable_catalogue_leaves_datasets_unchecked_not_unknown():
     up, down = catalogue("a:L1.ms"), catalogue(name="dmapi", is_broken=True)
     resolution = resolve_names(["L1.ms", "L2.ms"], settings("a"), [up, down])
     assert resolution.dids == ("a:L1.ms", "a:L2.ms")
@@ -109,25 +110,25 @@ def test_a_catalogue_that_is_away_leaves_datasets_unchecked_not_unknown():
     assert resolution.unknown_names == {}
 
 
-def test_without_a_scope_a_name_that_nobody_could_look_up_says_who_was_away():
+def test_unresolved_name_lists_the_catalogues_that_did_not_answer():
     resolution = resolve_names(["L2.ms"], settings(), [catalogue(name="dmapi", is_broken=True)])
     assert resolution.dids == (None,)
     assert "dmapi did not answer" in resolution.unknown_names["L2.ms"]
 
 
-def test_sizes_are_the_largest_that_a_catalogue_tells():
+def test_resolved_size_is_the_largest_of_all_catalogues():
     one = catalogue("a:L1.ms", sizes={"a:L1.ms": 5})
     two = catalogue("a:L1.ms", name="two", sizes={"a:L1.ms": 7})
     assert resolve_names(["L1.ms"], settings(), [one, two]).sizes == {"a:L1.ms": 7}
 
 
-def test_two_names_for_one_dataset_are_seen():
+def test_resolver_detects_two_names_for_one_dataset():
     resolution = found("/a/L1.ms", "/b/L1.ms", dids=["a:L1.ms"])
     assert resolution.names_by_shared_did == {"a:L1.ms": ("/a/L1.ms", "/b/L1.ms")}
     assert found("/a/L1.ms", "/a/L1.ms", dids=["a:L1.ms"]).names_by_shared_did == {}
 
 
-def test_names_that_are_globs_in_a_catalogue_are_not_taken_for_globs():
+def test_wildcards_in_a_name_are_escaped_in_catalogue_queries():
     assert found("L[1].ms", names={"L[1].ms": "a:x"}, dids=["a:x"]).dids == ("a:x",)
     assert found("L*.ms", dids=["a:L1.ms"]).dids == (None,)
 
@@ -140,18 +141,18 @@ def test_names_that_are_globs_in_a_catalogue_are_not_taken_for_globs():
         ({"match": "(?P<n>x)", "did": "a:\\g<m>"}, "submit.patterns[0].did"),
     ],
 )
-def test_a_pattern_that_cannot_work_is_a_configuration_error(pattern, told):
+def test_invalid_name_pattern_is_a_configuration_error(pattern, told):
     with pytest.raises(ConfigError, match=r"submit\.patterns") as refused:
         found("x", patterns=[pattern])
     assert told in str(refused.value)
 
 
-def test_a_pattern_that_makes_no_did_names_the_measurement_set():
+def test_pattern_that_gives_an_invalid_did_names_the_measurement_set():
     with pytest.raises(ConfigError, match=r"gives an invalid DID for a b\.ms"):
         found("a b.ms", patterns=[{"match": "(.*)", "did": "a:\\1"}])
 
 
-def test_244_names_take_few_questions():
+def test_244_names_take_few_catalogue_queries():
     asked: list[int] = []
 
     class Counting(MemoryCatalogue):
@@ -174,19 +175,19 @@ def expanded(*searches: str, dids=(), local=nothing_here, **submit):
     return expand_globs(searches, local, settings(**submit), [catalogue(*dids)])
 
 
-def test_a_glob_that_matches_here_is_what_it_matches():
+def test_glob_with_local_matches_gives_these():
     here = expanded("/d/*.ms", local=lambda _: ["/d/b.ms", "/d/a.ms"], dids=["a:c.ms"])
     assert here.names == ("/d/a.ms", "/d/b.ms")
     assert here.catalogue_counts == {}
 
 
-def test_a_glob_that_matches_nothing_here_stands_for_what_the_catalogues_hold():
+def test_glob_without_local_matches_gives_names_from_the_catalogues():
     far = expanded("/d/L1_*.ms", dids=["a:L1_2.ms", "a:x/L1_1.ms.tar", "a:L2_1.ms", "a:.L1_9.ms"])
     assert far.names == ("/d/L1_1.ms", "/d/L1_2.ms")
     assert far.catalogue_counts == {"/d/L1_*.ms": 2}
 
 
-def test_a_glob_looks_in_the_default_scope_first_and_elsewhere_only_when_that_has_nothing():
+def test_glob_searches_the_default_scope_before_other_scopes():
     held = [catalogue("a:L1.ms", "b:L2.ms", "b:M1.ms")]
     assert expand_globs(["L*.ms", "M*.ms"], nothing_here, settings("a"), held).names == ("L1.ms", "M1.ms")
 
@@ -194,7 +195,7 @@ def test_a_glob_looks_in_the_default_scope_first_and_elsewhere_only_when_that_ha
 SUBBANDS = {"match": "(L[0-9]+)_SB([0-9]+).*[.]ms", "did": "lofar:\\1_SB\\2"}
 
 
-def test_a_glob_finds_datasets_by_the_patterns_that_make_their_names():
+def test_glob_matches_names_that_patterns_turn_into_datasets():
     held = ["lofar:L1_SB001", "lofar:L1_SB002", "lofar:L2_SB001", "ska:L1_SB003", "lofar:L1_other"]
     far = expanded("/d/L1_*.ms", dids=held, patterns=[SUBBANDS])
     assert far.names == ("/d/L1_SB001.ms", "/d/L1_SB002.ms")
@@ -203,7 +204,7 @@ def test_a_glob_finds_datasets_by_the_patterns_that_make_their_names():
     assert resolved.dids == ("lofar:L1_SB001", "lofar:L1_SB002")
 
 
-def test_a_glob_with_a_head_and_named_groups_finds_by_patterns_too():
+def test_glob_with_a_prefix_and_named_groups_matches_by_patterns():
     named = {"match": "obs_(?P<n>[0-9]+)[.]MS", "did": "\\g<n>"}
     far = expanded("/d/obs_*.MS", dids=["lofar:17", "lofar:x"], patterns=[named])
     assert far.names == ()
@@ -213,22 +214,22 @@ def test_a_glob_with_a_head_and_named_groups_finds_by_patterns_too():
     assert scoped.names == ("/d/obs_17.MS",)
 
 
-def test_a_glob_that_no_pattern_leads_to_stays_empty():
+def test_glob_without_a_matching_pattern_stays_empty():
     assert expanded("/d/M*.ms", dids=["lofar:L1_SB001"], patterns=[SUBBANDS]).unmatched_globs == ("/d/M*.ms",)
 
 
-def test_a_glob_also_finds_the_names_of_the_table():
+def test_glob_matches_names_of_the_names_table():
     assert expanded("/d/L*.ms", names={"L1.ms": "a:odd"}).names == ("/d/L1.ms",)
 
 
-def test_a_glob_that_matches_nothing_anywhere_is_told():
+def test_glob_without_any_match_is_reported():
     assert expanded("/d/X*.ms", dids=["a:L1.ms"]).unmatched_globs == ("/d/X*.ms",)
 
 
-def test_a_name_without_wildcards_stands_for_itself():
+def test_name_without_wildcards_gives_itself():
     assert expanded("/d/L1.ms", "/d/L0.ms/").names == ("/d/L0.ms/", "/d/L1.ms")
 
 
-def test_a_catalogue_that_is_away_while_globs_are_looked_up_is_told():
+def test_expansion_reports_an_unreachable_catalogue():
     far = expand_globs(["/d/*.ms"], nothing_here, settings(), [catalogue(name="dmapi", is_broken=True)])
     assert list(far.unreachable_catalogues) == ["dmapi"]

@@ -17,7 +17,7 @@ A, B = Did("lofar:A"), Did("lofar:B")
 
 
 class Lister:
-    """A catalogue that knows these files, or none at all for a reason."""
+    """A catalogue that lists these files, or fails with a reason."""
 
     def __init__(
         self, known: Mapping[Did, tuple[DatasetFile, ...] | CatalogueError], *, away: bool = False
@@ -48,7 +48,7 @@ def files(*dids: str, size: int | None = 5) -> tuple[DatasetFile, ...]:
     return tuple(DatasetFile(did, size) for did in dids)
 
 
-def test_each_dataset_is_listed_by_the_first_catalogue_that_knows_it():
+def test_each_dataset_is_listed_by_the_first_catalogue_that_has_it():
     first, second = Lister({A: files("x:1")}), Lister({A: files("y:1"), B: files("x:2", "x:3")})
     chosen = settings({"rule": "catalogue", "rse": "R", "address_prefix": "p"}, {}, max_files=10)
     listing = list_files([A, B], chosen, [first, second])
@@ -56,7 +56,7 @@ def test_each_dataset_is_listed_by_the_first_catalogue_that_knows_it():
     assert second.asked == [(frozenset({B}), frozenset({"R"}), 9)]
 
 
-def test_what_no_catalogue_lists_counts_as_one_file_and_is_said():
+def test_dataset_that_no_catalogue_lists_counts_as_one_file_with_a_notice():
     listing = list_files([A, B], settings({}), [Lister({A: files("x:1")})])
     assert (listing.unlisted_dids, listing.problems) == ({B}, [])
     assert "lofar:B: no catalogue here lists files of it" in str(
@@ -65,7 +65,7 @@ def test_what_no_catalogue_lists_counts_as_one_file_and_is_said():
     assert single_file_notice(settings({"rule": "name"}).storage, listing) is None
 
 
-def test_a_catalogue_that_is_away_is_one_problem_unless_another_lists_the_files():
+def test_unreachable_catalogue_is_a_problem_unless_another_lists_the_files():
     away = Lister({}, away=True)
     assert list_files([A, B], settings({}), [away]).problems == [
         "the files of lofar:A, lofar:B are not known: catalogue rucio did not answer: timed out"
@@ -74,7 +74,7 @@ def test_a_catalogue_that_is_away_is_one_problem_unless_another_lists_the_files(
     assert (listing.problems, list(listing.contents)) == ([], [A])
 
 
-def test_a_dataset_whose_files_cannot_be_read_is_a_problem_of_its_own():
+def test_dataset_with_a_garbled_file_list_is_a_problem():
     listing = list_files(
         [A, B], settings({}), [Lister({A: files("x:1"), B: CatalogueGarbled("rucio", "cut")})]
     )
@@ -82,20 +82,20 @@ def test_a_dataset_whose_files_cannot_be_read_is_a_problem_of_its_own():
     assert (listing.unlisted_dids, listing.has_too_many_files) == (frozenset(), False)
 
 
-def test_too_many_files_are_the_users_to_change():
+def test_too_many_files_are_reported_for_the_user_to_change():
     listing = list_files([A], settings({}), [Lister({A: TooManyFiles("rucio", 3)})])
     assert listing.has_too_many_files
     why = "there are over 3 files, and [submit].max_files allows no more"
     assert listing.problems == [f"the files of lofar:A are not known: catalogue rucio: {why}"]
 
 
-def test_archives_that_are_unpacked_are_added_up():
+def test_sizes_of_archives_to_unpack_are_summed_up():
     listing = Listing({A: files("x:a/1.MS.tar", "x:2.ms.tar", "x:3.tar"), B: files("x:4.ms.tar", size=None)})
     assert listing.archive_bytes(["*.ms.tar"]) == 10
     assert listing.archive_bytes([]) == 0
 
 
-def test_addresses_that_all_begin_otherwise_are_told_with_one_of_them():
+def test_area_without_a_matching_address_is_reported_with_an_example():
     chosen = settings({"rule": "catalogue", "rse": "R", "address_prefix": "file://localhost:0/d"}).storage
     there = {A: (DatasetFile("x:1", 1, {"R": ("file://localhost/d/1",)}),)}
     assert address_mismatches(chosen, there) == [

@@ -1,4 +1,4 @@
-"""A GPU slot first, else many cores: the expressions beside every kind of slot, by HTCondor's own library."""
+"""GPU choice: the expressions of a job, evaluated by HTCondor's library against each kind of slot."""
 
 import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 import pytest
@@ -26,7 +26,7 @@ SLOTS = {
 
 
 def beside(choice: GpuChoice, slot: str) -> dict[str, object]:
-    """What the job's requests and clauses are beside *slot*."""
+    """Return the job's requests and clauses, evaluated against *slot*."""
     job, target = ClassAd(), ClassAd(slot)
     named = {"request_gpus": "RequestGPUs", "request_cpus": "RequestCpus", "request_memory": "RequestMemory"}
     for name, text in choice.requests.items():
@@ -43,35 +43,35 @@ def beside(choice: GpuChoice, slot: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("slot", SLOTS)
-def test_what_is_taken_depends_on_whether_the_slot_has_a_gpu_free(slot):
-    taken = beside(CHOICE, SLOTS[slot])
+def test_resource_requests_depend_on_a_free_gpu_in_the_slot(slot):
+    requests = beside(CHOICE, SLOTS[slot])
     gpu = slot in {"a GPU slot", "old GPUs only"}
-    assert (taken["RequestGPUs"], taken["RequestCpus"], taken["RequestMemory"]) == (
+    assert (requests["RequestGPUs"], requests["RequestCpus"], requests["RequestMemory"]) == (
         (1, 4, 15_000) if gpu else (0, 16, 61_000)
     )
-    assert taken["Fits"] is True
-    assert (taken["GPUPreference"], taken["Rank"]) == ((1.0, 100.0) if gpu else (0.0, 0.0))
+    assert requests["Fits"] is True
+    assert (requests["GPUPreference"], requests["Rank"]) == ((1.0, 100.0) if gpu else (0.0, 0.0))
 
 
 @pytest.mark.parametrize("slot", SLOTS)
-def test_a_gpu_that_lacks_the_properties_is_none(slot):
-    taken = beside(MODERN, SLOTS[slot])
-    assert taken["RequestGPUs"] == (1 if slot == "a GPU slot" else 0)
-    assert taken["Fits"] is (slot != "old GPUs only")  # which has too few cores for a job without GPU
+def test_gpu_without_the_required_properties_does_not_count(slot):
+    requests = beside(MODERN, SLOTS[slot])
+    assert requests["RequestGPUs"] == (1 if slot == "a GPU slot" else 0)
+    assert requests["Fits"] is (slot != "old GPUs only")  # which has too few cores for a job without GPU
 
 
 @pytest.mark.parametrize("slot", SLOTS)
-def test_a_job_that_needs_a_gpu_fits_no_other_slot(slot):
+def test_job_that_requires_a_gpu_matches_only_slots_with_a_gpu(slot):
     needs = GpuChoice(with_gpu=SlotShare(4, 15_000), without_gpu=None)
     assert beside(needs, SLOTS[slot])["Fits"] is (slot in {"a GPU slot", "old GPUs only"})
 
 
 @pytest.mark.parametrize("slot", ["[Cpus = 8; Memory = 256000]", "[Cpus = 64; Memory = 32000]", "[]"])
-def test_without_a_gpu_fewer_cores_or_less_memory_will_not_do(slot):
+def test_slot_without_gpu_must_have_all_cores_and_memory(slot):
     assert beside(CHOICE, slot)["Fits"] is not True
 
 
-def test_the_configuration_says_what_is_taken():
+def test_gpu_choice_follows_the_configuration():
     settings = SubmitSettings(cpus=32, memory_gb=128, gpus=2, gpu_cpus=8, gpu_memory_gb=1.048576)
     chosen = gpu_choice(settings, "prefer")
     assert chosen == GpuChoice(with_gpu=SlotShare(8, 1000), without_gpu=SlotShare(32, 122_070), gpus=2)
@@ -81,13 +81,13 @@ def test_the_configuration_says_what_is_taken():
     assert gpu_choice(settings, "no") is None
 
 
-def test_sixteen_cores_and_64_gb_are_what_a_run_without_gpu_gets_by_default():
+def test_run_without_gpu_gets_16_cores_and_64_gb_by_default():
     chosen = gpu_choice(SubmitSettings(), "prefer")
     assert chosen is not None
     assert chosen.without_gpu == SlotShare(16, round(64e9 / 2**20))
 
 
-def test_the_lines_for_a_submit_file_extend_its_requirements_and_rank():
+def test_gpu_lines_extend_requirements_and_rank_of_a_submit_file():
     lines = submit_lines(CHOICE)
     assert "requirements = ($(requirements:true)) && TARGET.Cpus >= MY.RequestCpus" in lines
     assert "rank = (($(rank:0.0)) ?: 0.0) + 100 * MY.GPUPreference" in lines

@@ -1,4 +1,4 @@
-"""The job's start: its pure parts by import, and whole runs as a job would run it."""
+"""Job wrapper: its pure parts by import, and whole runs as HTCondor starts it."""
 
 import ast
 import configparser
@@ -92,25 +92,25 @@ class Node:
 
     def chirp(self, status: int = 0) -> Path:
         """A condor_chirp that writes down what it is told."""
-        told = self.scratch.parent / "told"
+        messages = self.scratch.parent / "told"
         tool = self.scratch.parent / "bin" / "condor_chirp"
         tool.parent.mkdir()
-        tool.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >> {told}\nexit {status}\n')
+        tool.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >> {messages}\nexit {status}\n')
         tool.chmod(0o755)
         self.environment["PATH"] = f"{tool.parent}:{self.environment['PATH']}"
-        return told
+        return messages
 
 
 # ------------------------------------------------------------------------------------- the file itself
 
 
-def test_the_wrapper_needs_no_more_than_python_3_6():
+def test_wrapper_compiles_on_python_3_6():
     vermin = shutil.which("vermin", path=str(Path(sys.executable).parent)) or "vermin"
     done = subprocess.run([vermin, "-t=3.6-", "--no-tips", FILE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_wrapper_imports_the_standard_library_only():
+def test_wrapper_imports_only_the_standard_library():
     found = set()
     for each in ast.walk(ast.parse(FILE.read_text())):
         if isinstance(each, ast.Import):
@@ -121,7 +121,7 @@ def test_the_wrapper_imports_the_standard_library_only():
     assert found <= set(sys.stdlib_module_names)
 
 
-def test_hydrator_submit_wrapper_prints_the_file():
+def test_submit_wrapper_command_prints_the_wrapper():
     done = subprocess.run(
         [sys.executable, "-m", "hydrator.cli", "submit", "wrapper"],
         capture_output=True,
@@ -131,14 +131,14 @@ def test_hydrator_submit_wrapper_prints_the_file():
     assert done.stdout == FILE.read_text()
 
 
-def test_the_wrapper_and_the_submit_side_agree_on_names():
+def test_wrapper_and_submit_side_have_equal_constants():
     assert job_start.RETRY_STATUS == misses.MISSED_EXIT_STATUS
     assert job_start.SITE_KEYS == SITE_ATTRIBUTES
     for attribute in (misses.MISSES_ATTRIBUTE, misses.SITES_ATTRIBUTE, misses.AVOID_UNTIL_ATTRIBUTE):
         assert f'"{attribute}"' in FILE.read_text()
 
 
-def test_without_python_the_job_ends_with_85_and_a_sentence(node):
+def test_wrapper_without_python_ends_with_85_and_a_sentence(node):
     sh = shutil.which("sh")
     assert sh
     node.wrapper()
@@ -158,7 +158,7 @@ def test_without_python_the_job_ends_with_85_and_a_sentence(node):
 # ------------------------------------------------------------------------------- what the command sees
 
 
-def test_the_command_finds_its_data_through_variables(node):
+def test_command_gets_the_paths_of_its_data_as_variables(node):
     node.takes("lofar:L1.ms", "lofar:L2.ms")
     node.holds("L1.ms", "one")
     node.holds("L2.ms", "two")
@@ -175,7 +175,7 @@ def test_arguments_that_name_a_dataset_become_its_path(node):
     assert done.stdout.splitlines() == [path, path, path, f"--in={path}", "xlofar:L1.ms", "$INPUT_9"]
 
 
-def test_the_parset_is_copied_with_this_sites_paths_and_the_original_stands(node):
+def test_parset_copy_gets_this_sites_paths_and_the_original_is_unchanged(node):
     node.takes("lofar:L1.ms", "lofar:L2.ms")
     one, two = node.holds("L1.ms"), node.holds("L2.ms")
     (node.scratch / "run.parset").write_bytes(PARSET)
@@ -203,11 +203,11 @@ def test_the_parset_is_copied_with_this_sites_paths_and_the_original_stands(node
         (b"[global]\ne = \xff\ninput_ms =\n  a\n", b'[global]\ne = \xff\ninput_ms = ["/x"]\n'),
     ],
 )
-def test_only_the_value_of_input_ms_changes(before, after):
+def test_parset_copy_changes_only_input_ms(before, after):
     assert job_start.rewrite_input_ms(before, ["/x"]) == after
 
 
-def test_a_rewritten_parset_reads_as_the_paths_and_all_else_as_before():
+def test_parset_copy_is_read_with_the_new_paths_and_equal_other_options():
     text = "[global]\ninput_ms = [one,\n  two]\nx = 1\n\n[cluster]\nbatch_system = single_machine\n"
     parset = configparser.ConfigParser(interpolation=None)
     paths = ["/a b/é.ms", "/c[1]*.ms"]
@@ -236,7 +236,7 @@ use_container = True
 
 
 @pytest.mark.parametrize(("cores", "memory"), [(1, 512), (16, 65536)])
-def test_the_cluster_of_a_parset_becomes_what_the_slot_has(cores, memory):
+def test_cluster_section_of_the_parset_is_limited_to_the_slot(cores, memory):
     machine = {"cpus": str(cores), "memory": str(memory)}
     text, changes = job_start.fit_to_slot(ANOTHER_MACHINE.encode(), machine, "/scratch")
     parset = configparser.ConfigParser(interpolation=None)
@@ -248,10 +248,10 @@ def test_the_cluster_of_a_parset_becomes_what_the_slot_has(cores, memory):
         "mem_per_node_gb": str(max(1, memory // 1024)), "deconvolution_threads": str(min(cores, 14)),
         "use_container": "True",
     }  # fmt: skip
-    said = [text.partition(" = ")[0] for text in changes]
+    output = [text.partition(" = ")[0] for text in changes]
     always = ["batch_system", "max_nodes", "max_cores", "mem_per_node_gb", "local_scratch_dir", "dir_local"]
     small = ["max_threads", "deconvolution_threads"] if cores == 1 else []
-    assert sorted(said) == sorted(always + small)
+    assert sorted(output) == sorted(always + small)
     assert f"max_cores = 96 is now {cores}" in changes
 
 
@@ -260,11 +260,11 @@ def test_the_cluster_of_a_parset_becomes_what_the_slot_has(cores, memory):
     [({}, b"[cluster]\nmax_cores = 96\n"), ({"cpus": "4"}, b"[cluster]\nmax_cores = 1\nmax_cores = 2\n")],
     ids=["not a slot", "not a parset"],
 )
-def test_a_parset_that_cannot_be_fitted_stays_as_it_is(machine, parset):
+def test_parset_that_cannot_be_parsed_is_unchanged(machine, parset):
     assert job_start.fit_to_slot(parset, machine, "/scratch") == (parset, [])
 
 
-def test_the_job_says_which_options_of_another_machine_it_changed(node):
+def test_wrapper_reports_cluster_options_that_it_changed(node):
     node.takes("lofar:L1.ms")
     node.holds("L1.ms")
     (node.scratch / "run.parset").write_bytes(PARSET + b"[cluster]\nmax_cores = 96")
@@ -291,7 +291,7 @@ def fill(node: Node, **files: str) -> None:
             (folder / file).write_text(file)
 
 
-def test_a_job_that_is_kept_goes_on_after_the_operations_that_ended(node):
+def test_evicted_job_continues_after_its_finished_operations(node):
     node.takes("lofar:L1.ms")
     node.holds("L1.ms")
     fill(node, calibrate_1=".done solutions.h5", image_1="jobstore")
@@ -301,7 +301,7 @@ def test_a_job_that_is_kept_goes_on_after_the_operations_that_ended(node):
     assert operations(node) == {}  # its output is the rest of the folder
 
 
-def test_an_eviction_leaves_only_what_a_restart_can_use(node):
+def test_eviction_removes_unfinished_operations(node):
     node.takes("lofar:L1.ms")
     node.holds("L1.ms")
     fill(node, calibrate_1=".done", image_1="jobstore")
@@ -324,18 +324,18 @@ def test_an_eviction_leaves_only_what_a_restart_can_use(node):
 @pytest.mark.parametrize(
     ("words", "status"), [(("sh", "-c", "kill -SEGV $$"), -signal.SIGSEGV), (("nowhere-at-all",), 127)]
 )
-def test_a_job_that_is_kept_ends_as_its_command_does(node, words, status):
+def test_job_with_keep_ends_with_the_status_of_its_command(node, words, status):
     node.takes("lofar:L1.ms")
     node.holds("L1.ms")
     assert node.run("--keep", "rapthor", "--", *words).returncode == status
 
 
-def test_a_parset_without_input_ms_is_refused():
+def test_parset_without_input_ms_is_rejected():
     with pytest.raises(WrapperError, match="no input_ms"):
         job_start.rewrite_input_ms(b"[cluster]\ninput_ms = a\n", ["/x"])
 
 
-def test_the_commands_status_and_arguments_pass_through(node):
+def test_command_gets_its_arguments_and_the_job_its_status(node):
     node.takes("lofar:L1.ms")
     node.holds("L1.ms")
     done = node.run("sh", "-c", 'echo "$#" "$1"; exit 37', "sh", "two words", "--site")
@@ -343,7 +343,7 @@ def test_the_commands_status_and_arguments_pass_through(node):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGKILL])
-def test_signals_reach_the_command_and_its_end_by_signal_shows(node, number):
+def test_command_gets_signals_and_the_job_ends_by_the_same_signal(node, number):
     node.takes("lofar:L1.ms")
     node.holds("L1.ms")
     ready = node.scratch / "ready"
@@ -355,7 +355,7 @@ def test_signals_reach_the_command_and_its_end_by_signal_shows(node, number):
         assert running.wait(120) == -number
 
 
-def test_the_command_gets_sigpipe_and_its_locale_as_they_were(node):
+def test_command_gets_default_sigpipe_and_the_jobs_locale(node):
     node.takes("lofar:L1.ms")
     node.holds("L1.ms")
     done = node.run(
@@ -366,7 +366,7 @@ def test_the_command_gets_sigpipe_and_its_locale_as_they_were(node):
     assert (locale, ours) == ("unset", "1")
 
 
-def test_a_command_that_is_not_there_says_so_with_127(node):
+def test_missing_command_ends_with_127_and_a_sentence(node):
     node.takes("lofar:L1.ms")
     node.holds("L1.ms")
     done = node.run("no-such-command")
@@ -380,7 +380,7 @@ def test_a_command_that_is_not_there_says_so_with_127(node):
     ("words", "sentence"),
     [
         ((), "no command"),
-        (("--nonsense", "x"), "no option --nonsense"),
+        (("--nonsense", "x"), "unknown option --nonsense"),
         (("--parset",), "--parset needs a value"),
         (("--paths", "nowhere.json", "true"), "cannot read nowhere.json"),
         (("--parset", "nowhere.parset", "true"), "cannot copy the parset"),
@@ -398,7 +398,7 @@ def test_wrong_usage_is_one_sentence_and_status_2(node, words, sentence):
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"version": 2}', '{"version": 1, "datasets": [], "sites": {}}', "\x00"]
 )
-def test_a_bad_table_of_paths_is_one_sentence_and_status_2(node, text):
+def test_invalid_paths_file_is_one_sentence_and_status_2(node, text):
     (node.scratch / "hydrator-paths.json").write_text(text)
     done = node.run("true")
     assert done.returncode == 2
@@ -409,7 +409,7 @@ def test_a_bad_table_of_paths_is_one_sentence_and_status_2(node, text):
 # ------------------------------------------------------------------------------------------ which site
 
 
-def test_the_site_is_the_slots_own_word_then_its_glidein_attributes_in_order(tmp_path):
+def test_site_comes_from_the_slot_ad_then_its_glidein_attributes(tmp_path):
     def site(text: str, **environ: str) -> str:
         (tmp_path / "ad").write_text(text)
         environ["_CONDOR_MACHINE_AD"] = str(tmp_path / "ad")
@@ -426,15 +426,15 @@ def test_the_site_is_the_slots_own_word_then_its_glidein_attributes_in_order(tmp
 # ---------------------------------------------------------------------------------------- what misses
 
 
-def test_a_dataset_that_is_not_there_ends_with_85_and_tells_the_job_ad(node):
+def test_missing_dataset_ends_with_85_and_is_reported_in_the_job_ad(node):
     node.takes("lofar:L1.ms", "lofar:L2.ms")
     node.holds("L2.ms")
-    told = node.chirp()
+    messages = node.chirp()
     done = node.run("true")
     assert done.returncode == 85
     assert done.stderr.count("\n") == 1
     assert "not readable at UK: lofar:L1.ms" in done.stderr
-    attributes = dict(line.split(" ", 2)[1:] for line in told.read_text().splitlines())
+    attributes = dict(line.split(" ", 2)[1:] for line in messages.read_text().splitlines())
     assert attributes["ChirpDataLocalityMissed"] == '{"UK"}'
     until = int(attributes["ChirpDataLocalityMissedUntil"])
     assert until % 300 == 0
@@ -443,18 +443,18 @@ def test_a_dataset_that_is_not_there_ends_with_85_and_tells_the_job_ad(node):
     assert (miss.site, miss.did) == ("UK", "lofar:L1.ms")
 
 
-def test_earlier_misses_in_the_job_ad_are_kept(node):
+def test_report_keeps_earlier_misses_in_the_job_ad(node):
     node.takes("lofar:L1.ms")
     node.job.write_text(
         'ChirpDataLocalityMissed = { "NL","UK" }\nChirpDataLocalityMisses = { "12 lofar:L1.ms NL" }\n'
     )
-    told = node.chirp()
+    messages = node.chirp()
     node.run("true")
-    assert 'ChirpDataLocalityMissed {"UK","NL"}' in told.read_text()
-    assert '","12 lofar:L1.ms NL"}' in told.read_text()
+    assert 'ChirpDataLocalityMissed {"UK","NL"}' in messages.read_text()
+    assert '","12 lofar:L1.ms NL"}' in messages.read_text()
 
 
-def test_an_empty_folder_and_a_dangling_link_are_misses(node):
+def test_empty_folder_and_dangling_link_are_misses(node):
     node.takes("lofar:L1.ms")
     path = node.storage / "L1.ms"
     path.mkdir()
@@ -464,7 +464,7 @@ def test_an_empty_folder_and_a_dangling_link_are_misses(node):
     assert node.run("true").returncode == 85
 
 
-def test_a_dataset_smaller_than_it_should_be_is_a_miss(node):
+def test_dataset_smaller_than_its_catalogue_size_is_a_miss(node):
     path = node.holds("L1.ms", "1234")
     body = {"version": 1, "sites": {"UK": {"lofar:L1.ms": str(path)}}}
     for size, status in ((4, 0), (5, 85)):
@@ -473,7 +473,7 @@ def test_a_dataset_smaller_than_it_should_be_is_a_miss(node):
         assert node.run("true").returncode == status
 
 
-def test_a_path_beyond_ascii_is_found_in_any_locale(node):
+def test_path_with_non_ascii_letters_is_found_in_any_locale(node):
     node.takes("lofar:L1.ms", sites={"UK": {"lofar:L1.ms": str(node.storage / "é.ms")}})
     node.holds("é.ms")
     (node.scratch / "run.parset").write_bytes(PARSET)
@@ -483,20 +483,20 @@ def test_a_path_beyond_ascii_is_found_in_any_locale(node):
     assert '/é.ms"]' in done.stdout
 
 
-def test_a_path_that_can_be_none_is_a_miss_and_there_stays_one_process(node):
+def test_invalid_path_is_a_miss_and_leaves_no_child_process(node):
     node.takes("lofar:L1.ms", sites={"UK": {"lofar:L1.ms": "/data/\0"}})
     done = node.run("true")
     assert (done.returncode, done.stderr.count("\n")) == (85, 1)
 
 
-def test_a_site_without_storage_misses_everything(node):
+def test_site_without_storage_misses_every_dataset(node):
     node.takes("lofar:L1.ms", sites={})
     done = node.run("true")
     assert done.returncode == 85
     assert "no path is known" in done.stderr
 
 
-def test_a_file_server_that_never_answers_does_not_stop_the_job(tmp_path):
+def test_file_server_without_an_answer_is_a_miss(tmp_path):
     os.mkfifo(tmp_path / "never")
     (tmp_path / "file").write_text("x")
     one = Dataset(1, {"did": "lofar:L1"})
@@ -504,25 +504,25 @@ def test_a_file_server_that_never_answers_does_not_stop_the_job(tmp_path):
     assert looked == [("", [str(tmp_path / "file")]), ("no answer within 0.5 s", [])]
 
 
-def test_a_condor_chirp_that_fails_changes_nothing(node):
+def test_failing_condor_chirp_does_not_change_the_exit_status(node):
     node.takes("lofar:L1.ms")
     node.chirp(status=1)
     assert node.run("true").returncode == 85
 
 
-def test_without_condor_chirp_the_protocol_is_spoken(node, tmp_path):
-    heard: list[bytes] = []
+def test_wrapper_uses_the_chirp_protocol_without_condor_chirp(node, tmp_path):
+    request: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=answer_chirp, args=(server, heard, 3), daemon=True)
+        thread = threading.Thread(target=answer_chirp, args=(server, request, 3), daemon=True)
         thread.start()
         config = tmp_path / "chirp.config"
         config.write_text(f"127.0.0.1 {server.getsockname()[1]} secret\n")
         environ = {"PATH": str(tmp_path), "_CONDOR_CHIRP_CONFIG": str(config)}
         job_start.report_misses("U K", ["a:1"], environ, NOW)
         thread.join(120)
-    assert heard[::2] == [b"cookie secret\n"] * 3
-    assert heard[1] == b'set_job_attr_delayed ChirpDataLocalityMissed {"U\\ K"}\n'
-    assert heard[5] == f'set_job_attr_delayed ChirpDataLocalityMisses {{"{NOW}\\ a:1\\ U\\ K"}}\n'.encode()
+    assert request[::2] == [b"cookie secret\n"] * 3
+    assert request[1] == b'set_job_attr_delayed ChirpDataLocalityMissed {"U\\ K"}\n'
+    assert request[5] == f'set_job_attr_delayed ChirpDataLocalityMisses {{"{NOW}\\ a:1\\ U\\ K"}}\n'.encode()
 
 
 def answer_chirp(server: socket.socket, heard: list[bytes], connections: int) -> None:
@@ -535,7 +535,7 @@ def answer_chirp(server: socket.socket, heard: list[bytes], connections: int) ->
                 stream.flush()
 
 
-def test_missing_output_files_become_sockets_which_file_transfer_passes_over(node):
+def test_missing_output_files_become_sockets_that_file_transfer_skips(node):
     node.takes("lofar:L1.ms")
     (node.scratch / "there").write_text("kept")
     long = "x" * 200
@@ -547,7 +547,7 @@ def test_missing_output_files_become_sockets_which_file_transfer_passes_over(nod
     assert list((node.scratch / "folder").iterdir()) == []
 
 
-def test_what_is_written_into_the_job_ad_stays_short():
+def test_attributes_written_into_the_job_ad_have_bounded_length():
     dids = [f"lofar:{'L' * 400}{n}" for n in range(50)]
     text = job_start.miss_text("UK", dids, NOW)
     assert text.endswith("+49 UK")
@@ -560,36 +560,36 @@ def test_what_is_written_into_the_job_ad_stays_short():
 # ------------------------------------------------------------------------------------------- fetching
 
 
-def test_a_private_dataset_is_fetched_by_its_did_and_missed_by_its_opaque_name(node):
+def test_private_dataset_is_fetched_by_did_and_reported_by_opaque_name(node):
     name = "private:" + "0" * 32
-    told = node.chirp()
+    messages = node.chirp()
     private = {"did": name, "plain": "embargo:L9.ms", "name": "/as/was/L9.ms", "variable": "INPUT_1"}
     node.takes("lofar:L1.ms", stage_in="sh -c 'echo $1 > $0/L9.ms' {path} {did}", datasets=[private])
     done = node.run("sh", "-c", "cat $INPUT_1")
     assert done.stdout == "embargo:L9.ms\n"
     node.takes("lofar:L1.ms", datasets=[private])
     assert node.run("true").returncode == 85
-    assert name in told.read_text()
-    assert "embargo" not in told.read_text()
+    assert name in messages.read_text()
+    assert "embargo" not in messages.read_text()
 
 
-def test_what_cannot_be_read_is_fetched(node):
+def test_unreadable_dataset_is_fetched(node):
     node.takes("lofar:L1.ms", "lofar:L2.ms", stage_in="sh -c 'mkdir $0/x; echo $1 > $0/x/f' {path} {did}")
     here = node.holds("L2.ms")
     done = node.run("sh", "-c", 'cat $INPUT_1/f; echo "$INPUT_2"')
     assert done.stdout == f"lofar:L1.ms\n{here}\n"
 
 
-def test_what_was_fetched_is_told_and_what_the_slot_had_said_is_there_counts_as_a_miss(node):
+def test_fetched_dataset_is_reported_and_is_a_miss_if_advertised(node):
     node.takes("lofar:L1.ms", "lofar:L2.ms", stage_in="sh -c 'echo x > $0/f' {path}")
     node.machine.write_text(
         'DataLocalitySite = "UK"\n'
         "DatasetStates = ([ 'lofar:L1.ms' = \"AVAILABLE\"; 'lofar:L2.ms' = \"STAGING\" ])\n"
     )
     node.job.write_text('ChirpDataLocalityFetched = { "12 lofar:L1.ms NL" }\n')
-    told = node.chirp()
+    messages = node.chirp()
     assert node.run("true").returncode == 0
-    attributes = dict(line.split(" ", 2)[1:] for line in told.read_text().splitlines())
+    attributes = dict(line.split(" ", 2)[1:] for line in messages.read_text().splitlines())
     assert set(attributes) == {"ChirpDataLocalityFetched", "ChirpDataLocalityMisses"}
     assert re.fullmatch(
         r'\{"\d+ lofar:L1.ms,lofar:L2.ms UK","12 lofar:L1.ms NL"\}', attributes["ChirpDataLocalityFetched"]
@@ -608,7 +608,7 @@ def test_what_was_fetched_is_told_and_what_the_slot_had_said_is_there_counts_as_
         ("", False),
     ],
 )
-def test_what_a_slot_says_of_a_dataset_is_read_to_the_letter(states, said):
+def test_advertised_state_is_read_by_exact_dataset_name(states, said):
     assert job_start.is_advertised_available(states, "a:1") is said
 
 
@@ -620,7 +620,7 @@ def test_what_a_slot_says_of_a_dataset_is_read_to_the_letter(states, said):
         ("sh -c 'cp $0 $1/a; cp $0 $1/b' {src} {path}", "1/L1.ms"),
     ],
 )
-def test_what_the_command_leaves_is_found(node, command, below):
+def test_result_of_the_stage_in_command_is_found(node, command, below):
     source = node.storage / "source"
     source.write_text("x")
     command = command.replace("{src} {src}", "{src}").replace("{src}", str(source))
@@ -639,14 +639,14 @@ def test_what_the_command_leaves_is_found(node, command, below):
         ("sh -c 'kill -9 $$'", "ended by signal 9"),
     ],
 )
-def test_what_cannot_be_fetched_is_a_miss(node, command, sentence):
+def test_dataset_that_cannot_be_fetched_is_a_miss(node, command, sentence):
     node.takes("lofar:L1.ms", stage_in=command, stage_in_seconds=1)
     done = node.run("true")
     assert done.returncode == 85
     assert sentence in done.stderr
 
 
-def test_a_signal_while_fetching_ends_the_fetching_too(node):
+def test_signal_ends_the_stage_in_command_too(node):
     left = node.scratch / "left"
     node.takes("lofar:L1.ms", stage_in=f"sh -c 'echo $$ > {left}; exec sleep 60'")
     with subprocess.Popen(
@@ -665,7 +665,7 @@ def zombie(pid: int) -> bool:
 # ------------------------------------------------------------------------------------- the submit side
 
 
-def test_misses_are_read_from_the_job_ad_and_what_is_no_miss_is_passed_over():
+def test_misses_are_parsed_from_the_job_ad_and_other_texts_skipped():
     job = {
         misses.MISSES_ATTRIBUTE: [
             "20 b:2,a:1,+4 U K",
@@ -686,7 +686,7 @@ def test_misses_are_read_from_the_job_ad_and_what_is_no_miss_is_passed_over():
     assert misses.parse_misses({misses.MISSES_ATTRIBUTE: "10 a:1 NL"}) == ()
 
 
-def test_the_jobs_own_requirements_are_kept_in_parentheses():
+def test_retry_lines_keep_the_jobs_requirements_in_parentheses():
     lines = retry_elsewhere("A || B", tries=3, site_attributes=["GLIDEIN_Site"])
     (requirements,) = [line for line in lines if line.startswith("requirements = ")]
     assert requirements.startswith("requirements = (A || B) && ")
@@ -694,6 +694,6 @@ def test_the_jobs_own_requirements_are_kept_in_parentheses():
     assert any("NumJobCompletions >= 3" in line for line in lines)
 
 
-def test_a_variable_is_a_name_that_a_shell_takes():
+def test_variable_of_a_dataset_must_be_a_shell_name():
     dataset = Dataset(3, {"did": "lofar:L1-2.ms", "name": "/x/L1-2.ms/"})
     assert dataset.variables == ("INPUT_3", "INPUT_L1_2_ms")

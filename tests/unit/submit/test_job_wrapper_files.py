@@ -1,4 +1,4 @@
-"""The job's start where a dataset is files: below a storage element as Rucio lays it out, or in archives."""
+"""Job wrapper with datasets of files: at a storage element in Rucio's layout, or in archives."""
 
 import re
 import subprocess
@@ -65,7 +65,7 @@ WHOLE = {"L1.MS": None, "L1.MS/table.dat": b"table", "L1.MS/ANTENNA/table.dat": 
 # ------------------------------------------------------------------------------------- files of a dataset
 
 
-def test_a_dataset_of_several_files_becomes_a_folder_of_links(element):
+def test_dataset_of_several_files_becomes_a_folder_of_links(element):
     element.area("")
     element.has(L1, {"lofar:L1.ms/table.dat": b"one\n", "lofar:L1.ms/ANTENNA/table.dat": b"two\n"})
     element.ready()
@@ -75,7 +75,7 @@ def test_a_dataset_of_several_files_becomes_a_folder_of_links(element):
     assert str(link.readlink()) == str(element.storage / hash_path("lofar:L1.ms/table.dat"))
 
 
-def test_a_dataset_of_one_file_is_that_file(element):
+def test_dataset_of_one_file_is_that_file(element):
     element.area("")
     element.has(L1, {"lofar:raw/one": b"data\n"})
     element.ready()
@@ -83,7 +83,7 @@ def test_a_dataset_of_one_file_is_that_file(element):
     assert done.stdout == f"{element.storage / hash_path('lofar:raw/one')}\ndata\n", done.stderr
 
 
-def test_the_parset_names_each_measurement_set_of_a_dataset(element):
+def test_parset_lists_each_measurement_set_of_a_dataset(element):
     element.area("")
     files = {f"lofar:obs/{ms}/table.dat": b"x" for ms in ("b.ms", "a.ms")}
     element.has("lofar:obs", files)
@@ -94,7 +94,7 @@ def test_the_parset_names_each_measurement_set_of_a_dataset(element):
     assert f'["{folder}/a.ms", "{folder}/b.ms"]' in done.stdout, done.stderr
 
 
-def test_files_of_one_dataset_may_be_in_two_elements_of_a_site(element):
+def test_files_of_one_dataset_may_be_in_two_storage_elements_of_a_site(element):
     element.area("first")
     element.area("second")
     element.has(L1, {"lofar:a": b"1"}, at="first")
@@ -103,22 +103,22 @@ def test_files_of_one_dataset_may_be_in_two_elements_of_a_site(element):
     assert element.run(*SHOW).stdout == "./a\n./b\n12"
 
 
-def test_a_file_that_is_missing_is_a_miss_that_names_how_many_and_one(element):
+def test_missing_files_are_one_miss_with_their_number_and_an_example(element):
     element.area("")
     element.has(L1, {"lofar:a": b"1", "lofar:b": b"2", "lofar:c": b"3"})
     (element.storage / hash_path("lofar:b")).unlink()
     element.ready()
-    told = element.chirp()
+    messages = element.chirp()
     done = element.run("true")
     assert done.returncode == 85
     path = element.storage / hash_path("lofar:b")
     why = f"lofar:L1.ms (1 of its 3 files cannot be read, first {path}: No such file or directory)"
     assert f"not readable at UK: {why}" in done.stderr
-    assert "lofar:L1.ms UK" in told.read_text()
+    assert "lofar:L1.ms UK" in messages.read_text()
 
 
 @pytest.mark.parametrize("off", [1, -1])
-def test_a_file_of_another_size_is_a_miss(element, off):
+def test_file_with_another_size_is_a_miss(element, off):
     element.area("")
     element.has(L1, {"lofar:a": b"12345", "lofar:b": b"12345"}, sizes=off)
     element.ready()
@@ -127,7 +127,7 @@ def test_a_file_of_another_size_is_a_miss(element, off):
     assert f"has 5 of {5 + off} bytes" in done.stderr
 
 
-def test_a_dataset_of_which_a_file_is_missing_is_fetched_where_there_is_a_command(element):
+def test_dataset_with_a_missing_file_is_fetched_with_a_stage_in_command(element):
     element.area("")
     element.has(L1, {"lofar:a": b"1", "lofar:b": b"2"})
     (element.storage / hash_path("lofar:b")).unlink()
@@ -138,7 +138,7 @@ def test_a_dataset_of_which_a_file_is_missing_is_fetched_where_there_is_a_comman
 
 @pytest.mark.parametrize("bad", ["../b", "/etc/passwd", "a//b", ".", ""])
 @pytest.mark.parametrize("where", ["files", "layouts"])
-def test_a_list_that_leads_out_of_the_folder_is_refused(element, bad, where):
+def test_file_list_that_leads_out_of_the_folder_is_rejected(element, bad, where):
     entry = {"did": L1, "name": "x", "files": [["a", 1]], "layouts": {"hash": ["a"]}}
     entry[where] = [[bad, 1]] if where == "files" else {"hash": [bad]}
     element.takes(L1, datasets=[entry], sites={"UK": {L1: [[str(element.storage), "hash"]]}})
@@ -153,14 +153,14 @@ def test_a_list_that_leads_out_of_the_folder_is_refused(element, bad, where):
 
 
 def miss(element: Element, *, size: int | None = None) -> str:
-    """What is said of the measurement set L1.ms, a folder on disk."""
+    """Return the reason why the measurement set L1.ms, a folder on disk, is a miss."""
     entry = {"did": L1, "name": "x"} | ({"bytes": size} if size else {})
     element.takes(L1, datasets=[entry])
     done = element.run("true")
     return done.stderr if done.returncode else ""
 
 
-def test_a_folder_is_looked_at_inside(element):
+def test_check_reads_every_file_of_a_folder(element):
     path = element.holds("L1.ms")
     (path / "ANTENNA").mkdir()
     (path / "ANTENNA" / "table.dat").write_text("antennas")
@@ -169,14 +169,14 @@ def test_a_folder_is_looked_at_inside(element):
     assert "has ANTENNA/table.f0, of which: No such file or directory" in miss(element)
 
 
-def test_a_folder_with_less_than_its_bytes_is_a_miss(element):
+def test_folder_with_too_few_bytes_is_a_miss(element):
     element.holds("L1.ms", "12345")
     assert miss(element, size=5) == ""
     assert "has 5 of 6 bytes" in miss(element, size=6)
 
 
 @pytest.mark.parametrize("left", ["", None])
-def test_a_table_without_its_description_is_a_miss(element, left):
+def test_casacore_table_without_table_dat_is_a_miss(element, left):
     path = element.holds("L1.ms")
     (path / "FIELD").mkdir()
     (path / "FIELD" / "table.f0").write_text("data")
@@ -191,7 +191,7 @@ def test_a_table_without_its_description_is_a_miss(element, left):
 # ------------------------------------------------------------------------------------- archives
 
 
-def test_an_archive_is_unpacked_and_the_parset_names_what_was_in_it(element):
+def test_archive_is_unpacked_and_the_parset_lists_its_content(element):
     element.area("")
     element.has(L1, {"lofar:L1_abc.ms.tar": tar_of(WHOLE)})
     element.ready()
@@ -204,7 +204,7 @@ def test_an_archive_is_unpacked_and_the_parset_names_what_was_in_it(element):
     assert done.stdout.endswith("table")
 
 
-def test_archives_among_other_files_are_unpacked_beside_links_to_these(element):
+def test_archives_are_unpacked_next_to_links_to_other_files(element):
     element.area("")
     archives = {f"lofar:{n}.MS.TAR": tar_of({f"{n}.ms/table.dat": b"x"}) for n in (1, 2)}
     element.has("lofar:obs", {**archives, "lofar:README": b"text"})
@@ -213,14 +213,14 @@ def test_archives_among_other_files_are_unpacked_beside_links_to_these(element):
     assert done.stdout == "./1.ms/table.dat\n./2.ms/table.dat\n./README\n", done.stderr
 
 
-def test_an_archive_that_is_one_path_by_another_rule_is_unpacked_too(element):
+def test_archive_at_a_single_path_is_unpacked(element):
     element.area("", rule="name")
     element.put(element.storage / "lofar" / "L1.ms.tar", tar_of({"./": None, **WHOLE}))
     element.ready("lofar:L1.ms.tar")
     assert element.run("cat", "$INPUT_1/table.dat").stdout == "table"
 
 
-def test_an_archive_in_a_folder_that_was_fetched_is_unpacked_too(element):
+def test_archive_in_a_fetched_folder_is_unpacked(element):
     source = element.scratch.parent / "source.ms.tar"
     source.write_bytes(tar_of(WHOLE))
     element.ready(stage_in=f"sh -c 'cp {source} $0' {{path}}")
@@ -228,7 +228,7 @@ def test_an_archive_in_a_folder_that_was_fetched_is_unpacked_too(element):
     assert (done.returncode, done.stdout) == (0, "table"), done.stderr
 
 
-def test_an_archive_is_handed_over_as_it_is_where_nothing_is_to_be_unpacked(element):
+def test_archive_is_not_unpacked_without_unpack_patterns(element):
     element.area("")
     element.has(L1, {"lofar:L1.ms.tar": tar_of(WHOLE)})
     element.ready(unpack=())
@@ -269,7 +269,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", [pytest.param(bad, id=name.replace(" ", "-")) for name, bad in BAD.items()])
-def test_a_bad_archive_is_not_unpacked(tmp_path, bad):
+def test_invalid_archive_is_not_unpacked(tmp_path, bad):
     content, why = bad
     path, folder = tmp_path / "L1.ms.tar", tmp_path / "folder"
     path.write_bytes(content)
@@ -316,27 +316,27 @@ def test_archives_are_judged_alike_by_the_pythons_of_this_machine(tmp_path, pyth
     words = [python, "-I", "-S", "-c", UNPACK, job_start.__file__, *map(str, paths)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    said = done.stdout.splitlines()
-    assert len(said) == len(archives)
-    assert [why for line, (_, why) in zip(said, archives, strict=True) if why not in line] == []
+    output = done.stdout.splitlines()
+    assert len(output) == len(archives)
+    assert [why for line, (_, why) in zip(output, archives, strict=True) if why not in line] == []
 
 
-def test_a_bad_archive_is_a_miss_of_its_dataset_alone_and_leaves_nothing_behind(element):
+def test_invalid_archive_is_a_miss_of_its_dataset_and_leaves_no_files(element):
     element.area("")
     element.has("lofar:good", {"lofar:good": b"x"})
     element.has(L1, {"lofar:L1.ms.tar": tar_of({**WHOLE, "../evil": b"x"})})
     element.ready("lofar:good", L1)
-    told = element.chirp()
+    messages = element.chirp()
     done = element.run("true")
     assert done.returncode == 85, done.stdout
     assert "not readable at UK: lofar:L1.ms (" in done.stderr
     assert "has a member that leads out of its folder: '../evil'" in done.stderr
-    assert "lofar:good" not in told.read_text()
-    assert "lofar:L1.ms UK" in told.read_text()
+    assert "lofar:good" not in messages.read_text()
+    assert "lofar:L1.ms UK" in messages.read_text()
     assert not (element.scratch / "hydrator-inputs").exists()
 
 
-def test_an_archive_that_the_scratch_folder_has_no_room_for_is_the_nodes_failing(element):
+def test_archive_too_large_for_the_scratch_folder_is_a_node_failure(element):
     """The dataset is there: the job keeps away from the site, and the catalogue is not in doubt."""
     element.area("")
     huge = tarfile.TarInfo("L1.ms/table.f0")
@@ -351,15 +351,15 @@ def test_an_archive_that_the_scratch_folder_has_no_room_for_is_the_nodes_failing
             pytest.skip("this file system has no sparse file of 8 TiB")
     element.contents[L1] = (DatasetFile("lofar:L1.ms.tar", path.stat().st_size),)
     element.ready()
-    told = element.chirp()
+    messages = element.chirp()
     done = element.run("true")
     assert done.returncode == 85
     assert f"unpacking takes {1 << 43} bytes and {element.scratch} has " in done.stderr
-    assert "ChirpDataLocalityMissed " in told.read_text()
-    assert "ChirpDataLocalityMisses" not in told.read_text()
+    assert "ChirpDataLocalityMissed " in messages.read_text()
+    assert "ChirpDataLocalityMisses" not in messages.read_text()
 
 
-def test_an_archive_with_too_many_members_is_not_unpacked(tmp_path):
+def test_archive_with_too_many_members_is_not_unpacked(tmp_path):
     path = tmp_path / "many.tar"
     path.write_bytes(tar_of({f"f{n}": b"" for n in range(5)}))
     assert job_start.Archive(str(path), max_members=6).size() == 0

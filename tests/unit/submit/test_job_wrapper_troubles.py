@@ -1,4 +1,4 @@
-"""The job's start on a node that fails it: every failure ends with 85, or the command runs."""
+"""Job wrapper on a failing node: every failure ends with 85, or the command runs."""
 
 import errno
 import json
@@ -26,7 +26,7 @@ def node(tmp_path) -> Node:
 
 
 def fetching(node: Node, stage_in: str = FETCH, **more: object) -> None:
-    """A job with a dataset that is there and one that has to be fetched, and with a parset."""
+    """A job with a readable dataset, a dataset to fetch, and a parset."""
     node.takes("lofar:L1.ms", "lofar:L2.ms", stage_in=stage_in, **more)
     if not (node.storage / "L2.ms").exists():
         node.holds("L2.ms")
@@ -46,7 +46,7 @@ def retried(done: "subprocess.CompletedProcess[str]", *words: str) -> None:
 
 @pytest.mark.parametrize("scratch", ["/proc/self/task", "/nowhere/at/all", "/dev/null"])
 @pytest.mark.parametrize("stage_in", [FETCH, None])
-def test_a_scratch_folder_that_takes_nothing_ends_the_job_with_85(node, scratch, stage_in):
+def test_unwritable_scratch_folder_ends_the_job_with_85(node, scratch, stage_in):
     fetching(node, stage_in or "")
     if stage_in is None:
         node.holds("L1.ms")
@@ -55,10 +55,10 @@ def test_a_scratch_folder_that_takes_nothing_ends_the_job_with_85(node, scratch,
     retried(node.run(*words, _CONDOR_SCRATCH_DIR=scratch), "85 to run elsewhere")
 
 
-def test_a_full_disk_ends_the_job_with_85_and_keeps_it_away_without_a_miss(node):
+def test_full_disk_ends_with_85_and_avoids_the_site_without_a_miss(node):
     fetching(node, "")
     node.holds("L1.ms")
-    told = node.chirp()
+    messages = node.chirp()
     (node.scratch / "run.parset").write_bytes(PARSET + b"# " + b"x" * 5000 + b"\n")
     wrapper = node.wrapper()
     limited = subprocess.run(
@@ -70,17 +70,17 @@ def test_a_full_disk_ends_the_job_with_85_and_keeps_it_away_without_a_miss(node)
         check=False,
     )
     retried(limited, "File too large", "run.parset")
-    assert "ChirpDataLocalityMissed " in told.read_text()
-    assert "ChirpDataLocalityMisses" not in told.read_text()
+    assert "ChirpDataLocalityMissed " in messages.read_text()
+    assert "ChirpDataLocalityMisses" not in messages.read_text()
 
 
-def test_a_working_folder_that_is_gone_ends_the_job_with_85(node, tmp_path):
+def test_missing_working_folder_ends_the_job_with_85(node, tmp_path):
     fetching(node)
-    gone = tmp_path / "gone"
-    gone.mkdir()
+    removed_path = tmp_path / "gone"
+    removed_path.mkdir()
     done = subprocess.run(
-        ["sh", "-c", 'rmdir "$0" && exec "$@"', gone, node.wrapper(), "echo", "ran"],
-        cwd=gone,
+        ["sh", "-c", 'rmdir "$0" && exec "$@"', removed_path, node.wrapper(), "echo", "ran"],
+        cwd=removed_path,
         env={name: text for name, text in node.environment.items() if "SCRATCH" not in name},
         capture_output=True,
         text=True,
@@ -91,7 +91,7 @@ def test_a_working_folder_that_is_gone_ends_the_job_with_85(node, tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_what_a_failed_fetch_left_is_removed_and_output_files_have_no_gaps(node):
+def test_failed_fetch_is_removed_and_missing_output_files_are_created(node):
     fetching(node, "sh -c 'echo much > $0/f; exit 1' {path}")
     node.job.write_text('TransferOutput = "gone.txt"\n')
     retried(node.run("true"))
@@ -115,18 +115,18 @@ def test_what_a_failed_fetch_left_is_removed_and_output_files_have_no_gaps(node)
         ("echo \ud800", "cannot be started"),
     ],
 )
-def test_a_stage_in_command_that_spoils_things_ends_the_job_with_85(node, stage_in, word):
+def test_destructive_stage_in_command_ends_the_job_with_85(node, stage_in, word):
     fetching(node, stage_in)
     retried(node.run("echo", "ran"), word)
 
 
-def test_a_file_in_place_of_the_folder_is_what_was_fetched(node):
+def test_stage_in_command_may_replace_the_folder_by_a_file(node):
     fetching(node, "sh -c 'rmdir $0; echo one > $0' {path}")
     done = node.run("sh", "-c", 'cat "$INPUT_1"')
     assert (done.returncode, done.stdout) == (0, "one\n")
 
 
-def test_a_files_raw_name_never_reaches_the_shell_of_a_stage_in_command(node):
+def test_stage_in_command_gets_only_names_that_are_safe_in_a_shell(node):
     bad = "/in/$(touch pwned);`touch pwned` '\"\n.ms"
     listed = [{"did": "lofar:L1.ms", "name": bad.replace("\n", "\\"), "variable": "INPUT_1"}]
     node.takes("lofar:L1.ms", stage_in="sh -c 'echo x > {path}/f'", datasets=listed, sites={})
@@ -149,7 +149,7 @@ def test_a_files_raw_name_never_reaches_the_shell_of_a_stage_in_command(node):
         "lofar:é",
     ],
 )
-def test_a_table_with_a_did_that_is_none_is_refused(node, did):
+def test_paths_file_with_an_invalid_did_is_rejected(node, did):
     node.takes("lofar:L1.ms", datasets=[{"did": did, "name": "x", "variable": "INPUT_1"}])
     done = node.run("true")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
@@ -168,7 +168,7 @@ def test_a_table_with_a_did_that_is_none_is_refused(node, did):
         "#!/bin/sh\ncase $* in *version_info*) exit 1 ;; esac\necho SyntaxError >&2\nexit 1\n",  # Python 2
     ],
 )
-def test_a_python_that_does_not_start_ends_the_job_with_85(node, program):
+def test_python_that_does_not_start_ends_the_job_with_85(node, program):
     fetching(node)
     bin_folder = node.scratch.parent / "bin"
     bin_folder.mkdir()
@@ -187,7 +187,7 @@ def test_a_python_that_does_not_start_ends_the_job_with_85(node, program):
 
 
 def vanishing_python(folder: Path) -> Path:
-    """A python3 that can be started once and is gone then: sh itself fails to go on."""
+    """A python3 that can be started only once: after that, sh itself fails."""
     folder.mkdir()
     (folder / "python3").write_text('#!/bin/sh\n/bin/rm "$0"\n')
     (folder / "python3").chmod(0o755)
@@ -196,7 +196,7 @@ def vanishing_python(folder: Path) -> Path:
 
 @pytest.mark.parametrize("shell", ["dash", "bash"])
 @pytest.mark.parametrize(("script", "status"), [(FILE, 85), (HOOK_SCRIPT, 0)])
-def test_a_shell_that_cannot_go_on_ends_with_the_harmless_status(node, shell, script, status):
+def test_failing_shell_ends_with_the_scripts_harmless_status(node, shell, script, status):
     (node.scratch / "classad-hydrator-hook").write_text("")
     copy = node.scratch / "script"
     shutil.copy(script, copy)
@@ -213,7 +213,7 @@ def test_a_shell_that_cannot_go_on_ends_with_the_harmless_status(node, shell, sc
 
 @pytest.mark.parametrize("redirect", ["2>&-", "2>/dev/full", ">&- 2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize(("there", "status"), [(True, 7), (False, 85)])
-def test_a_closed_or_full_stderr_changes_no_status(node, redirect, there, status):
+def test_closed_or_full_stderr_does_not_change_the_exit_status(node, redirect, there, status):
     node.takes("lofar:L1.ms")
     (node.scratch / "run.parset").write_bytes(PARSET)
     if there:
@@ -232,7 +232,7 @@ def test_a_closed_or_full_stderr_changes_no_status(node, redirect, there, status
         )
 
 
-def test_odd_bytes_in_environment_and_arguments_reach_the_command(node):
+def test_non_utf8_environment_and_arguments_reach_the_command(node):
     node.takes("lofar:L1.ms")
     node.holds("L1.ms")
     environment = {os.fsencode(k): os.fsencode(v) for k, v in node.environment.items()}
@@ -246,7 +246,7 @@ def test_odd_bytes_in_environment_and_arguments_reach_the_command(node):
     assert (done.returncode, done.stdout) == (0, b"\xfe\n\xff\x01")
 
 
-def test_an_entry_without_a_name_in_the_environment_stops_no_job(node):
+def test_environment_entry_without_a_name_is_ignored(node):
     node.takes("lofar:L1.ms")
     node.holds("L1.ms")
     program = (
@@ -276,19 +276,19 @@ def test_an_entry_without_a_name_in_the_environment_stops_no_job(node):
         {"stage_in": FETCH, "stage_in_seconds": 10**400},
     ],
 )
-def test_odd_values_in_the_table_of_paths_end_with_85_or_2(node, odd):
+def test_invalid_values_in_the_paths_file_end_with_85_or_2(node, odd):
     node.takes("lofar:L1.ms", **odd)
     done = node.run("true")
     assert done.returncode == 85 or "stage_in" in odd
     assert "Traceback" not in done.stderr
 
 
-def test_a_table_of_paths_that_is_nested_too_deep_ends_with_85(node):
+def test_deeply_nested_paths_file_ends_with_85(node):
     (node.scratch / "hydrator-paths.json").write_text("[" * 200_000)
     retried(node.run("true"))
 
 
-def test_a_chirp_server_that_answers_nonsense_stops_no_job(node):
+def test_invalid_answer_of_the_chirp_server_is_ignored(node):
     fetching(node)
     (node.scratch / ".chirp.config").write_text("127.0.0.1 99999999999999999999 secret\n")
     done = node.run("sh", "-c", "cat $INPUT_1")
@@ -358,20 +358,20 @@ def injected(
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE, "memory"])
 @pytest.mark.parametrize("lasting", [False, True])
 def test_whichever_call_to_the_system_fails_the_job_runs_or_ends_with_85(node, error, lasting):
-    status, said, _, calls = injected(node, 10**9, error, lasting=lasting)
-    assert (status, said) == (0, "ran\n")
+    status, output, _, calls = injected(node, 10**9, error, lasting=lasting)
+    assert (status, output) == (0, "ran\n")
     assert calls > 20
     for at in range(1, calls + 1):
-        status, said, complaint, _ = injected(node, at, error, lasting=lasting)
-        assert (status, said) in ((0, "ran\n"), (85, "")), (at, status, complaint)
+        status, output, complaint, _ = injected(node, at, error, lasting=lasting)
+        assert (status, output) in ((0, "ran\n"), (85, "")), (at, status, complaint)
         assert "Traceback" not in complaint, at
         assert status == 0 or lasting or complaint.count("hydrator: ") == 1, (at, complaint)
 
 
 @pytest.mark.skipif(not PYTHON_3_6, reason="no Python 3.6 here: only this Python was tried")
-def test_on_python_3_6_a_failing_call_ends_with_85_too(node):
+def test_failing_system_call_on_python_3_6_ends_with_85(node):
     calls = injected(node, 10**9, errno.ENOSPC, lasting=False, python=PYTHON_3_6)[3]
     for at in range(1, calls + 1):
-        status, said, complaint, _ = injected(node, at, errno.ENOSPC, lasting=False, python=PYTHON_3_6)
-        assert (status, said) in ((0, "ran\n"), (85, "")), (at, status, complaint)
+        status, output, complaint, _ = injected(node, at, errno.ENOSPC, lasting=False, python=PYTHON_3_6)
+        assert (status, output) in ((0, "ran\n"), (85, "")), (at, status, complaint)
         assert "Traceback" not in complaint, at

@@ -1,4 +1,4 @@
-"""The texts of ``hydrator submit pool-config``: what they say, and that they can be read twice."""
+"""Pool configuration: the texts of ``hydrator submit pool-config``, and their expressions."""
 
 import re
 import time
@@ -9,14 +9,7 @@ import pytest
 from classad2 import ClassAd, ExprTree
 
 from hydrator.domain.model import MAX_DID_CHARS, Did
-from hydrator.submit.expressions import (
-    available_expression,
-    compute_any_after,
-    here_expression,
-    job_rank_expression,
-    rank_expression,
-    requirements_expression,
-)
+from hydrator.submit.expressions import available_expression, here_expression
 from hydrator.submit.pool_config import (
     IMMUTABLE_ATTRIBUTES,
     PRE_JOB_TERM,
@@ -28,6 +21,12 @@ from hydrator.submit.pool_config import (
     remove_our_parts,
     schedd_config,
     startd_config,
+)
+from tests.transform_oracle import (
+    compute_any_after,
+    job_rank_expression,
+    rank_expression,
+    requirements_expression,
 )
 
 A, B = Did("ska:a"), Did("ska:b")
@@ -52,7 +51,7 @@ def job(expression: str, max_age=20700, **more) -> ClassAd:
 
 
 def value(job_ad: ClassAd, slot_ad: ClassAd, name="X"):
-    """What the job's attribute is when the negotiator meets it with the slot."""
+    """Return the job's attribute as the negotiator evaluates it against the slot."""
     return job_ad.lookup(name).eval(job_ad, slot_ad)
 
 
@@ -68,49 +67,49 @@ def rank(slot_ad: ClassAd, *dids: Did, sizes=None, **more):
 # --- the locality clause
 
 
-def test_a_slot_with_all_datasets_is_here():
+def test_slot_with_all_datasets_satisfies_the_locality_clause():
     assert here(slot("'ska:a'=\"AVAILABLE\";'ska:b'=\"AVAILABLE\""), A, B) is True
 
 
 @pytest.mark.parametrize("state", ["STAGING", "PARTIAL", "NEARLINE", "STUCK", "UNKNOWN"])
-def test_no_other_state_counts_as_here(state):
+def test_only_state_available_satisfies_the_locality_clause(state):
     assert here(slot(f"'ska:a'=\"AVAILABLE\";'ska:b'=\"{state}\""), A, B) is False
 
 
-def test_a_slot_nobody_hydrated_is_not_here_and_no_error():
+def test_slot_without_attributes_gives_false_not_an_error():
     assert here(ClassAd("[Cpus = 8]")) is False
 
 
-def test_facts_older_than_the_jobs_bound_do_not_count():
+def test_facts_older_than_the_jobs_max_age_do_not_count():
     available = "'ska:a'=\"AVAILABLE\""
     assert here(slot(available, age=20600)) is True
     assert here(slot(available, age=20800)) is False
 
 
-def test_a_datasets_own_age_counts_before_the_sites():
+def test_age_of_a_dataset_precedes_the_age_of_its_site():
     old = f"'ska:a'={int(time.time()) - 30000}"
     assert here(slot("'ska:a'=\"AVAILABLE\"", old)) is False
 
 
-def test_an_old_fact_about_one_dataset_says_nothing_of_another():
+def test_old_fact_about_one_dataset_does_not_affect_another():
     old = f"'ska:b'={int(time.time()) - 30000}"
     assert here(slot("'ska:a'=\"AVAILABLE\"", old), A) is True
 
 
 @pytest.mark.parametrize("mode", ["wait", "prefer"])
-def test_after_the_deadline_any_slot_will_do(mode):
+def test_job_accepts_any_slot_after_its_deadline(mode):
     elsewhere = slot()
     assert here(elsewhere, mode=mode, DataLocalityAnyAfter=int(time.time()) + 60) is False
     assert here(elsewhere, mode=mode, DataLocalityAnyAfter=int(time.time()) - 1) is True
 
 
-def test_a_job_that_requires_has_no_way_out():
+def test_job_with_mode_require_never_accepts_another_site():
     assert here(slot(), mode="require", DataLocalityAnyAfter=0) is False
 
 
 @pytest.mark.parametrize("datasets", [1, 16, 17, 244, 401, 2500])
-def test_a_list_of_any_length_is_evaluated(datasets):
-    """ClassAds do not evaluate what is more than 400 operators deep."""
+def test_dataset_list_of_any_length_is_evaluated(datasets):
+    """HTCondor does not evaluate an expression more than 400 operators deep."""
     dids = [Did(f"ska:obs_{number}") for number in range(datasets)]
     everything = slot(";".join(f"'{did}'=\"AVAILABLE\"" for did in dids))
     all_but_one = slot(";".join(f"'{did}'=\"AVAILABLE\"" for did in dids[:-1]))
@@ -125,28 +124,28 @@ def test_a_list_of_any_length_is_evaluated(datasets):
 # --- the rank
 
 
-def test_the_rank_is_the_share_of_datasets_where_a_size_is_missing():
+def test_rank_is_the_share_of_datasets_if_a_size_is_missing():
     assert rank(slot("'ska:a'=\"AVAILABLE\""), A, B, sizes={A: 900}) == 0.5
 
 
-def test_the_rank_is_the_share_of_bytes_where_all_sizes_are_known():
+def test_rank_is_the_share_of_bytes_if_all_sizes_are_known():
     assert rank(slot("'ska:a'=\"AVAILABLE\""), A, B, sizes={A: 900, B: 100}) == 0.9
 
 
-def test_a_dataset_on_its_way_counts_half():
+def test_rank_counts_half_of_a_dataset_that_is_being_staged():
     assert rank(slot("'ska:a'=\"STAGING\""), A, B, sizes={A: 900, B: 100}) == 0.45
 
 
-def test_sizes_that_are_all_zero_are_not_divided_by():
+def test_rank_does_not_divide_by_a_total_size_of_zero():
     assert rank(slot("'ska:a'=\"AVAILABLE\""), A, B, sizes={A: 0, B: 0}) == 0.5
 
 
-def test_old_facts_and_unhydrated_slots_rank_nothing():
+def test_old_facts_and_slots_without_attributes_have_rank_0():
     assert rank(slot("'ska:a'=\"AVAILABLE\"", age=30000)) == 0.0
     assert rank(ClassAd("[Cpus = 8]")) == 0.0
 
 
-def test_the_users_own_rank_is_added_to():
+def test_locality_rank_is_added_to_the_users_rank():
     ad = job(rank_expression([A], {}), RequiredBytes=ClassAd({}))
     ad["DataLocalityRank"] = ad.lookup("X")
     ad["Rank"] = ExprTree(job_rank_expression("TARGET.Mips", 1000.0))
@@ -156,11 +155,11 @@ def test_the_users_own_rank_is_added_to():
     assert value(ad, slot("'ska:a'=\"AVAILABLE\"", Mips=7), "Rank") == 1000.0  # and so is one in error
 
 
-def test_the_users_own_requirements_stay_together():
+def test_users_requirements_stay_in_parentheses():
     assert requirements_expression("A || B") == "(A || B) && MY.DataLocalityHere"
 
 
-def test_jobs_without_datasets_do_not_disturb_the_negotiators_term():
+def test_negotiator_term_is_0_for_jobs_without_datasets():
     ad = ClassAd("[Cpus = 8]")
     ad["X"] = ExprTree(f"{PRE_JOB_TERM} + (5)")
     assert value(ad, ClassAd('[Owner = "alice"]')) == 5.0
@@ -170,13 +169,13 @@ def test_jobs_without_datasets_do_not_disturb_the_negotiators_term():
 @pytest.mark.parametrize(
     ("said", "starts"), [("true", True), ("false", False), ("undefined", True), ("error", True)]
 )
-def test_a_startd_refuses_only_jobs_that_say_they_are_not_here(said, starts):
+def test_start_clause_rejects_only_jobs_with_locality_false(said, starts):
     ad = ClassAd()
     ad["X"] = ExprTree(f"(true) && {START_CLAUSE}")
     assert value(ad, ClassAd(f"[DataLocalityHere = {said}]")) is starts
 
 
-def test_a_startd_without_a_job_is_willing():
+def test_start_clause_is_true_without_a_job():
     ad = ClassAd()
     ad["X"] = ExprTree(f"(true) && {START_CLAUSE}")
     assert ad.eval("X") is True
@@ -189,13 +188,13 @@ def test_deadlines_are_rounded_up_so_that_jobs_share_an_autocluster():
     assert compute_any_after(1_000_000, 3600) == compute_any_after(1_000_100, 3600) == 1_003_800
 
 
-def test_long_waits_are_rounded_to_a_twelfth():
+def test_deadline_of_a_long_wait_is_rounded_to_a_twelfth_of_it():
     day = 86_400
     assert compute_any_after(1_000_000, day) % (day // 12) == 0
     assert 0 <= compute_any_after(1_000_000, day) - (1_000_000 + day) < day // 12
 
 
-def test_no_job_is_given_less_time_than_it_asked_for():
+def test_rounded_deadline_is_never_earlier_than_the_requested_one():
     assert compute_any_after(600, 0) == 600
     assert compute_any_after(601, 0) == 900
 
@@ -203,7 +202,7 @@ def test_no_job_is_given_less_time_than_it_asked_for():
 # --- the texts
 
 
-def test_knobs_show_what_the_operator_chose():
+def test_printed_knobs_have_the_operators_values():
     policy = PoolPolicy("require", "lofar", timedelta(hours=1), rank_weight=5, staging_credit=0.25)
     text = schedd_config(policy, {})
     for line in (
@@ -219,7 +218,7 @@ def test_knobs_show_what_the_operator_chose():
         assert line in text.splitlines()
 
 
-def test_facts_count_by_default_until_a_quarter_of_an_hour_before_the_daemons_bound():
+def test_default_max_age_is_15_minutes_below_the_daemons_limit():
     assert PoolPolicy().max_age == timedelta(hours=5, minutes=45)
 
 
@@ -237,13 +236,13 @@ def test_facts_count_by_default_until_a_quarter_of_an_hour_before_the_daemons_bo
         ("rounding_floor", timedelta(0)),
     ],
 )
-def test_a_policy_no_schedd_could_read_is_refused_by_name(field, wrong):
+def test_invalid_policy_value_is_rejected_with_its_name(field, wrong):
     with pytest.raises(ValueError, match=field):
         PoolPolicy(**{field: wrong})
 
 
 @pytest.mark.parametrize("observe", [False, True])
-def test_every_text_extends_what_the_pool_has(observe):
+def test_every_text_extends_the_pools_current_values(observe):
     text = schedd_config(PoolPolicy(), {}, observe=observe)
     for name in (
         "JOB_TRANSFORM_NAMES",
@@ -257,18 +256,18 @@ def test_every_text_extends_what_the_pool_has(observe):
     )
 
 
-def test_every_line_of_a_text_is_short_enough_for_a_screen_or_is_an_expression():
+def test_printed_comment_lines_fit_on_a_screen():
     for line in schedd_config(PoolPolicy(), {"JOB_TRANSFORM_NAMES": "X " * 9}).splitlines():
         assert len(line) < 130 or not line.startswith("#")
 
 
-def test_the_negotiators_term_stands_alone_where_the_pool_had_set_nothing():
+def test_negotiator_term_has_no_addend_without_a_previous_rank():
     lines = negotiator_config({"NEGOTIATOR_PRE_JOB_RANK": ""}).splitlines()
     assert f"NEGOTIATOR_PRE_JOB_RANK = {PRE_JOB_TERM}" in lines
 
 
 @pytest.mark.parametrize("observe", [False, True])
-def test_schedd_text_offers_bursts_without_leftovers_and_does_not_set_it(observe):
+def test_schedd_text_has_claim_partitionable_leftovers_as_a_comment(observe):
     lines = schedd_config(PoolPolicy(), {}, observe=observe).splitlines()
     assert "# CLAIM_PARTITIONABLE_LEFTOVERS = False" in lines
     assert not any(line.startswith("CLAIM_PARTITIONABLE_LEFTOVERS") for line in lines)
@@ -279,7 +278,7 @@ def test_negotiator_text_does_not_offer_depth_first():
     assert "DEPTH_FIRST" not in negotiator_config({})
 
 
-def test_observing_changes_no_requirements_and_no_start_and_refuses_nothing():
+def test_observe_changes_no_requirements_no_start_and_refuses_no_job():
     text = schedd_config(PoolPolicy(), {}, observe=True)
     assert "SET Requirements" not in text
     assert "DataLocalityHere" not in text.replace(
@@ -291,7 +290,7 @@ def test_observing_changes_no_requirements_and_no_start_and_refuses_nothing():
     assert not any(line.startswith("START") for line in startd_config({}, observe=True).splitlines())
 
 
-def test_the_texts_do_not_change_once_they_are_in_force():
+def test_texts_are_equal_before_and_after_their_installation():
     before = {
         "JOB_TRANSFORM_NAMES": "Site Group",
         "SUBMIT_REQUIREMENT_NAMES": "",
@@ -313,7 +312,7 @@ def test_the_texts_do_not_change_once_they_are_in_force():
     assert negotiator_config(after) == negotiator_config(before)
 
 
-def test_a_value_with_a_line_break_cannot_leave_its_comment():
+def test_current_value_with_a_line_break_stays_in_its_comment():
     for line in startd_config({"START": "A &&\nFOO = 1"}).splitlines():
         assert not line.startswith("FOO")
 
@@ -339,11 +338,11 @@ def test_a_value_with_a_line_break_cannot_leave_its_comment():
         ("IMMUTABLE_JOB_ATTRS", f"Foo {' '.join(IMMUTABLE_ATTRIBUTES)}", "Foo"),
     ],
 )
-def test_without_ours_a_value_is_what_it_was(name, value, left):
+def test_removal_of_our_parts_gives_the_former_value(name, value, left):
     assert remove_our_parts(name, value) == left
 
 
-def test_removal_sets_nothing_and_names_what_still_has_our_parts():
+def test_removal_text_sets_nothing_and_lists_parameters_with_our_parts():
     texts = removal_texts(
         {
             "schedd": {
@@ -355,12 +354,15 @@ def test_removal_sets_nothing_and_names_what_still_has_our_parts():
     )
     assert set(texts) == {"schedd", "startd", "negotiator"}
     assert [line for text in texts.values() for line in text.splitlines() if not line.startswith("#")] == []
-    assert "# Our parts are in: JOB_TRANSFORM_NAMES." in texts["schedd"].splitlines()
-    assert "# Our parts are in: START." in texts["startd"].splitlines()
-    assert "# What is there could not be read." in texts["negotiator"].splitlines()
+    assert (
+        "# Parameters that still have parts of DataLocality: JOB_TRANSFORM_NAMES."
+        in texts["schedd"].splitlines()
+    )
+    assert "# Parameters that still have parts of DataLocality: START." in texts["startd"].splitlines()
+    assert "# The current values could not be read." in texts["negotiator"].splitlines()
 
 
-def test_removal_finds_nothing_where_our_text_is_not():
+def test_removal_text_lists_nothing_in_a_pool_without_our_parts():
     texts = removal_texts(
         {
             "schedd": {"JOB_TRANSFORM_NAMES": "PelicanRetry", "SUBMIT_REQUIREMENT_NAMES": "Not defined"},
@@ -368,14 +370,16 @@ def test_removal_finds_nothing_where_our_text_is_not():
             "negotiator": {"NEGOTIATOR_PRE_JOB_RANK": DEFAULT_PRE_JOB_RANK},
         }
     )
-    assert ["# Nothing of ours is there." in text.splitlines() for text in texts.values()] == [True] * 3
+    assert ["# No parameter has a part of DataLocality." in text.splitlines() for text in texts.values()] == [
+        True
+    ] * 3
 
 
-def test_the_longest_did_the_model_reads_is_the_longest_a_schedd_takes():
+def test_schedd_and_model_accept_the_same_longest_did():
     assert f"{{1,{MAX_DID_CHARS}}}" in schedd_config(PoolPolicy(), {})
 
 
-def test_one_dataset_reads_like_the_contract():
+def test_expression_of_one_dataset_equals_the_contract():
     assert available_expression([A]) == (
         '(TARGET.DatasetStates["ska:a"] =?= "AVAILABLE" && '
         '((time() - (TARGET.DatasetAsOf["ska:a"] ?: TARGET.DataLocalityAsOf))'

@@ -1,4 +1,4 @@
-"""What a parset reads, and the texts of the job that runs it."""
+"""Parsets of Rapthor, and the texts of the job that runs one."""
 
 import json
 import shlex
@@ -12,6 +12,7 @@ from hydrator.submit.rapthor.job import (
     RapthorRun,
     RunOptions,
     RunResources,
+    RunSites,
     as_ad,
     as_json,
     job_parset,
@@ -20,7 +21,7 @@ from hydrator.submit.rapthor.job import (
 )
 from hydrator.submit.rapthor.outlook import rank_sites
 from hydrator.submit.rapthor.parset import parse_parset
-from hydrator.submit.submit_text import quote_arguments
+from hydrator.submit.submit_files.values import quote_arguments
 from tests.factories import CAM, L1, L2, NOON, OSO, RAL, ReplicaState, facts, replica
 
 NOTHING = {"SUBMIT_ATTRS": None, "APPEND_REQ_VANILLA": None, "APPEND_RANK_VANILLA": None}
@@ -58,27 +59,27 @@ def refusal(content: bytes) -> str:
         ("a.ms # no comment", ("a.ms # no comment",)),
     ],
 )
-def test_input_ms_is_read_in_every_form_that_rapthor_knows(written, meant):
+def test_input_ms_is_read_in_every_form_that_rapthor_accepts(written, meant):
     assert searches(written) == meant
 
 
 @pytest.mark.parametrize("number", ["12", "1e5", "12h30m", "5 deg", "[a.ms, 3]", "True", "b'x'"])
-def test_a_name_that_rapthor_takes_for_a_number_is_refused(number):
+def test_name_that_rapthor_reads_as_a_number_is_rejected(number):
     assert "quote it" in refusal(parset(number))
 
 
 @pytest.mark.parametrize("name", ["L1.ms", "2d.ms", "30m/*.ms", "12h.ms"])
-def test_a_name_that_only_begins_like_a_number_is_a_name(name):
+def test_name_that_begins_with_digits_is_accepted(name):
     assert searches(name) == (name,)
 
 
-def test_all_that_is_required_and_missing_is_named_at_once():
+def test_parset_without_required_options_lists_all_of_them():
     assert "dir_working and input_ms" in refusal(b"[global]\n")
     assert "input_ms" in refusal(parset("None"))
     assert "dir_working and input_ms" in refusal(b"[calibration]\nx = 1\n")
 
 
-def test_defaults_of_configparser_count_as_little_as_in_rapthor():
+def test_default_section_of_a_parset_is_ignored_as_in_rapthor():
     assert "input_ms" in refusal(b"[DEFAULT]\ninput_ms = a.ms\n[global]\ndir_working = /x\n")
 
 
@@ -93,18 +94,18 @@ def test_defaults_of_configparser_count_as_little_as_in_rapthor():
         (b"[global]\ndir_working = /x\ninput_ms = []\n", "names no measurement set"),
     ],
 )
-def test_what_cannot_be_read_is_refused_in_one_sentence(content, told):
+def test_unreadable_parset_is_rejected_with_one_sentence(content, told):
     assert told in refusal(content)
     assert refusal(content).startswith("run.parset: ")
 
 
-def test_a_list_without_brackets_that_matches_nothing_gets_its_sentence():
+def test_list_without_brackets_that_matches_nothing_gets_a_hint():
     assert "write a list in brackets" in str(parse_parset(parset("a, b"), "p").missing_brackets_hint("a, b"))
     assert parse_parset(parset("[a, b]"), "p").missing_brackets_hint("a") is None
     assert parse_parset(parset('"a, b"'), "p").missing_brackets_hint("a, b") is None
 
 
-def test_the_jobs_parset_works_in_the_jobs_folder_on_one_machine_and_is_the_same_otherwise():
+def test_job_parset_changes_only_the_folder_and_the_batch_system():
     given = parse_parset(
         parset("[a.ms,\n  b.ms]", "Strategy = my.py\n[cluster]\nbatch_system = slurm\nmax_nodes = 4\n"), "p"
     )
@@ -118,7 +119,7 @@ def test_the_jobs_parset_works_in_the_jobs_folder_on_one_machine_and_is_the_same
     assert travels.sections["cluster"] == {"batch_system": "single_machine", "max_nodes": "4"}
 
 
-def test_files_that_rapthor_reads_besides_are_found():
+def test_parset_lists_the_other_files_that_rapthor_reads():
     read = parse_parset(
         parset(
             "a.ms", "input_skymodel = /sky.txt\nfacet_layout = None\nstrategy = selfcal\ninput_h5parm =\n"
@@ -144,11 +145,11 @@ def description(of: RapthorRun, **more) -> str:
         origin="run.parset",
         input_files=["run.parset"],
         command=["rapthor", "run.parset"],
-        site_attributes=["GLIDEIN_Site"],
+        sites=RunSites(["GLIDEIN_Site"]),
     )
 
 
-def test_the_attributes_are_sorted_and_without_doubles():
+def test_run_attributes_are_sorted_without_duplicates():
     assert run("lofar:L2", "lofar:L1", "lofar:L2", sizes={L1: 1, L2: 2}).attributes == {
         "RequiredDatasets": '{"lofar:L1","lofar:L2"}',
         "RequiredBytes": "['lofar:L1'=1;'lofar:L2'=2]",
@@ -157,12 +158,12 @@ def test_the_attributes_are_sorted_and_without_doubles():
     }
 
 
-def test_sizes_that_are_not_known_are_left_out():
+def test_run_attributes_omit_unknown_sizes():
     assert "RequiredBytes" not in run("lofar:L1").attributes
     assert run("lofar:L1", "lofar:L2", sizes={L2: 2}).attributes["RequiredBytes"] == "['lofar:L2'=2]"
 
 
-def test_the_whole_run_is_one_job_that_tries_elsewhere_when_its_data_is_missing():
+def test_run_is_one_job_that_retries_elsewhere_after_a_miss():
     lines = description(run("lofar:L1")).splitlines()
     assert '+RequiredDatasets = {"lofar:L1"}' in lines
     assert '+DataLocality = "require"' in lines
@@ -176,7 +177,7 @@ def test_the_whole_run_is_one_job_that_tries_elsewhere_when_its_data_is_missing(
     assert lines[-1] == "queue"
 
 
-def test_a_container_a_rank_and_lines_of_the_users_are_in_it():
+def test_description_has_the_users_container_rank_and_lines():
     lines = description(
         run("lofar:L1", requirements="TARGET.Cpus > 3", rank="TARGET.Mips", extra_lines=("+A = 1",)),
         container="docker://x/y",
@@ -188,13 +189,13 @@ def test_a_container_a_rank_and_lines_of_the_users_are_in_it():
     assert any(line.startswith("requirements = (TARGET.Cpus > 3) && ") for line in lines)
 
 
-def test_arguments_keep_blanks_quotes_and_dollars():
+def test_quoted_arguments_keep_blanks_quotes_and_dollars():
     assert (
         quote_arguments(["a", "b c", "it's", 'q"', "$HOME"]) == "\"a 'b c' 'it''s' 'q\"\"' '$(DOLLAR)HOME'\""
     )
 
 
-def test_the_name_of_a_run_needs_no_quoting():
+def test_run_name_has_only_characters_without_quoting():
     assert run_name("my run;x\n") == "my-run-x"
     assert run_name("///") == "rapthor"
 
@@ -208,7 +209,7 @@ def exported(text: str) -> dict[str, str]:
     return dict(word[1].split("=", 1) for word in words)
 
 
-def test_the_exports_name_the_attributes_and_hold_no_semicolon():
+def test_exports_list_the_attributes_without_a_semicolon():
     found = exported(export_lines(run("lofar:L1", "lofar:L2", sizes={L1: 1, L2: 2}), {}, NOTHING, toil=False))
     assert found == {
         "_CONDOR_SUBMIT_ATTRS": "RequiredDatasets DataLocality RapthorRun",
@@ -218,12 +219,12 @@ def test_the_exports_name_the_attributes_and_hold_no_semicolon():
     }
 
 
-def test_the_size_of_a_single_dataset_is_exported_too():
+def test_exports_have_the_size_of_a_single_dataset():
     found = exported(export_lines(run("lofar:L1", sizes={L1: 5}), {}, NOTHING))
     assert found["_CONDOR_RequiredBytes"] == "['lofar:L1'=5]"
 
 
-def test_what_the_environment_or_the_configuration_had_is_kept():
+def test_exports_keep_values_of_the_environment_and_configuration():
     asked = run("lofar:L1", requirements="TARGET.B", rank="TARGET.C")
     shell = {"_CONDOR_SUBMIT_ATTRS": "Mine, requireddatasets", "_CONDOR_APPEND_REQ_VANILLA": "TARGET.A"}
     found = exported(
@@ -236,35 +237,35 @@ def test_what_the_environment_or_the_configuration_had_is_kept():
     assert configured["_CONDOR_SUBMIT_ATTRS"].startswith("$(FOO) Admins RequiredDatasets")
 
 
-def test_exporting_twice_is_exporting_once():
+def test_exports_are_idempotent():
     once = exported(export_lines(run("lofar:L1"), {}, NOTHING))
     assert exported(export_lines(run("lofar:L1"), once, NOTHING)) == once
 
 
-def test_a_semicolon_in_an_expression_is_refused():
+def test_exports_reject_an_expression_with_a_semicolon():
     with pytest.raises(ConfigError, match="';'"):
         export_lines(run("lofar:L1", requirements="[a=1;b=2].a == 1"), {}, NOTHING)
 
 
-def test_an_environment_that_would_not_hold_the_list_is_refused():
+def test_exports_reject_a_list_too_long_for_an_environment():
     many = [f"lofar:{'x' * 400}{n:04}" for n in range(MAX_VARIABLE_BYTES // 400)]
     with pytest.raises(ConfigError, match="submit the whole run as one job"):
         export_lines(run(*many), {}, NOTHING)
 
 
-def test_toils_parameters_are_merged_and_never_empty():
+def test_toil_params_are_merged_and_never_empty():
     ours = {"RequiredDatasets": '{"lofar:L1"}'}
     assert toil_params(ours, "") == '+RequiredDatasets={"lofar:L1"}'
     assert toil_params(ours, " rank = 1 ; ;") == 'rank = 1;+RequiredDatasets={"lofar:L1"}'
     assert toil_params(ours, 'MY.requireddatasets={"old:x"};a=b=c') == 'a=b=c;+RequiredDatasets={"lofar:L1"}'
 
 
-def test_parameters_that_toil_would_fail_on_are_told():
+def test_toil_params_without_equals_sign_are_rejected():
     with pytest.raises(ConfigError, match="has no '='"):
         toil_params({}, "nonsense")
 
 
-def test_the_ad_is_classad_text_or_json():
+def test_run_ad_is_printed_as_classad_or_json():
     asked = run("lofar:L2", "lofar:L1", sizes={L1: 1}, mode="wait", max_wait_seconds=60)
     assert as_ad(asked).splitlines() == [
         'RequiredDatasets = {"lofar:L1","lofar:L2"}',
@@ -285,7 +286,7 @@ def test_the_ad_is_classad_text_or_json():
 # --- what would match now
 
 
-def test_the_outlook_is_by_bytes_and_says_what_is_missing_where():
+def test_outlook_ranks_sites_by_bytes_and_lists_missing_datasets():
     view = facts(
         replica(L1, CAM),
         replica(L2, RAL),
@@ -305,14 +306,14 @@ def test_the_outlook_is_by_bytes_and_says_what_is_missing_where():
     assert not any(o.can_run for o in found)
 
 
-def test_a_site_that_has_all_qualifies_also_when_sizes_are_not_known():
+def test_site_with_all_datasets_qualifies_without_known_sizes():
     view = facts(replica(L1, CAM), replica(L1, RAL), replica(L2, RAL))
     paths = {RAL: {L1: "/1", L2: "/2"}}
     first = rank_sites(run(L1, L2), view.sites, paths, now=NOON.timestamp())[0]
     assert (first.site, first.can_run, first.local_bytes) == (RAL, True, None)
 
 
-def test_a_site_without_a_path_to_all_qualifies_only_for_a_run_that_can_fetch():
+def test_site_without_all_paths_qualifies_only_if_the_run_can_fetch():
     view = facts(replica(L1, RAL), replica(L2, RAL))
     paths = {RAL: {L1: "/1"}}
 

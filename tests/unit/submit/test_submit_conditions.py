@@ -3,8 +3,9 @@
 import pytest
 
 from hydrator.domain.model import parse_did
-from hydrator.submit.dag_file import add_datasets_to_dag, has_required_datasets, read_dag
-from hydrator.submit.submit_file import add_datasets, check_items, input_names
+from hydrator.submit.submit_files.dag import has_required_datasets, read_dag
+from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
+from hydrator.submit.submit_files.datasets import add_datasets, check_items, input_names
 
 A = parse_did("lofar:a")
 LINE = b'+RequiredDatasets = {"lofar:a"}\n'
@@ -25,14 +26,14 @@ def added(text: str, **files: str) -> tuple[bytes, bytes, tuple[str, ...]]:
         *(f"if true\nelif true\n{OWN}endif\n", f"if FALSE\nb = 1\nelif 0\n{OWN}endif\n"),
     ],
 )
-def test_datasets_in_a_block_that_never_holds_are_none(dead):
+def test_datasets_in_a_false_if_block_are_ignored(dead):
     assert added(f"{dead}queue\n") == (b"", LINE, ())
 
 
 @pytest.mark.parametrize(
     "live", [f"if true\n{OWN}endif\n", f"if false\nelse\n{OWN}endif\n", f"if 0\nelif yes\n{OWN}endif\n"]
 )
-def test_datasets_in_a_block_that_always_holds_are_its_own(live):
+def test_datasets_in_a_true_if_block_belong_to_the_description(live):
     first, line, notes = added(f"{live}queue\n")
     assert (first, line) == (b"", b"")
     assert notes == ("x has RequiredDatasets already: it is left as it is",)
@@ -52,7 +53,7 @@ def test_datasets_in_a_block_that_always_holds_are_its_own(live):
         ("include : deeper.sub\n", "include : gone.sub"),
     ],
 )
-def test_what_only_condor_submit_can_know_overrides_the_line(doubtful, where):
+def test_datasets_under_an_unknown_condition_override_the_new_line(doubtful, where):
     first, line, notes = added(f"{doubtful}queue\n", **DEEP)
     assert (first, line) == (LINE, b"")
     assert notes == (f"x may set RequiredDatasets itself ({where}): where it does, its own list counts",)
@@ -61,25 +62,25 @@ def test_what_only_condor_submit_can_know_overrides_the_line(doubtful, where):
     )
 
 
-def test_an_include_whose_name_is_a_macro_is_followed():
+def test_include_with_a_macro_in_its_name_is_followed():
     first, line, notes = added("dir = sub\ninclude : $(dir)/common.sub\nqueue\n", **{"sub/common.sub": OWN})
     assert (first, line) == (b"", b"")
     assert "already" in notes[0]
 
 
-def test_an_include_of_an_include_is_followed_and_one_of_itself_ends():
+def test_nested_include_is_followed_and_a_recursive_one_ends():
     files = {"a.sub": "include : b.sub\n", "b.sub": OWN}
     assert "already" in added("include : a.sub\nqueue\n", **files)[2][0]
     assert added("include : c.sub\nqueue\n", **{"c.sub": "include : c.sub\n"})[1] == LINE
 
 
-def test_the_lines_of_a_gpu_stay_before_the_queue_statement():
+def test_gpu_lines_come_before_the_queue_statement():
     text = b"include command : x\nqueue\n"
     done = add_datasets(text, [A], "x", lambda name: None, ["request_gpus = 1"])
     assert done.text == LINE + b"include command : x\nrequest_gpus = 1\nqueue\n"
 
 
-def test_queue_statements_and_items_of_a_dead_block_are_passed_over():
+def test_queue_statements_in_a_false_if_block_are_skipped():
     text = (
         'if false\nqueue did from (\nno did\n)\nendif\n+RequiredDatasets = {"o:$(did)"}\nqueue did in (a)\n'
     )
@@ -87,12 +88,12 @@ def test_queue_statements_and_items_of_a_dead_block_are_passed_over():
     assert added("if false\nqueue\nendif\nexecutable = x\nqueue\n")[1] == LINE
 
 
-def test_inputs_of_a_dead_block_are_none():
+def test_inputs_in_a_false_if_block_are_ignored():
     text = b"if false\narguments = L9.ms\nelse\narguments = L1.ms\nendif\nqueue\n"
     assert input_names(text) == ["L1.ms"]
 
 
-def test_a_node_in_doubt_gets_values_that_its_description_overrides():
+def test_node_with_an_unknown_condition_gets_prepended_vars():
     text = b"JOB A a.sub\n"
     dag = read_dag(text, {"a.sub": b"include command : x\nqueue\n"}.get)
     done = add_datasets_to_dag(text, {"A": [A]}, dag, "x.dag")

@@ -1,4 +1,4 @@
-"""RequiredDatasets for submit descriptions and DAG files: where it goes in, and what stays."""
+"""RequiredDatasets in submit descriptions and DAG files: the new lines, and the unchanged bytes."""
 
 import subprocess
 import sys
@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from hydrator.domain.model import Did
-from hydrator.submit.dag_file import add_datasets_to_dag, has_required_datasets, is_dag, read_dag
-from hydrator.submit.submit_file import SubmitFileError, add_datasets, check_items, input_names
+from hydrator.submit.submit_files.dag import has_required_datasets, is_dag, read_dag
+from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
+from hydrator.submit.submit_files.datasets import add_datasets, check_items, input_names
+from hydrator.submit.submit_files.description import SubmitFileError
 
 A, B = Did("lofar:a"), Did("lofar:b")
 LINE = b'+RequiredDatasets = {"lofar:a"}\n'
@@ -46,15 +48,15 @@ def filtered(text: bytes, *dids: Did) -> bytes:
         (b"", LINE),
     ],
 )
-def test_the_line_comes_before_the_first_queue_statement(before, after):
+def test_datasets_line_comes_before_the_first_queue_statement(before, after):
     assert filtered(before) == after
 
 
-def test_line_ends_are_those_of_the_file():
+def test_datasets_line_has_the_line_ending_of_the_file():
     assert filtered(b"a = 1\r\nqueue\r\n") == b"a = 1\r\n" + LINE.replace(b"\n", b"\r\n") + b"queue\r\n"
 
 
-def test_datasets_are_sorted_and_stand_once():
+def test_datasets_line_is_sorted_without_duplicates():
     assert b'{"lofar:a", "lofar:b"}' in filtered(b"queue\n", B, A, B)
 
 
@@ -62,21 +64,21 @@ def test_datasets_are_sorted_and_stand_once():
     "there",
     [b'+RequiredDatasets = {"o:1"}', b'my.requireddatasets={"o:1"}', b"+RequiredDatasets @=e\n{}\n@e"],
 )
-def test_a_file_that_has_datasets_is_left_alone_with_a_sentence(there):
+def test_description_with_datasets_is_unchanged_with_a_note(there):
     text = there + b"\nqueue\n"
     done = add_datasets(text, [A], "x.sub", none)
     assert (done.text, done.insertion) == (text, b"")
     assert done.notes == ("x.sub has RequiredDatasets already: it is left as it is",)
 
 
-def test_a_file_that_includes_datasets_is_left_alone():
+def test_description_that_includes_datasets_is_unchanged():
     text = b"include : more.sub\nqueue\n"
     done = add_datasets(text, [A], "x.sub", {"more.sub": LINE}.get)
     assert done.text == text
     assert add_datasets(text, [A], "x.sub", {"more.sub": b"a = 1\n"}.get).insertion == LINE
 
 
-def test_a_comment_or_an_other_attribute_with_that_name_does_not_count():
+def test_comment_or_other_attribute_does_not_count_as_datasets():
     for text in (b"# " + LINE, b"RequiredDatasetsNote = 1\n", b"+RequiredDatasetsCSV = 1\n"):
         assert not has_required_datasets(text + b"queue\n", none)
 
@@ -98,7 +100,7 @@ BAD = b'+RequiredDatasets = {"lofar:$(item)"}\nmax_materialize = 1\n'
         b"queue item from items.txt\n",
     ],
 )
-def test_one_bad_item_is_refused_and_named(queue):
+def test_invalid_item_is_rejected_with_its_value(queue):
     with pytest.raises(SubmitFileError, match=r"lofar:b.*nothing was submitted") as refused:
         check_items(BAD + queue, "x.sub", {"items.txt": b'ok\n\n# no\nb"d\n'}.get)
     assert "item = b" in str(refused.value)
@@ -116,17 +118,17 @@ def test_one_bad_item_is_refused_and_named(queue):
         b'name = a\n+RequiredDatasets = {"$(scope:lofar):$(name)"}\nqueue 5\n',
     ],
 )
-def test_good_items_and_what_only_the_schedd_can_judge_pass(text):
+def test_valid_items_and_items_that_only_the_schedd_can_check_pass(text):
     check_items(text, "x.sub", none)
 
 
-def test_many_bad_items_are_told_in_one_sentence():
+def test_many_invalid_items_are_reported_in_one_sentence():
     rows = b"".join(b"it em%d\n" % n for n in range(30))
     with pytest.raises(SubmitFileError, match="and 20 more"):
         check_items(BAD + b"queue item from (\n" + rows + b")\n", "x.sub", none)
 
 
-def test_inputs_are_what_is_transferred_and_named_in_arguments():
+def test_inputs_are_transferred_files_and_names_in_arguments():
     text = (
         b"ms = L1.ms\ntransfer_input_files = /data/$(ms)/, b.txt\narguments = \"--in=$(ms) 'x y'\"\nqueue\n"
     )
@@ -134,7 +136,7 @@ def test_inputs_are_what_is_transferred_and_named_in_arguments():
     assert input_names(b"arguments = $(ms)\nqueue\n", {"ms": "L2.ms"}) == ["L2.ms"]
 
 
-def test_inputs_that_differ_from_job_to_job_are_refused_with_the_way_out():
+def test_inputs_that_differ_between_jobs_are_rejected_with_a_remedy():
     text = b"arguments = $(ms)\nqueue ms in (a b)\n"
     with pytest.raises(SubmitFileError, match=r"arguments differs from job to job by \$\(ms\)"):
         input_names(text, origin="x.sub")
@@ -158,14 +160,14 @@ PARENT A CHILD B C
 SPLICE S other.dag"""
 
 
-def test_a_dag_is_told_from_a_submit_description():
+def test_dag_and_submit_description_are_distinguished():
     assert is_dag(DAG)
     assert not is_dag(b"# x\nexecutable = a\nqueue\n")
     assert not is_dag(b"job = 1\nqueue\n")
     assert not is_dag(b"")
 
 
-def test_the_nodes_of_a_dag_their_files_and_variables_are_read():
+def test_dag_reader_reads_nodes_files_and_variables():
     dag = read_dag(DAG, {"a.sub": b"executable = a\n"}.get)
     a, b, c = dag.nodes
     assert (a.file, a.content, a.variables) == (
@@ -179,7 +181,7 @@ def test_the_nodes_of_a_dag_their_files_and_variables_are_read():
     assert [one.statement for one in dag.references] == ["SPLICE S other.dag"]
 
 
-def test_each_node_gets_its_own_line_at_the_end():
+def test_each_node_gets_a_vars_line_at_the_end_of_the_dag():
     dag = read_dag(DAG, none)
     done = add_datasets_to_dag(DAG, {"A": [B, A], "C": [A]}, dag, "x.dag")
     assert done.text == DAG + b'\nVARS A +RequiredDatasets="{\\"lofar:a\\", \\"lofar:b\\"}"\n'
@@ -192,7 +194,7 @@ def test_each_node_gets_its_own_line_at_the_end():
     assert again.text == done.text
 
 
-def test_vars_of_all_nodes_count_for_each():
+def test_vars_of_all_nodes_apply_to_each_node():
     text = b'JOB A a.sub\nVARS ALL_NODES +RequiredDatasets="{}"\n'
     assert read_dag(text, none).nodes[0].has_datasets
 
@@ -212,7 +214,7 @@ def hydrator(*words: str, cwd: Path, **more: object) -> subprocess.CompletedProc
 
 @pytest.fixture
 def configured(tmp_path) -> Path:
-    """A folder with a configuration that knows names."""
+    """A folder with a configuration that has names."""
     (tmp_path / "config.toml").write_text(
         '[[catalogue]]\ntype = "file"\npath = "c.json"\n[daemon]\ndefault_scope = "lofar"\n'
         '[submit]\nnames = {"L1.ms" = "lofar:L1"}\n'
@@ -221,7 +223,7 @@ def configured(tmp_path) -> Path:
     return tmp_path
 
 
-def test_filter_prints_the_file_with_the_line(tmp_path):
+def test_filter_prints_the_file_with_the_datasets_line(tmp_path):
     (tmp_path / "x.sub").write_bytes(b"executable = \xff\r\nqueue\r\n")
     done = hydrator("filter", "x.sub", "--datasets", "o:2,o:1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -229,8 +231,8 @@ def test_filter_prints_the_file_with_the_line(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["wrap", "filter"])
-def test_the_help_names_the_table_of_the_configuration(tmp_path, command):
-    """Square brackets are markup in a help text unless they are told not to be."""
+def test_help_shows_section_names_in_square_brackets(tmp_path, command):
+    """Square brackets are markup in a help text unless they are escaped."""
     assert hydrator(command, "--help", cwd=tmp_path).stdout.count(b"[submit]") == 2
 
 
@@ -247,7 +249,7 @@ def test_filter_takes_datasets_from_inputs_by_names_and_patterns(configured):
     assert b'+RequiredDatasets = {"lofar:L1"' in done.stdout
 
 
-def test_filter_gives_each_node_of_a_dag_its_own(configured):
+def test_filter_gives_each_node_of_a_dag_its_datasets(configured):
     (configured / "n.sub").write_text("arguments = $(ms)\nqueue\n")
     (configured / "x.dag").write_text('JOB A n.sub\nJOB B n.sub\nVARS A ms="L1.ms"\nVARS B ms="S7.ms"\n')
     done = hydrator("filter", "x.dag", "--from-inputs", "-d", "B=more", "-c", "config.toml", cwd=configured)
@@ -291,7 +293,7 @@ def test_wrong_usage_is_one_sentence_and_status_2(tmp_path, words, sentence):
         (["-append", "a = 1", "-verbose", "x.sub"], None),
     ],
 )
-def test_wrap_runs_condor_submit_with_one_more_command_and_its_status(tmp_path, words, passed):
+def test_wrap_runs_condor_submit_with_append_and_exits_with_its_status(tmp_path, words, passed):
     (tmp_path / "x.sub").write_text("queue\n")
     tool = tmp_path / "condor_submit"
     tool.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 7\n')
@@ -301,7 +303,7 @@ def test_wrap_runs_condor_submit_with_one_more_command_and_its_status(tmp_path, 
     assert done.stdout.decode().splitlines() == (passed or ["-append", LINE.decode().strip(), *words])
 
 
-def test_wrap_submits_a_copy_of_a_dag_beside_it(tmp_path):
+def test_wrap_submits_a_copy_of_a_dag_from_its_folder(tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "x.dag").write_text("JOB A a.sub\n")
     tool = tmp_path / "condor_submit_dag"
@@ -323,7 +325,7 @@ def dag_tool(folder: Path, script: str = 'printf "%s\\n" "$@"') -> Path:
     return tool
 
 
-def test_wrap_leaves_a_planted_link_alone(tmp_path):
+def test_wrap_does_not_follow_a_link_with_the_copys_name(tmp_path):
     (tmp_path / "x.dag").write_text("JOB A a.sub\n")
     victim = tmp_path / "victim"
     victim.write_text("mine")
@@ -335,7 +337,7 @@ def test_wrap_leaves_a_planted_link_alone(tmp_path):
     assert "RequiredDatasets" in (tmp_path / "x.2.hydrator.dag").read_text()
 
 
-def test_the_same_dag_again_is_the_same_copy_so_that_dagman_finds_its_rescue_file(nested):
+def test_wrap_reuses_an_equal_copy_so_that_dagman_finds_its_rescue_file(nested):
     assert wrapped(nested, "-d", "o:1").stdout == b"root.hydrator.dag\n"
     before = {path: path.stat().st_mtime_ns for path in nested.rglob("*.hydrator.dag")}
     assert wrapped(nested, "-d", "o:1").stdout == b"root.hydrator.dag\n"
@@ -353,7 +355,7 @@ def test_another_submission_of_a_dag_changes_no_file_of_the_first(nested):
     assert "o:2" in (nested / "deep" / "d.D.2.hydrator.dag").read_text()
 
 
-def test_a_refused_dag_leaves_no_copy_and_changes_none_of_a_running_one(nested):
+def test_rejected_dag_leaves_no_copy_and_keeps_those_of_a_running_one(nested):
     assert wrapped(nested, "-d", "o:1").returncode == 0
     before = {path: path.read_bytes() for path in nested.rglob("*") if path.is_file()}
     dag_tool(nested, "echo refused >&2; exit 3")
@@ -364,13 +366,13 @@ def test_a_refused_dag_leaves_no_copy_and_changes_none_of_a_running_one(nested):
         assert {path: path.read_bytes() for path in nested.rglob("*") if path.is_file()} == before
 
 
-def test_a_dag_whose_submission_was_interrupted_keeps_its_copies(nested):
+def test_interrupted_submission_keeps_its_dag_copies(nested):
     dag_tool(nested, "kill -INT $$")
     assert wrapped(nested, "-d", "o:1").returncode == 130
     assert (nested / "root.hydrator.dag").exists()
 
 
-def test_copies_that_cannot_be_written_are_one_sentence_and_none_is_left(nested):
+def test_unwritable_copy_is_one_sentence_and_leaves_no_copies(nested):
     big = "# " + "x" * 9000 + "\n"
     (nested / "root.dag").write_text(big + (nested / "root.dag").read_text())
     program = [sys.executable, "-m", "hydrator.cli", "submit", "wrap", "-d", "o:1", "--"]
@@ -389,7 +391,7 @@ def test_copies_that_cannot_be_written_are_one_sentence_and_none_is_left(nested)
     assert list(nested.rglob("*.hydrator.dag")) == []
 
 
-def test_a_list_too_long_for_an_argument_goes_by_a_copy_that_is_gone_afterwards(tmp_path):
+def test_list_too_long_for_an_argument_goes_by_a_temporary_copy(tmp_path):
     (tmp_path / "x.sub").write_text("queue\n")
     victim = tmp_path / ".x.sub.hydrator"
     victim.write_text("mine")
@@ -404,14 +406,14 @@ def test_a_list_too_long_for_an_argument_goes_by_a_copy_that_is_gone_afterwards(
     assert victim.read_text() == "mine"
 
 
-def test_a_splice_with_a_path_for_its_name_has_its_copy_beside_the_file(nested):
+def test_copy_of_a_splice_is_in_the_folder_of_its_file(nested):
     (nested / "root.dag").write_text("SPLICE ../x/S s.dag DIR sub\n")
     done = wrapped(nested, "-d", "o:1")
     assert done.returncode == 0, done.stderr
     assert (nested / "sub" / "s...-x-S.hydrator.dag").exists()
 
 
-def test_nodes_are_read_from_the_dags_folder_where_dagman_does_so(tmp_path):
+def test_usedagdir_reads_node_files_from_the_dags_folder(tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "x.dag").write_text("JOB A a.sub\n")
     (tmp_path / "d" / "a.sub").write_bytes(LINE + b"queue\n")
@@ -454,7 +456,7 @@ def wrapped(folder: Path, *options: str, dag: str = "root.dag") -> subprocess.Co
     return hydrator("wrap", *options, "--", str(folder / "condor_submit_dag"), dag, cwd=folder)
 
 
-def test_wrap_follows_splices_sub_dags_and_included_files_and_changes_no_other_byte(nested):
+def test_wrap_follows_splices_sub_dags_and_includes_byte_for_byte(nested):
     before = {path: path.read_bytes() for path in nested.rglob("*") if path.is_file()}
     done = wrapped(nested, *[w for n in ("R", "S+A", "S+T+B", "D+C", "I") for w in ("-d", f"{n}=o:{n[-1]}")])
     assert (done.returncode, done.stderr) == (0, b"")
@@ -474,7 +476,7 @@ def test_wrap_follows_splices_sub_dags_and_included_files_and_changes_no_other_b
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_what_gets_nothing_is_not_copied(nested):
+def test_dag_file_without_new_datasets_is_not_copied(nested):
     done = wrapped(nested, "-d", "S+T+B=o:1")
     assert done.returncode == 0, done.stderr
     assert not (nested / "deep" / "d.D.hydrator.dag").exists()
@@ -482,7 +484,7 @@ def test_what_gets_nothing_is_not_copied(nested):
     assert b"no dataset is known for node C" in done.stderr
 
 
-def test_a_dag_spliced_twice_has_a_copy_for_each(tmp_path, nested):
+def test_dag_spliced_twice_has_a_copy_for_each_splice(tmp_path, nested):
     (nested / "two.dag").write_text("SPLICE x.dag x.dag\nSPLICE Y x.dag\n")
     (nested / "x.dag").write_text("JOB A n.sub\n")
     done = wrapped(nested, "-d", "x.dag+A=o:1", "-d", "Y+A=o:2", dag="two.dag")
@@ -511,9 +513,7 @@ def test_a_dag_spliced_twice_has_a_copy_for_each(tmp_path, nested):
         (None, (), "which datasets?"),
     ],
 )
-def test_a_nested_dag_that_cannot_be_followed_is_one_sentence_and_nothing_is_submitted(
-    nested, change, options, told
-):
+def test_unreadable_nested_dag_is_one_sentence_and_submits_nothing(nested, change, options, told):
     if change:
         name, text = change
         (nested / name).unlink() if text is None else (nested / name).write_text(text)
@@ -523,7 +523,7 @@ def test_a_nested_dag_that_cannot_be_followed_is_one_sentence_and_nothing_is_sub
     assert "Traceback" not in done.stderr.decode()
 
 
-def test_the_gpu_of_a_node_goes_behind_its_submit_description(nested):
+def test_gpu_lines_of_a_node_are_appended_to_its_description(nested):
     done = wrapped(nested, "--gpu", "S+A=prefer")
     assert done.returncode == 0, done.stderr
     added = (nested / "sub" / "s.S.hydrator.dag").read_text().splitlines()[2:]
@@ -531,7 +531,7 @@ def test_the_gpu_of_a_node_goes_behind_its_submit_description(nested):
     assert all(line.startswith("VARS A APPEND ") for line in added)
 
 
-def test_the_gpu_of_a_submit_file_comes_by_the_command_line(tmp_path):
+def test_gpu_lines_of_a_submit_file_are_passed_by_append(tmp_path):
     (tmp_path / "x.sub").write_text("executable = a\nqueue\n")
     tool = tmp_path / "condor_submit"
     tool.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
@@ -565,7 +565,7 @@ def test_wrap_gives_the_nodes_of_several_dag_files_their_own_datasets(nested):
     assert b"no dataset is known for node B" in done.stderr
 
 
-def test_a_name_that_several_dag_files_have_must_say_which(nested):
+def test_node_name_in_several_dag_files_needs_the_file_number(nested):
     for name in ("one.dag", "two.dag"):
         (nested / name).write_text("JOB A n.sub\n")
     tool = str(nested / "condor_submit_dag")
@@ -575,7 +575,7 @@ def test_a_name_that_several_dag_files_have_must_say_which(nested):
 
 
 @pytest.mark.parametrize("kind", ["FINAL", "PROVISIONER", "SERVICE"])
-def test_what_is_for_all_nodes_is_for_jobs_and_other_nodes_have_it_by_name(tmp_path, kind):
+def test_datasets_for_all_nodes_apply_to_job_nodes_only(tmp_path, kind):
     (tmp_path / "x.dag").write_text(f"JOB A @=end\nexecutable = x\n@end\n{kind} F {{\nexecutable = x\n}}\n")
     done = hydrator("filter", "x.dag", "-d", "o:1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -585,7 +585,7 @@ def test_what_is_for_all_nodes_is_for_jobs_and_other_nodes_have_it_by_name(tmp_p
     assert b"VARS F +R" in named.stdout
 
 
-def test_a_node_whose_name_is_quoted_may_be_named_without_quotes(tmp_path):
+def test_quoted_node_name_may_be_given_without_quotes(tmp_path):
     (tmp_path / "x.dag").write_text('JOB "A B" {\nexecutable = x\n}\n')
     done = hydrator("filter", "x.dag", "-d", "A B=o:1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -595,7 +595,7 @@ def test_a_node_whose_name_is_quoted_may_be_named_without_quotes(tmp_path):
 @pytest.mark.parametrize(
     "first", ["PRE_SKIP A 3", "DONE A", "WEAK PARENT A CHILD A", "// all", "pre-skip A 1"]
 )
-def test_a_dag_is_filtered_as_one_whatever_it_begins_with(tmp_path, first):
+def test_filter_recognizes_a_dag_by_any_first_statement(tmp_path, first):
     (tmp_path / "x.dag").write_text(f"{first}\nJOB A {{\nexecutable = x\n}}\n")
     done = hydrator("filter", "x.dag", "-d", "o:1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -603,14 +603,14 @@ def test_a_dag_is_filtered_as_one_whatever_it_begins_with(tmp_path, first):
 
 
 @pytest.mark.parametrize("text", ["JOBS A a.sub\n", "hello world\n", "\x00\n"])
-def test_a_file_that_is_neither_is_one_sentence(tmp_path, text):
+def test_file_that_is_neither_dag_nor_submit_file_is_one_sentence(tmp_path, text):
     (tmp_path / "x").write_text(text)
     done = hydrator("filter", "x", "-d", "o:1", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"neither like a submit description nor like a DAG" in done.stderr
 
 
-def test_wrap_hands_a_list_that_the_file_may_set_itself_over_as_a_default(tmp_path):
+def test_wrap_passes_datasets_as_a_default_if_the_file_may_set_them(tmp_path):
     (tmp_path / "x.sub").write_text("include command : /bin/true\nexecutable = a\nqueue\n")
     tool = tmp_path / "condor_submit"
     tool.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
@@ -620,7 +620,7 @@ def test_wrap_hands_a_list_that_the_file_may_set_itself_over_as_a_default(tmp_pa
     assert b"may set RequiredDatasets itself" in done.stderr
 
 
-def test_wrap_of_condor_submit_refuses_a_dag(tmp_path):
+def test_wrap_of_condor_submit_rejects_a_dag(tmp_path):
     (tmp_path / "x.dag").write_text("JOB A a.sub\n")
     done = hydrator("wrap", "-d", "o:1", "--", "condor_submit", "x.dag", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, b"")

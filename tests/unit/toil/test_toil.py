@@ -1,4 +1,4 @@
-"""The batch system for Toil, the part that needs neither Toil nor HTCondor; and the shim for Rapthor."""
+"""Toil batch system: the parts that need neither Toil nor HTCondor, and the shim for Rapthor."""
 
 import json
 import subprocess
@@ -55,22 +55,26 @@ def directory(path):
 # what a Toil job becomes
 
 
-def test_resources_are_rounded_up_and_the_step_is_named():
-    said = described()
-    assert (said["request_cpus"], said["request_memory"], said["request_disk"]) == ("2", "4MB", "1024KB")
-    assert said["MY.ToilUnitName"] == '"image.cwl.0.wsclean"'
-    assert said["arguments"] == """"'-c' '_toil_worker CWLJob'\""""
-    assert "request_gpus" not in said
-    assert "requirements" not in said
+def test_description_rounds_resources_up_and_names_the_step():
+    output = described()
+    assert (output["request_cpus"], output["request_memory"], output["request_disk"]) == (
+        "2",
+        "4MB",
+        "1024KB",
+    )
+    assert output["MY.ToilUnitName"] == '"image.cwl.0.wsclean"'
+    assert output["arguments"] == """"'-c' '_toil_worker CWLJob'\""""
+    assert "request_gpus" not in output
+    assert "requirements" not in output
 
 
-def test_nothing_of_the_leaders_environment_enters_the_ad_but_what_the_work_lists():
-    said = described()
-    assert said["getenv"] == "false"
-    assert said["environment"] == "\"'PATH=/v:/bin'\""
+def test_ad_has_only_the_variables_that_the_job_lists():
+    output = described()
+    assert output["getenv"] == "false"
+    assert output["environment"] == "\"'PATH=/v:/bin'\""
 
 
-def test_only_harmless_variables_are_allowed_and_the_user_may_name_more():
+def test_environment_filter_allows_harmless_and_configured_variables():
     leader = {
         "PATH": "/bin", "AWS_SECRET_ACCESS_KEY": "x", "SINGULARITY_DOCKER_PASSWORD": "x", "BEARER_TOKEN": "x",
         "_CONDOR_SEC_PASSWORD_FILE": "x", "EVERYBEAM_DATADIR": "/data", "MY_A": "1",
@@ -80,30 +84,30 @@ def test_only_harmless_variables_are_allowed_and_the_user_may_name_more():
     assert filter_environment(named) == {"PATH": "/bin", "EVERYBEAM_DATADIR": "/data", "MY_A": "1"}
 
 
-def test_a_job_carries_its_own_datasets_and_the_runs_attributes():
+def test_job_has_its_own_datasets_and_the_runs_attributes():
     setting = WorkflowSettings.from_environment(
         "w1", {"_CONDOR_RapthorRun": '"r1"', "_CONDOR_RequiredDatasets": format_did_list(RUN)}
     )
-    said = described(setting=setting, datasets=format_did_list(RUN[:1]))
-    assert said["MY.RequiredDatasets"] == '{"lofar:L1.ms"}'
-    assert said["MY.RapthorRun"] == '"r1"'
-    assert said["batch_name"] == "r1"
+    output = described(setting=setting, datasets=format_did_list(RUN[:1]))
+    assert output["MY.RequiredDatasets"] == '{"lofar:L1.ms"}'
+    assert output["MY.RapthorRun"] == '"r1"'
+    assert output["batch_name"] == "r1"
 
 
-def test_a_run_that_has_a_site_stays_there_and_asks_for_no_datasets():
-    said = described(datasets=format_did_list(RUN), site="UK")
-    assert said["requirements"] == "TARGET.DataLocalitySite =?= MY.RapthorSite"
-    assert said["MY.RapthorSite"] == '"UK"'
-    assert "MY.RequiredDatasets" not in said
+def test_run_with_a_site_stays_there_without_datasets():
+    output = described(datasets=format_did_list(RUN), site="UK")
+    assert output["requirements"] == "TARGET.DataLocalitySite =?= MY.RapthorSite"
+    assert output["MY.RapthorSite"] == '"UK"'
+    assert "MY.RequiredDatasets" not in output
 
 
-def test_the_users_own_requirements_are_kept_in_parentheses():
+def test_description_keeps_the_users_requirements_in_parentheses():
     setting = WorkflowSettings.from_environment("w1", {"TOIL_HTCONDOR_PARAMS": "Requirements = A || B"})
     assert described(setting=setting)["requirements"] == "A || B"
     assert described(setting=setting, site="UK")["requirements"].startswith("(A || B) && (")
 
 
-def test_the_environment_goes_before_toils_parameters():
+def test_condor_variables_override_toil_htcondor_params():
     setting = WorkflowSettings.from_environment(
         "w1",
         {"TOIL_HTCONDOR_PARAMS": '+RapthorRun="old";+X=1;rank=2;', "_CONDOR_RapthorRun": '"new"'},
@@ -122,21 +126,21 @@ def test_the_environment_goes_before_toils_parameters():
         ("+X=1\nqueue 100", "line break"),
     ],
 )
-def test_parameters_that_cannot_be_are_refused(text, reason):
+def test_invalid_toil_htcondor_params_are_rejected(text, reason):
     with pytest.raises(SubmitParameterError, match=reason):
         parse_parameters(text)
 
 
-def test_parameters_may_not_replace_what_a_job_sets_itself():
+def test_toil_htcondor_params_cannot_replace_commands_of_the_job():
     with pytest.raises(SubmitParameterError, match="request_cpus"):
         described(setting=WorkflowSettings.from_environment("w1", {"TOIL_HTCONDOR_PARAMS": "Request_Cpus=3"}))
 
 
-def test_empty_parameters_are_none():
+def test_empty_toil_htcondor_params_give_no_commands():
     assert parse_parameters(";") == parse_parameters("") == parse_parameters(None) == ({}, {})
 
 
-def test_gpus_are_counted_and_their_model_is_asked_for():
+def test_gpu_request_sums_counts_and_requires_the_model():
     one = {"kind": "gpu", "count": 1, "api": "cuda"}
     assert gpu_request([]) == {}
     assert gpu_request([one, one | {"count": 2}]) == {"request_gpus": "3"}
@@ -152,7 +156,7 @@ PREFERRED = StepGpus("prefer", ("*wsclean*",), cpus=16, memory_mib=61_000, prope
 @pytest.mark.parametrize("mode", ["prefer", "require"])
 @pytest.mark.parametrize("properties", ["", "Capability >= 7.0"])
 @pytest.mark.parametrize("rank", ["", "TARGET.Memory"])
-def test_the_choice_of_a_step_is_word_for_word_that_of_a_whole_run(mode, properties, rank):
+def test_gpu_expressions_of_a_step_equal_those_of_a_run(mode, properties, rank):
     theirs = StepGpus(mode, ("*",), 2, 16, 61_000, properties, 50).choose(("x",), 4, 100)
     without = SlotShare(16, 61_000) if mode == "prefer" else None
     ours = GpuChoice(SlotShare(4, 100), without, 2, properties, 50)
@@ -162,17 +166,17 @@ def test_the_choice_of_a_step_is_word_for_word_that_of_a_whole_run(mode, propert
     assert theirs.rank_expression(rank) == ours.rank_expression(rank)
 
 
-def test_a_step_that_the_configuration_names_takes_a_gpu_where_there_is_one_and_else_many_cores():
-    said = described(gpus=PREFERRED)
+def test_configured_step_takes_a_gpu_or_many_cores():
+    output = described(gpus=PREFERRED)
     gpu = "((countMatches(MY.RequireGPUs, TARGET.AvailableGPUs) >= 1) =?= true)"
-    assert said["request_gpus"] == f"{gpu} ? 1 : 0"
-    assert said["request_cpus"] == f"{gpu} ? 2 : 16"
-    assert said["request_memory"] == f"{gpu} ? 4 : 61000"
-    assert said["requirements"] == "TARGET.Cpus >= MY.RequestCpus"
-    assert (said["rank"], said["MY.RequireGPUs"]) == ("100 * MY.GPUPreference", "Capability >= 7.0")
+    assert output["request_gpus"] == f"{gpu} ? 1 : 0"
+    assert output["request_cpus"] == f"{gpu} ? 2 : 16"
+    assert output["request_memory"] == f"{gpu} ? 4 : 61000"
+    assert output["requirements"] == "TARGET.Cpus >= MY.RequestCpus"
+    assert (output["rank"], output["MY.RequireGPUs"]) == ("100 * MY.GPUPreference", "Capability >= 7.0")
 
 
-def test_other_steps_and_those_that_ask_for_gpus_themselves_are_left_as_they_are():
+def test_other_steps_and_steps_with_own_gpu_request_are_unchanged():
     other = StepGpus("prefer", ("predict*",))
     assert described(gpus=other) == described(gpus=StepGpus()) == described()
     asking = ToilJob("c", 1, 1, 1, "n", "image.cwl.wsclean", accelerators=[{"kind": "gpu", "count": 2}])
@@ -181,15 +185,15 @@ def test_other_steps_and_those_that_ask_for_gpus_themselves_are_left_as_they_are
     assert "rank" in described(setting=of_an_operation, gpus=other)
 
 
-def test_a_choice_joins_what_the_user_requires_and_ranks_and_the_site_of_the_run():
+def test_gpu_choice_is_joined_to_requirements_rank_and_site():
     setting = WorkflowSettings.from_environment("w1", {"TOIL_HTCONDOR_PARAMS": "requirements=A || B;rank=C"})
-    said = described(setting=setting, site="NL", gpus=PREFERRED)
+    output = described(setting=setting, site="NL", gpus=PREFERRED)
     site = "TARGET.DataLocalitySite =?= MY.RapthorSite"
-    assert said["requirements"] == f"(A || B) && ({site}) && (TARGET.Cpus >= MY.RequestCpus)"
-    assert said["rank"] == "((C) ?: 0.0) + 100 * MY.GPUPreference"
+    assert output["requirements"] == f"(A || B) && ({site}) && (TARGET.Cpus >= MY.RequestCpus)"
+    assert output["rank"] == "((C) ?: 0.0) + 100 * MY.GPUPreference"
 
 
-def test_gpus_of_the_configuration_are_read_and_a_wrong_one_is_told(tmp_path):
+def test_gpu_settings_are_read_and_an_invalid_one_is_reported(tmp_path):
     file = tmp_path / "c.toml"
     file.write_text(
         '[submit]\ngpu = "prefer"\ngpus = 2\ncpus = 8\nmemory_gb = 1.048576\ngpu_steps = ["a*"]\n'
@@ -200,7 +204,7 @@ def test_gpus_of_the_configuration_are_read_and_a_wrong_one_is_told(tmp_path):
         StepGpus.load(str(file))
 
 
-def test_dollars_and_quotes_stay_what_they_are():
+def test_dollars_and_quotes_are_escaped_in_the_description():
     assert escape_macros("$(HOME)") == "$(DOLLAR)(HOME)"
     # of $(DOLLAR)$(DOLLAR)(Name) condor_submit makes $$(DOLLAR)(Name): test_submit_language.py
     assert quote_words(["$(HOME) $$(Name)"]) == "\"'$(DOLLAR)(HOME) $$(DOLLARDOLLAR)(Name)'\""
@@ -228,40 +232,40 @@ def test_dollars_and_quotes_stay_what_they_are():
         ({"JobStatus": 5, "HoldReasonCode": 46}, 255, ExitReason.TIMELIMIT),
     ],
 )
-def test_the_ad_says_how_a_job_ended(ad, status, why):
+def test_job_exit_is_read_from_its_ad(ad, status, why):
     end = exit_from_ad(ad | {"ClusterId": 12})
     assert (end.status, end.reason) == (status, why)
     assert "12" in end.message
 
 
 @pytest.mark.parametrize("ad", [{"JobStatus": 1}, {"JobStatus": 2}, {"JobStatus": 5, "HoldReasonCode": 16}])
-def test_a_job_that_may_still_run_has_not_ended(ad):
+def test_job_that_may_still_run_has_no_exit(ad):
     assert exit_from_ad(ad) is None
 
 
 # which datasets a step reads
 
 
-def test_a_step_requires_the_datasets_among_its_own_inputs():
+def test_step_requires_the_datasets_among_its_inputs():
     inputs = {"ms": [directory("/data/L2.ms/"), {"class": "File", "location": "file:///d/model%20a.txt"}]}
     assert find_required_dids(inputs, NamingRules(), RUN) == ("lofar:L2.ms",)
 
 
-def test_a_step_whose_inputs_name_no_dataset_requires_none():
+def test_step_without_datasets_among_its_inputs_requires_none():
     assert find_required_dids({"ms": directory("/data/L1_field.ms")}, NamingRules(), RUN) == ()
     assert find_required_dids({"threads": 4, "name": "image"}, NamingRules(), RUN) == ()
     assert find_required_dids(None, NamingRules(), RUN) == ()
     assert find_required_dids(None, NamingRules(), ()) == ()
 
 
-def test_a_text_that_is_the_path_of_a_dataset_names_it():
+def test_text_input_with_the_path_of_a_dataset_counts():
     assert find_required_dids({"msin": ["/data/L1.ms/", "/data/L9.ms"]}, NamingRules(), RUN) == (
         "lofar:L1.ms",
     )
     assert find_required_dids({"msin": "/data/L1.ms"}, NamingRules({"L1.ms": "lofar:L1.ms"}), ()) == ()
 
 
-def test_a_private_input_stands_for_all_of_the_run_and_never_enters_an_ad_itself(tmp_path):
+def test_private_input_gives_all_datasets_of_the_run(tmp_path):
     (tmp_path / "c.toml").write_text(
         '[private]\npatterns = ["embargo:*"]\n[submit.names]\n"x.ms" = "Embargo:L1"\n'
     )
@@ -271,7 +275,7 @@ def test_a_private_input_stands_for_all_of_the_run_and_never_enters_an_ad_itself
     assert find_required_dids(inputs, naming, ()) == ()
 
 
-def test_names_come_before_patterns_and_the_default_scope_is_added(tmp_path):
+def test_names_precede_patterns_and_get_the_default_scope(tmp_path):
     file = tmp_path / "config.toml"
     file.write_text(
         '[daemon]\ndefault_scope = "lofar"\n[submit]\nnames = { "L1_SB1.ms" = "x:special" }\n'
@@ -282,11 +286,11 @@ def test_names_come_before_patterns_and_the_default_scope_is_added(tmp_path):
     assert naming.find_did("other.ms") is None
 
 
-def test_the_shipped_example_can_be_read():
+def test_naming_rules_load_from_the_shipped_example():
     NamingRules.load(str(ROOT / "config.example.toml"))
 
 
-def test_a_product_that_is_called_like_a_dataset_is_none_when_the_run_does_not_read_it():
+def test_product_named_like_a_dataset_is_not_a_dataset_of_the_run():
     naming = NamingRules({"L1.ms": "lofar:L1.ms", "image.fits": "lofar:image"})
     inputs = [directory("/d/L1.ms"), {"class": "File", "basename": "image.fits"}]
     assert find_required_dids(inputs, naming, RUN) == ("lofar:L1.ms",)
@@ -294,19 +298,19 @@ def test_a_product_that_is_called_like_a_dataset_is_none_when_the_run_does_not_r
 
 
 @pytest.mark.parametrize("text", ["lofar:L1", '{"L1"}', '{"lofar:L1", 3}', '{"lofar:a b"}', '{"lofar:L1"'])
-def test_a_list_that_is_none_is_refused(text):
+def test_invalid_dataset_list_is_rejected(text):
     with pytest.raises(DatasetsError, match="must be a list such as"):
         parse_did_list(text)
 
 
-def test_a_configuration_that_cannot_be_read_is_named(tmp_path):
+def test_unreadable_configuration_is_reported_by_name(tmp_path):
     file = tmp_path / "c.toml"
     file.write_text("[submit]\npatterns = [ { match = '(', did = 'x' } ]\n")
     with pytest.raises(DatasetsError, match=r"c\.toml .*\[submit\] cannot be read"):
         NamingRules.load(str(file))
 
 
-def test_the_plugin_carries_every_attribute_that_the_companion_exports():
+def test_batch_system_reads_every_attribute_that_submit_exports():
     assert rapthor.SUBMIT_ATTRS == "_CONDOR_SUBMIT_ATTRS"
     assert {"RequiredDatasets", "RequiredBytes", "DataLocality", "RapthorRun"} <= set(JOB_ATTRIBUTES)
 
@@ -314,7 +318,7 @@ def test_the_plugin_carries_every_attribute_that_the_companion_exports():
 # the site of a run
 
 
-def test_the_first_site_stays_the_runs_site(tmp_path):
+def test_site_affinity_keeps_the_first_site(tmp_path):
     file = str(tmp_path / "pipelines" / "site.json")
     first, second = SiteAffinity.load(file), SiteAffinity.load(file)
     assert first.site is None
@@ -325,13 +329,13 @@ def test_the_first_site_stays_the_runs_site(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"site": 3}', '{"site": ""}'])
-def test_a_damaged_file_decides_nothing(tmp_path, text):
+def test_site_affinity_ignores_a_damaged_file(tmp_path, text):
     file = tmp_path / "site.json"
     file.write_text(text)
     assert SiteAffinity.load(str(file)).site is None
 
 
-def test_without_a_file_no_site_is_kept_and_a_slot_without_a_site_decides_nothing(tmp_path):
+def test_site_affinity_needs_a_file_and_a_site(tmp_path):
     assert not SiteAffinity.load(None).record_first_site("UK", "1")
     assert not SiteAffinity.load(str(tmp_path / "s")).record_first_site(None, "1")
 
@@ -356,7 +360,7 @@ def operation(tmp_path) -> Path:
     return folder
 
 
-def test_a_call_for_slurm_becomes_one_for_us_without_chaining(operation):
+def test_shim_turns_a_slurm_call_into_one_without_chaining(operation):
     words = rapthors(operation, "/data/L1.ms")
     arguments, more = shim.translate_call(words, {"_CONDOR_RequiredDatasets": format_did_list(RUN)})
     assert arguments[:2] == ["--disableChaining", "True"]
@@ -367,20 +371,20 @@ def test_a_call_for_slurm_becomes_one_for_us_without_chaining(operation):
     assert more[SITE_FILE_VARIABLE] == str(operation.parent / ".classad-hydrator-site.json")
 
 
-def test_an_operation_that_names_no_dataset_leaves_the_runs_own_for_its_steps_to_choose_from(operation):
+def test_shim_keeps_the_runs_datasets_for_an_operation_without_any(operation):
     _, more = shim.translate_call(
         rapthors(operation, "/data/L1_field.ms"), {"_CONDOR_RequiredDatasets": format_did_list(RUN)}
     )
     assert "_CONDOR_RequiredDatasets" not in more
 
 
-def test_the_users_own_name_of_the_run_stays(operation):
+def test_shim_keeps_the_users_name_of_the_run(operation):
     _, more = shim.translate_call(rapthors(operation), {"_CONDOR_RapthorRun": '"mine"'})
     assert "_CONDOR_RapthorRun" not in more
 
 
 @pytest.mark.parametrize("form", ["--batchSystem=slurm_static", "--batchSystem=slurm"])
-def test_the_other_form_of_the_option_is_known_too(form):
+def test_shim_accepts_both_forms_of_the_batch_system_option(form):
     assert shim.translate_call([form, "x.cwl"], {}) == (
         ["--disableChaining", "True", "--batchSystem=classad_hydrator", "x.cwl"],
         {},
@@ -388,11 +392,11 @@ def test_the_other_form_of_the_option_is_known_too(form):
 
 
 @pytest.mark.parametrize("system", ["single_machine", "htcondor", "classad_hydrator"])
-def test_a_call_for_another_batch_system_is_left_alone(operation, system):
+def test_shim_does_not_change_a_call_for_another_batch_system(operation, system):
     assert shim.translate_call(rapthors(operation, system=system), {}) is None
 
 
-def test_inputs_that_cannot_be_read_are_named(operation):
+def test_shim_names_inputs_that_cannot_be_read(operation):
     words = rapthors(operation)
     Path(words[-1]).write_text("{")
     with pytest.raises(DatasetsError, match="inputs cannot be read"):
@@ -400,7 +404,7 @@ def test_inputs_that_cannot_be_read_are_named(operation):
 
 
 @pytest.mark.parametrize(("words", "status"), [((), 2), (("/nowhere/toil-cwl-runner", "x.cwl"), 127)])
-def test_a_shim_that_cannot_start_the_real_program_says_one_sentence(words, status):
+def test_shim_that_cannot_start_the_real_program_prints_one_sentence(words, status):
     program = "toil_batch_system_classad_hydrator.shim"
     done = subprocess.run(
         [sys.executable, "-m", program, *words], capture_output=True, text=True, check=False
@@ -435,7 +439,7 @@ def toil_standin(folder: Path, python: str) -> Path:
     return folder
 
 
-def test_the_shim_finds_the_next_toil_cwl_runner_on_path(front, tmp_path, operation):
+def test_shim_finds_the_next_toil_cwl_runner_on_path(front, tmp_path, operation):
     import sys
 
     other = toil_standin(tmp_path / "venv", sys.executable)
@@ -451,7 +455,7 @@ def test_the_shim_finds_the_next_toil_cwl_runner_on_path(front, tmp_path, operat
     ("path", "reason"),
     [("{front}:/usr/bin:/bin", "no other toil-cwl-runner"), ("{front}:{bare}:/usr/bin:/bin", "no python3")],
 )
-def test_the_shim_says_what_is_missing(front, tmp_path, path, reason):
+def test_shim_reports_a_missing_toil_cwl_runner(front, tmp_path, path, reason):
     bare = tmp_path / "bare"
     bare.mkdir()
     (bare / "toil-cwl-runner").write_text("#!/bin/sh\n")
@@ -461,7 +465,7 @@ def test_the_shim_says_what_is_missing(front, tmp_path, path, reason):
     assert reason in done.stderr
 
 
-def test_the_shim_says_that_our_batch_system_is_missing(front, tmp_path):
+def test_shim_reports_a_missing_batch_system(front, tmp_path):
     import sys
 
     other = toil_standin(tmp_path / "venv", sys.executable)
@@ -471,7 +475,7 @@ def test_the_shim_says_that_our_batch_system_is_missing(front, tmp_path):
     assert "install classad-hydrator[toil] there" in done.stderr
 
 
-def test_the_command_prints_the_shim():
+def test_submit_toil_shim_command_prints_the_shim():
     from typer.testing import CliRunner
 
     from hydrator.cli.app import app

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,8 @@ from hydrator.cli.options import DEFAULT_CONFIG_PATH
 if TYPE_CHECKING:
     from hydrator.config import Settings
     from hydrator.domain.model import Did
-    from hydrator.submit.dag_file import Dag
-    from hydrator.submit.submit_file import FilterResult
+    from hydrator.submit.submit_files.dag import Dag
+    from hydrator.submit.submit_files.datasets import FilterResult
 
 
 class ExitWithMessage(typer.Exit):
@@ -162,17 +163,13 @@ class DatasetOptions:
     def _check_expression(self, expression: str) -> None:
         from hydrator.wiring import build_condor_client
 
-        if self.settings is None:
-            return
-        client = build_condor_client(self.settings.htcondor)
-        try:
-            client.check_expressions({"[submit].require_gpus": expression})
-        finally:
-            client.close()
+        if self.settings is not None:
+            with closing(build_condor_client(self.settings.htcondor)) as client:
+                client.check_expressions({"[submit].require_gpus": expression})
 
     def find_input_datasets(self, names: Sequence[str]) -> "Mapping[str, Did]":
         """Return the DIDs of those *names* that [submit].names or [submit].patterns turn into datasets."""
-        from hydrator.submit.dataset_resolver import apply_configuration
+        from hydrator.submit.dataset_names.rules import apply_configuration
 
         if self.settings is None:
             raise ExitWithMessage(
@@ -212,7 +209,7 @@ def collect_dag_datasets(
 
     *texts* has the DAG file itself, by its name.
     """
-    from hydrator.submit.submit_file import check_items
+    from hydrator.submit.submit_files.datasets import check_items
 
     texts = dict(texts)
     for node in dag.nodes:
@@ -235,7 +232,7 @@ def collect_dag_datasets(
 def _find_input_datasets(
     text: bytes, variables: Mapping[str, str], options: DatasetOptions, origin: str
 ) -> "list[Did]":
-    from hydrator.submit.submit_file import input_names
+    from hydrator.submit.submit_files.datasets import input_names
 
     if not options.from_inputs:
         return []

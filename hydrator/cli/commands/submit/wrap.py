@@ -3,7 +3,8 @@
 import os
 import sys
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -23,7 +24,7 @@ from hydrator.cli.options import DEFAULT_CONFIG_PATH, EXIT_NO_MATCH_NOW, ConfigO
 
 if TYPE_CHECKING:
     from hydrator.domain.model import Did
-    from hydrator.submit.submit_file import FilterResult
+    from hydrator.submit.submit_files.datasets import FilterResult
 
 _MAX_ARGUMENT_BYTES = 100_000
 """Longest argument that this command uses; Linux allows 131,072 bytes."""
@@ -136,8 +137,10 @@ def _add_datasets(
 
     File names in it are relative to *folder*, by default the current one, as for HTCondor.
     """
-    from hydrator.submit.dag_file import add_datasets_to_dag, has_required_datasets, is_dag, read_dag
-    from hydrator.submit.submit_file import SubmitFileError, add_datasets, is_description
+    from hydrator.submit.submit_files.dag import has_required_datasets, is_dag, read_dag
+    from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
+    from hydrator.submit.submit_files.datasets import add_datasets
+    from hydrator.submit.submit_files.description import SubmitFileError, is_description
 
     origin = "standard input" if str(file) == "-" else str(file)
     read = build_reader(folder or Path.cwd())
@@ -167,9 +170,9 @@ def _add_datasets(
 
 def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refuse_nowhere: bool) -> None:
     """Replace this process by condor_submit with the new lines before the file's queue statements."""
-    from hydrator.submit.dag_file import is_dag
+    from hydrator.submit.submit_files.dag import is_dag
 
-    at = _find_file(command, _SUBMIT_OPTIONS_WITH_VALUE)
+    at = next(iter(_find_files(command, _SUBMIT_OPTIONS_WITH_VALUE)), None)
     if at is None or command[at] == "-":
         raise ExitWithMessage(
             "name a submit file: this command cannot read condor_submit's standard input; see submit filter"
@@ -187,12 +190,8 @@ def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refu
         _submit_copy(command, at, filtered.text)
     appended = [word for line in lines for word in ("-append", line)]
     words = [command[0], *([first] if first else []), *appended, *command[1:]]
-    sys.stdout.flush()
-    sys.stderr.flush()
-    try:
+    with _before_start(words[0]):
         os.execvp(words[0], words)  # noqa: S606 - no shell
-    except OSError as error:
-        raise ExitWithMessage(f"cannot run {words[0]}: {error.strerror}", 127) from error
 
 
 def _warn_no_site(
@@ -242,8 +241,8 @@ def _submit_copy(command: Sequence[str], file_index: int, text: bytes) -> NoRetu
     try:
         descriptor, name = tempfile.mkstemp(f".{file.name[:100]}.hydrator", ".", file.parent)
         try:
-            with os.fdopen(descriptor, "wb") as opened:
-                opened.write(text)
+            with os.fdopen(descriptor, "wb") as copy:
+                copy.write(text)
             raise ExitWithStatus(run_command([*command[:file_index], name, *command[file_index + 1 :]]))
         finally:
             Path(name).unlink(missing_ok=True)
@@ -287,17 +286,19 @@ def run_command(argv: Sequence[str]) -> int:
     """Run *argv* to its end; return its exit status, negative for a signal."""
     from hydrator.cli.output.new_files import run_to_completion
 
+    with _before_start(argv[0]):
+        return run_to_completion(argv)
+
+
+@contextmanager
+def _before_start(tool: str) -> Iterator[None]:
+    """Flush the output before *tool* starts; exit with 127 if it cannot start."""
     sys.stdout.flush()
     sys.stderr.flush()
     try:
-        return run_to_completion(argv)
+        yield
     except OSError as error:
-        raise ExitWithMessage(f"cannot run {argv[0]}: {error.strerror}", 127) from error
-
-
-def _find_file(command: Sequence[str], options_with_value: Sequence[str]) -> int | None:
-    """Return the position of the file in an HTCondor submit command."""
-    return next(iter(_find_files(command, options_with_value)), None)
+        raise ExitWithMessage(f"cannot run {tool}: {error.strerror}", 127) from error
 
 
 def _find_files(command: Sequence[str], options_with_value: Sequence[str]) -> list[int]:

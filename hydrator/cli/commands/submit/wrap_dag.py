@@ -18,8 +18,10 @@ from hydrator.cli.commands.submit.dataset_options import (
     read_input_file,
 )
 from hydrator.cli.output.new_files import write_new_files
-from hydrator.submit.dag_file import Dag, add_datasets_to_dag, read_dag
-from hydrator.submit.submit_file import FilterResult, SubmitFileError
+from hydrator.submit.submit_files.dag import Dag, read_dag
+from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
+from hydrator.submit.submit_files.datasets import FilterResult
+from hydrator.submit.submit_files.description import SubmitFileError
 
 if TYPE_CHECKING:
     from hydrator.domain.model import Did
@@ -42,11 +44,8 @@ class _DagTree:
     dag: Dag
     scope: str
     children: dict[int, "_DagTree"] = field(default_factory=dict)
-
-    @property
-    def kinds(self) -> dict[str, str]:
-        """The kinds (JOB, FINAL and so on) of the nodes of this file, by full name."""
-        return {self.scope + node.name: node.kind for node in self.dag.nodes}
+    datasets: "dict[str, list[Did]]" = field(default_factory=dict)
+    """By a node's own name, the datasets to add."""
 
     def walk(self) -> Iterator["_DagTree"]:
         yield self
@@ -84,42 +83,47 @@ def write_copies(
     Raises:
         ExitWithMessage: a file cannot be read or written, a node does not exist, or a list is malformed.
     """
-    several = len(files) > 1
     try:
-        roots = [
-            _read_dag_tree(
-                file,
-                file.absolute().parent if should_use_dag_folder else Path.cwd(),
-                f"{number}." if several else "",
-                (),
-            )
-            for number, file in enumerate(files)
-        ]
+        roots = _read_dag_trees(files, should_use_dag_folder)
         branches = [branch for root in roots for branch in root.walk()]
-        kinds = {name: kind for branch in branches for name, kind in branch.kinds.items()}
-        nodes = DagNodes(kinds, has_file_numbers=several)
+        kinds = {branch.scope + node.name: node.kind for branch in branches for node in branch.dag.nodes}
+        nodes = DagNodes(kinds, has_file_numbers=len(files) > 1)
         dids, lines = options.parse_node_datasets(nodes), options.gpu_lines(nodes)
-        additions = [_collect_additions(root, options, dids, lines) for root in roots]
-        by_node = [pair for root in additions for pair in root.datasets_by_node()]
-        check_nodes({node: names for node, names in by_node if names})
-        copies, notes = _write_numbered_copies(additions)
+        for root in roots:
+            _collect_datasets(root, options, dids)
+        check_nodes(_datasets_by_node(branches))
+        copies, notes = _write_numbered_copies(roots, lines)
     except SubmitFileError as bad:
         raise ExitWithMessage(str(bad)) from bad
     for filtered in notes:
         print_notes(filtered)
-    has_some = any(node.has_datasets or node.uncertainty for branch in branches for node in branch.dag.nodes)
-    if copies.files == list(files) and not options.has_options and not has_some:
-        listed = ", ".join(map(str, files))
-        raise ExitWithMessage(f"{listed}: which datasets? give --datasets, --datasets-file or --from-inputs")
+    if copies.files == list(files) and not options.has_options:
+        _require_datasets(files, branches)
     return copies
 
 
-def _write_numbered_copies(dags: "Sequence[_DagAdditions]") -> tuple[DagCopies, "list[FilterResult]"]:
+def _datasets_by_node(branches: Sequence[_DagTree]) -> "dict[str, list[Did]]":
+    """Return the datasets to add by the nodes' full names; a node without any is left out."""
+    return {
+        branch.scope + name: dids for branch in branches for name, dids in branch.datasets.items() if dids
+    }
+
+
+def _require_datasets(files: Sequence[Path], branches: Sequence[_DagTree]) -> None:
+    """Raise ExitWithMessage if no node has datasets of its own: the user named none."""
+    if not any(node.has_datasets or node.uncertainty for branch in branches for node in branch.dag.nodes):
+        listed = ", ".join(map(str, files))
+        raise ExitWithMessage(f"{listed}: which datasets? give --datasets, --datasets-file or --from-inputs")
+
+
+def _write_numbered_copies(
+    dags: Sequence[_DagTree], lines: Mapping[str, Sequence[str]]
+) -> tuple[DagCopies, list[FilterResult]]:
     """Write the copies under the first number without existing copies of other content."""
     for number in count(1):
         texts: dict[Path, bytes] = {}
-        results = [_add_copies(dag, number, texts) for dag in dags]
-        files = [copy or dag.tree.file for (copy, _), dag in zip(results, dags, strict=True)]
+        results = [_add_copies(dag, lines, number, texts) for dag in dags]
+        files = [copy or dag.file for (copy, _), dag in zip(results, dags, strict=True)]
         new_files = _write_texts(texts)
         if new_files is not None:
             if number > 1:
@@ -143,6 +147,18 @@ def _write_texts(texts: dict[Path, bytes]) -> list[Path] | None:
         ) from error
 
 
+def _read_dag_trees(files: Sequence[Path], should_use_dag_folder: bool) -> list[_DagTree]:
+    return [
+        _read_dag_tree(
+            file,
+            file.absolute().parent if should_use_dag_folder else Path.cwd(),
+            f"{number}." if len(files) > 1 else "",
+            (),
+        )
+        for number, file in enumerate(files)
+    ]
+
+
 def _read_dag_tree(file: Path, base_folder: Path, scope: str, ancestors: Sequence[Path]) -> _DagTree:
     path = (base_folder if ancestors else Path.cwd()) / file
     if path.resolve() in ancestors or len(ancestors) > _MAX_DEPTH:
@@ -158,52 +174,30 @@ def _read_dag_tree(file: Path, base_folder: Path, scope: str, ancestors: Sequenc
     return branch
 
 
-@dataclass(frozen=True, slots=True)
-class _DagAdditions:
-    """A DAG file with the datasets and the lines to add, by the nodes' own names."""
-
-    tree: _DagTree
-    dids: "dict[str, list[Did]]"
-    lines: dict[str, Sequence[str]]
-    children: "dict[int, _DagAdditions]"
-
-    def datasets_by_node(self) -> "Iterator[tuple[str, list[Did]]]":
-        """Yield each node's full name and its datasets."""
-        for name, dids in self.dids.items():
-            yield self.tree.scope + name, dids
-        for one in self.children.values():
-            yield from one.datasets_by_node()
-
-
-def _collect_additions(
-    tree: _DagTree, options: DatasetOptions, dids: "dict[str, list[Did]]", lines: dict[str, Sequence[str]]
-) -> _DagAdditions:
-    below = {start: _collect_additions(one, options, dids, lines) for start, one in tree.children.items()}
-    scoped = {node.name: tree.scope + node.name for node in tree.dag.nodes}
-    own = collect_dag_datasets(
-        tree.dag,
-        options,
-        build_reader(tree.base_folder),
-        {name: list(dids.get(full, ())) for name, full in scoped.items()},
-        {str(tree.file): tree.text},
+def _collect_datasets(branch: _DagTree, options: DatasetOptions, dids: "Mapping[str, Sequence[Did]]") -> None:
+    """Set the datasets of *branch* and its children: those of *dids*, by full name, and the nodes' inputs."""
+    for child in branch.children.values():
+        _collect_datasets(child, options, dids)
+    own = {node.name: list(dids.get(branch.scope + node.name, ())) for node in branch.dag.nodes}
+    read = build_reader(branch.base_folder)
+    branch.datasets.update(
+        collect_dag_datasets(branch.dag, options, read, own, {str(branch.file): branch.text})
     )
-    more = {name: lines[full] for name, full in scoped.items() if full in lines}
-    return _DagAdditions(tree, own, more, below)
 
 
 def _add_copies(
-    additions: _DagAdditions, number: int, texts: dict[Path, bytes]
+    branch: _DagTree, lines: Mapping[str, Sequence[str]], number: int, texts: dict[Path, bytes]
 ) -> tuple[Path | None, list[FilterResult]]:
     """Add the copies of a file and its children to *texts*; return the copy's name, and notes."""
     inner, notes = {}, []
-    for start, below in additions.children.items():
-        copy, new_notes = _add_copies(below, number, texts)
+    for start, below in branch.children.items():
+        copy, new_notes = _add_copies(below, lines, number, texts)
         notes += new_notes
         if copy is not None:
             inner[start] = str(copy)
-    branch = additions.tree
+    extra_lines = {node.name: lines.get(branch.scope + node.name, ()) for node in branch.dag.nodes}
     filtered = add_datasets_to_dag(
-        branch.text, additions.dids, branch.dag, str(branch.file), extra_lines=additions.lines, copies=inner
+        branch.text, branch.datasets, branch.dag, str(branch.file), extra_lines=extra_lines, copies=inner
     )
     notes.append(filtered)
     if filtered.text == branch.text:

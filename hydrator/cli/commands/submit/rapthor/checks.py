@@ -3,22 +3,23 @@
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
 
+from hydrator.cli.options import EXIT_NO_MATCH_NOW
 from hydrator.cli.output.printing import print_problems
 from hydrator.config import Settings, SubmitSettings
 from hydrator.domain.classad import escape_macros
 from hydrator.domain.model import Did, has_unsafe_parts, is_unsafe_argument
 from hydrator.privacy.pseudonyms import find_leaks
 from hydrator.submit.rapthor.job import RunOptions
-from hydrator.submit.submit_text import unfit_reason, unfit_value_reason
+from hydrator.submit.submit_files.values import unfit_reason, unfit_value_reason
 from hydrator.wiring import build_condor_client
 
-from .choices import OutputFormat
-from .outlook import exit_if_no_site
+from .options import OutputFormat, OutputOptions
 
 if TYPE_CHECKING:
     from .job_folder import JobOptions
@@ -35,16 +36,10 @@ def exit_on_problems(problems: Sequence[str], status: int = 2) -> None:
 
 
 def usage_problems(
-    submit: SubmitSettings,
-    options: RunOptions,
-    form: OutputFormat,
-    job: "JobOptions",
-    *,
-    dry_run: bool,
-    as_json: bool,
+    submit: SubmitSettings, options: RunOptions, job: "JobOptions", output: OutputOptions
 ) -> list[str]:
     """Return one sentence for each option that contradicts another option or the configuration."""
-    is_job = form is OutputFormat.JOB
+    form, is_job = output.form, output.form is OutputFormat.JOB
     has_max_wait = options.max_wait_seconds is not None
     # with --as env Toil submits the steps, and all of them use one file system
     needs_fetch = options.mode != "require" and form is not OutputFormat.ENV and not submit.stage_in
@@ -56,13 +51,13 @@ def usage_problems(
             options.mode == "require" and has_max_wait
         ),
         "--submit and --output are for the job itself: leave --as and --dry-run out": (
-            bool(job.submit or job.output) and (not is_job or dry_run)
+            bool(job.submit or job.output) and (not is_job or output.dry_run)
         ),
         "--gpu is for the whole run as a job; Toil's steps use [submit].gpu of $HYDRATOR_CONFIG": (
             bool(job.gpu) and not is_job
         ),
         "--json goes with --as ad and with --dry-run": (
-            as_json and form is not OutputFormat.AD and not dry_run
+            output.as_json and form is not OutputFormat.AD and not output.dry_run
         ),
     }
     problems = [problem for problem, is_wrong in checks.items() if is_wrong]
@@ -77,20 +72,21 @@ def usage_problems(
     ]
 
 
-def parse_command(run_command: str, container: str | None, *, submit: bool) -> list[str]:
-    """Split *run_command* into words as a shell does.
+def parse_command(job: "JobOptions", defaults: SubmitSettings) -> list[str]:
+    """Split the job's command into words as a shell does.
 
-    Exits if it or the *container* cannot be one line, or if condor_submit is missing for --submit:
+    Exits if it or the container cannot be one line, or if condor_submit is missing for --submit:
     before any catalogue is queried.
     """
     words: list[str] = []
     try:
-        words = shlex.split(run_command)
+        words = shlex.split(job.command)
     except ValueError as error:
         exit_on_problems(
-            [f"--command: {run_command[:200]!r} cannot be parsed ({error}): quote it as for a shell"]
+            [f"--command: {job.command[:200]!r} cannot be parsed ({error}): quote it as for a shell"]
         )
-    texts = {"--command": run_command, "--container, [submit].container": container}
+    container = job.container or defaults.container
+    texts = {"--command": job.command, "--container, [submit].container": container}
     exit_on_problems(
         [
             f"{option}: cannot be blank, nor more than one line: {why}"
@@ -98,7 +94,7 @@ def parse_command(run_command: str, container: str | None, *, submit: bool) -> l
             if text is not None and (why := unfit_reason(text))
         ]
     )
-    if submit:
+    if job.submit:
         find_condor_submit()
     return words
 
@@ -127,24 +123,27 @@ def check_expressions(settings: Settings, options: RunOptions) -> RunOptions:
         ]
     )
     if expressions:
-        client = build_condor_client(settings.htcondor)
-        try:
+        with closing(build_condor_client(settings.htcondor)) as client:
             client.check_expressions(expressions)
-        finally:
-            client.close()
     return replace(
         options, requirements=escape_macros(options.requirements), rank=escape_macros(options.rank)
     )
 
 
-def check_sites(run: "PreparedRun", form: OutputFormat, *, should_refuse: bool) -> None:
+def check_sites(run: "PreparedRun", output: OutputOptions) -> None:
     """Exit if no site has paths to the data; warn (or exit, if the user wants) if no site matches now."""
-    if form is OutputFormat.JOB:
+    if output.form is OutputFormat.JOB:
         exit_on_problems(_path_problems(run))
-    if form is not OutputFormat.ENV or should_refuse:
-        _warn_no_site(run, should_refuse=should_refuse)
-    if form is OutputFormat.ENV:
+    if output.form is not OutputFormat.ENV or output.refuse_nowhere:
+        _warn_no_site(run, should_refuse=output.refuse_nowhere)
+    if output.form is OutputFormat.ENV:
         _warn_steps_wait(run)
+
+
+def exit_if_no_site(run: "PreparedRun", *, should_refuse: bool) -> None:
+    """Exit with status 3 if the user asked for that and no site can start the run now."""
+    if run.no_site_reason and should_refuse:
+        raise typer.Exit(EXIT_NO_MATCH_NOW)
 
 
 def _warn_no_site(run: "PreparedRun", *, should_refuse: bool) -> None:
@@ -179,11 +178,15 @@ def _path_problems(run: "PreparedRun") -> list[str]:
         return []
     if not settings.storage:
         return ["no [[storage]] gives the paths of datasets: add one for each site, or set [submit].stage_in"]
-    odd = next((did for did in dids if has_unsafe_parts(did.replace(":", "/", 1))), None)
-    if odd:
-        return [f"{odd}: a name with an empty or dotted part gets no path: put it into a [[storage]] table"]
-    lacking = {site: next(did for did in dids if did not in here) for site, here in run.paths.items()}
-    listed = ", ".join(f"{site} lacks {did}" for site, did in lacking.items())
+    dotted = next((did for did in dids if has_unsafe_parts(did.replace(":", "/", 1))), None)
+    if dotted:
+        return [
+            f"{dotted}: a name with an empty or dotted part gets no path: put it into a [[storage]] table"
+        ]
+    missing = {
+        site: next(did for did in dids if did not in locations) for site, locations in run.paths.items()
+    }
+    listed = ", ".join(f"{site} lacks {did}" for site, did in missing.items())
     return [f"no [[storage]] has a path for every dataset ({listed}): complete a table, or change its rule"]
 
 

@@ -33,15 +33,16 @@ from hydrator.submit.rapthor.job import (
     WORKING_FOLDER,
     WRAPPER_FILE,
     RunResources,
+    RunSites,
     job_parset,
     machine_options,
     submit_description,
 )
 from hydrator.submit.rapthor.parset import Parset
-from hydrator.submit.submit_text import unfit_name_reason
+from hydrator.submit.submit_files.values import unfit_name_reason
 
 from .checks import exit_on_problems, find_condor_submit, privacy_problems
-from .choices import GpuMode
+from .options import GpuMode
 from .run import PreparedRun
 
 
@@ -49,6 +50,7 @@ from .run import PreparedRun
 class JobOptions:
     """Options of the command that are for the job itself; those that are None have defaults in [submit]."""
 
+    command: str
     cpus: int | None
     memory_gb: float | None
     disk_gb: float | None
@@ -124,9 +126,11 @@ def _describe(
         origin=run.parset.origin,
         input_files=[JOB_PARSET, PATHS_FILE, WORKING_FOLDER, *files],
         command=command,
-        site_attributes=run.settings.sites.slot_attributes,
-        path_sites=None if can_fetch else run.sites_with_paths,
-        data_sites=() if can_fetch else [site.site for site in run.sites if site.can_run],
+        sites=RunSites(
+            run.settings.sites.slot_attributes,
+            None if can_fetch else run.sites_with_paths,
+            () if can_fetch else [site.site for site in run.sites if site.can_run],
+        ),
         should_keep_folder=job.keep_on_eviction,
     )
 

@@ -1,30 +1,31 @@
-"""Output of ``--dry-run``: the sites that would match now, and the catalogues' answers."""
+"""Output of ``--dry-run``, ``--as ad`` and ``--as env``; :mod:`.job_folder` writes jobs."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from hydrator.cli.options import EXIT_NO_MATCH_NOW
+from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.tables import print_table
 from hydrator.domain.model import Unseen
 from hydrator.domain.text import format_count, format_duration
+from hydrator.submit.rapthor.environment import export_lines
+from hydrator.submit.rapthor.job import as_ad
+from hydrator.submit.rapthor.job import as_json as ad_as_json
+
+from .checks import exit_on_problems, privacy_problems
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hydrator.submit.dataset_resolver import Resolution
+    from hydrator.submit.dataset_names.resolver import Resolution
     from hydrator.submit.rapthor.outlook import SiteOutlook
 
     from .run import PreparedRun
 
 _MAX_LISTED = 3
-
-
-def exit_if_no_site(run: "PreparedRun", *, should_refuse: bool) -> None:
-    """Exit with status 3 if the user asked for that and no site can start the run now."""
-    if run.no_site_reason and should_refuse:
-        raise typer.Exit(EXIT_NO_MATCH_NOW)
 
 
 def print_outlook(prepared: "PreparedRun", *, as_json: bool) -> None:
@@ -94,3 +95,36 @@ def outlook_rows(sites: "Sequence[SiteOutlook]") -> list[dict[str, Any]]:
         }
         for site in sites
     ]
+
+
+def print_ad(prepared: "PreparedRun", *, as_json: bool) -> None:
+    """Print the job attributes of the run as a ClassAd or as JSON."""
+    text = ad_as_json(prepared.run) if as_json else as_ad(prepared.run)
+    exit_on_problems(privacy_problems(prepared.private_dids, {"the ad": text}))
+    sys.stdout.write(text)
+
+
+def print_exports(prepared: "PreparedRun", *, toil: bool) -> None:
+    """Print the exports for the shell; *toil* adds TOIL_HTCONDOR_PARAMS."""
+    text = export_lines(prepared.run, os.environ, _read_condor_values(), toil=toil)
+    exit_on_problems(privacy_problems(prepared.private_dids, {"the exports": text}))
+    if len(prepared.run.sizes) > 1:
+        print_problems(
+            "sizes are left out: they need a ';', which is lost on the way; ranks count datasets instead"
+        )
+    sys.stdout.write(text)
+
+
+def _read_condor_values() -> dict[str, str | None]:
+    """Query condor_config_val for the values that the exports would replace; None if it has none."""
+    tool = shutil.which("condor_config_val")
+    names = ("SUBMIT_ATTRS", "APPEND_REQ_VANILLA", "APPEND_RANK_VANILLA")
+    values: dict[str, str | None] = dict.fromkeys(names)
+    for name in names if tool else ():
+        try:
+            done = subprocess.run([str(tool), name], capture_output=True, text=True, check=False, timeout=20)
+        except (OSError, subprocess.TimeoutExpired):
+            break
+        if done.returncode == 0:
+            values[name] = " ".join(done.stdout.split())
+    return values

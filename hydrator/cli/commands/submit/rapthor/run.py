@@ -1,6 +1,7 @@
 """A Rapthor run prepared for output: its datasets, their files, and the sites that could run it."""
 
-from collections.abc import Collection, Mapping
+import glob
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -11,20 +12,22 @@ from hydrator.cli.output.progress import show_progress
 from hydrator.config import Settings
 from hydrator.domain.errors import ConfigError, StateError
 from hydrator.domain.model import Did, Site, SiteFacts
+from hydrator.domain.ports import Catalogue
+from hydrator.domain.text import format_count
 from hydrator.privacy.exchange import fetch_pseudonyms
 from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
 from hydrator.state.store import Store
+from hydrator.submit.dataset_names.globs import Expansion, expand_globs
+from hydrator.submit.dataset_names.resolver import Resolution, resolve_names
 from hydrator.submit.dataset_paths import Paths, has_file_rule, local_paths
-from hydrator.submit.dataset_resolver import Resolution
 from hydrator.submit.file_lists import Listing, address_mismatches, list_files, single_file_notice
 from hydrator.submit.rapthor.job import RapthorRun, RunOptions, run_name
 from hydrator.submit.rapthor.outlook import SiteOutlook, explain_no_qualified_site, rank_sites
 from hydrator.submit.rapthor.parset import Parset, parse_parset
-from hydrator.wiring import build_file_listers, reconcile_policy
+from hydrator.wiring import assemble, build_file_listers, daemon_catalogues, reconcile_policy, system_clock
 
-from .checks import exit_on_problems
-from .choices import OutputFormat
-from .datasets import resolve_datasets
+from .checks import MAX_LISTED, exit_on_problems
+from .options import OutputFormat, OutputOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class PreparedRun:
     @property
     def sites_with_paths(self) -> list[Site]:
         """The sites where every dataset has a path."""
-        return [site for site, here in self.paths.items() if all(did in here for did in self.dids)]
+        return [site for site, locations in self.paths.items() if all(did in locations for did in self.dids)]
 
     @property
     def no_site_reason(self) -> str:
@@ -70,22 +73,15 @@ class PreparedRun:
 
 
 def prepare_run(
-    file: Path,
-    settings: Settings,
-    options: RunOptions,
-    name: str | None,
-    *,
-    form: OutputFormat,
-    allow_unknown: bool,
-    dry_run: bool,
+    file: Path, settings: Settings, options: RunOptions, name: str | None, output: OutputOptions
 ) -> PreparedRun:
     """Read the parset *file*, find its datasets in the catalogues, and rank the sites."""
     parset = parse_parset(_read_parset(file), str(file))
-    resolution, now = resolve_datasets(parset, settings, allow_unknown=allow_unknown, dry_run=dry_run)
+    resolution, now = _resolve_datasets(parset, settings, output)
     facts = _collect_site_facts(settings, resolution, now)
     dids = [did for _, did in resolution.pairs]
-    is_for_job = form is OutputFormat.JOB
-    listing = _list_files(settings, dids, allow_unknown=allow_unknown) if is_for_job else Listing()
+    is_for_job = output.form is OutputFormat.JOB
+    listing = _list_files(settings, dids, output.allow_unknown) if is_for_job else Listing()
     paths = local_paths(settings.storage, dids, {**dict.fromkeys(listing.failures, ()), **listing.contents})
     label = run_name(name or file.stem)
     unique_name = label if name else f"{label}-{int(now.timestamp())}"
@@ -119,7 +115,7 @@ def _collect_site_facts(
     return {site: facts for site, facts in snapshot.sites.items() if not policy.is_retired(site)}
 
 
-def _list_files(settings: Settings, dids: Collection[Did], *, allow_unknown: bool) -> Listing:
+def _list_files(settings: Settings, dids: Collection[Did], allow_unknown: bool) -> Listing:
     """List the files of *dids* if a site has storage; exit if a rule for files lacks an answer it needs."""
     if not settings.storage:
         return Listing()
@@ -139,3 +135,90 @@ def _list_files(settings: Settings, dids: Collection[Did], *, allow_unknown: boo
             *address_mismatches(settings.storage, listing.contents),
         )
     return listing
+
+
+# --- the datasets of the parset --------------------------------------------------------------------------
+
+
+def _resolve_datasets(
+    parset: Parset, settings: Settings, output: OutputOptions
+) -> tuple[Resolution, datetime]:
+    """Find the datasets of the measurement sets, with the catalogues' answers and the time of these.
+
+    The daemon is queried too for a dry run, or if no catalogue is configured.
+    """
+    daemon = daemon_catalogues(settings) if output.dry_run or not settings.catalogue else ()
+    parts = assemble(settings, system_clock)
+    try:
+        names = _expand(parset, settings, parts.catalogues, output.allow_unknown)
+        with show_progress("asking where the datasets are"):
+            resolution = resolve_names(names, settings, parts.catalogues, daemon)
+        now = system_clock()
+    finally:
+        parts.close()
+        for catalogue in daemon:
+            catalogue.close()
+    _check_resolution(resolution, output.allow_unknown)
+    return resolution, now
+
+
+def _expand(
+    parset: Parset, settings: Settings, catalogues: Sequence[Catalogue], allow_unknown: bool
+) -> Sequence[str]:
+    """Return the names that the globs of *parset* match; exit if one matches nothing."""
+    expansion = expand_globs(parset.input_globs, _glob_local_files, settings, catalogues)
+    for search, count in expansion.catalogue_counts.items():
+        datasets = format_count(count, "dataset")
+        print_problems(f"{search} matches nothing on this host; it matches {datasets} in the catalogues")
+    failures = [
+        f"catalogue {name} did not answer: {why}" for name, why in expansion.unreachable_catalogues.items()
+    ]
+    _exit_on_unmatched_globs(parset, expansion, failures)
+    if failures and not allow_unknown:
+        advice = "the list may be incomplete; try again later, or accept it with --allow-unknown"
+        exit_on_problems([*failures, advice], status=1)
+    print_problems(*failures)
+    return expansion.names
+
+
+def _exit_on_unmatched_globs(parset: Parset, expansion: Expansion, failures: Sequence[str]) -> None:
+    if expansion.unmatched_globs:
+        nothing = [_no_match_text(parset, search) for search in expansion.unmatched_globs]
+        exit_on_problems([*failures, *nothing], status=1 if failures else 2)
+    hints = [
+        parset.missing_brackets_hint(search) for search in parset.input_globs if not _glob_local_files(search)
+    ]
+    exit_on_problems([hint for hint in hints if hint])
+
+
+def _glob_local_files(search: str) -> Collection[str]:
+    return sorted(glob.glob(search))  # noqa: PTH207 - as Rapthor does it
+
+
+def _no_match_text(parset: Parset, search: str) -> str:
+    return parset.missing_brackets_hint(search) or (
+        f"{parset.origin}: input_ms: {search} matches nothing, neither on this host nor in the catalogues"
+    )
+
+
+def _check_resolution(resolution: Resolution, allow_unknown: bool) -> None:
+    """Exit if a name has no dataset, two names have one dataset, or a catalogue did not answer."""
+    duplicates = [
+        f"{' and '.join(names)}: all are {did}; Rapthor would read it twice"
+        for did, names in resolution.names_by_shared_did.items()
+    ]
+    if resolution.problems and not (allow_unknown and None not in resolution.dids):
+        exit_on_problems(
+            [*resolution.unreachable_notices, *resolution.problems, *duplicates],
+            # a catalogue that did not answer may have the dataset: not the user's mistake
+            status=1 if resolution.unreachable_catalogues and not resolution.ambiguous_names else 2,
+        )
+    exit_on_problems(duplicates)
+    unchecked = sorted(resolution.unchecked_dids)
+    if unchecked and not allow_unknown:
+        text = (
+            f"{len(unchecked)} datasets could not be looked up ({', '.join(unchecked[:MAX_LISTED])}, …):"
+            " try again later, or accept them with --allow-unknown"
+        )
+        exit_on_problems([*resolution.unreachable_notices, text], status=1)
+    print_problems(*resolution.unreachable_notices, *resolution.problems)

@@ -1,5 +1,6 @@
-"""Values of the options ``--as``, ``--gpu`` and ``--mode``."""
+"""Choices of ``hydrator submit rapthor``: values of its options, and the options on its output."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -25,3 +26,15 @@ class LocalityMode(StrEnum):
     REQUIRE = "require"
     WAIT = "wait"
     PREFER = "prefer"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """Options on the output: its form, and the cases in which the command prints or submits nothing."""
+
+    form: OutputFormat
+    as_json: bool
+    dry_run: bool
+    toil_params: bool
+    allow_unknown: bool
+    refuse_nowhere: bool

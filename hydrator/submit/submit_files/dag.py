@@ -1,10 +1,7 @@
-"""DAG files: add ``RequiredDatasets`` to each node; every other byte stays unchanged.
+"""DAG files: read the nodes, and the references to other DAG files.
 
-Bytes in, bytes out, as for submit descriptions (submit_file.py). The grammar is DAGMan's:
-``src/condor_utils/dag_parser.cpp`` of HTCondor 25 and ``src/condor_dagman/parse.cpp`` of HTCondor 23.
-A DAG may refer to other DAG files. With SPLICE and INCLUDE their nodes become nodes of this DAG; with
-SUBDAG EXTERNAL a second DAGMan submits them. A caller that also changes these files writes copies and
-passes the copies' names to :func:`add_datasets_to_dag`.
+The grammar is DAGMan's: ``src/condor_utils/dag_parser.cpp`` of HTCondor 25 and
+``src/condor_dagman/parse.cpp`` of HTCondor 23.
 """
 
 import re
@@ -12,20 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from hydrator.domain.classad import string_literal
-from hydrator.domain.model import Did
-
-from .submit_file import (
-    ATTRIBUTE,
-    FileReader,
-    FilterResult,
-    SubmitFileError,
-    as_text,
-    detect_datasets,
-    dids_literal,
-    line_ending,
-    read_description,
-)
+from .datasets import detect_datasets
+from .description import ATTRIBUTE, FileReader, SubmitFileError, as_text, read_description
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +55,8 @@ class Dag:
     references: tuple[DagReference, ...]
 
 
-_NODE_KINDS = {"JOB": "JOB", "NODE": "JOB", "DATA": "JOB"} | {
-    kind: kind for kind in ("FINAL", "PROVISIONER", "SERVICE")
+_NODE_KINDS = {"NODE": "JOB", "DATA": "JOB"} | {
+    kind: kind for kind in ("JOB", "FINAL", "PROVISIONER", "SERVICE")
 }
 _COMMANDS = frozenset(
     (
@@ -360,87 +345,3 @@ def _build_node(
         statement.kind,
         "" if has_datasets else uncertainty,
     )
-
-
-def add_datasets_to_dag(
-    text: bytes,
-    datasets_by_node: Mapping[str, Sequence[Did]],
-    dag: Dag,
-    origin: str,
-    *,
-    extra_lines: Mapping[str, Sequence[str]] | None = None,
-    copies: Mapping[int, str] | None = None,
-) -> FilterResult:
-    """Add a VARS line at the end of *text*, a DAG file, for each node that has no datasets yet.
-
-    The nodes' submit descriptions stay unchanged, so nodes may share them.
-
-    Args:
-        text: the file.
-        datasets_by_node: the datasets to add, by node.
-        dag: the result of :func:`read_dag` for *text*.
-        origin: the file's name, for messages.
-        extra_lines: by node, lines for its submit description: VARS … APPEND adds them at its end.
-        copies: by the place of a reference to another DAG file (``DagReference.start``) the name of the
-            copy to refer to; None if the caller ignores these files, which a note then reports.
-    """
-    end = line_ending(text)
-    lines: list[str] = []
-    notes: list[str] = []
-    for node in dag.nodes:
-        new_lines, note = _list_line(node, datasets_by_node.get(node.name, ()), origin)
-        lines += new_lines
-        notes += [note] if note else []
-        for line in (extra_lines or {}).get(node.name, ()):
-            name, _, value = line.partition(" = ")
-            lines.append(_vars_line(node.name, name, value, "APPEND "))
-    if copies is None:
-        notes += [
-            f"{origin}: {reference.statement}: this command does not read its nodes: filter that file too"
-            for reference in dag.references
-        ]
-    first_end = end if lines and text and not text.endswith(b"\n") else b""
-    addition = first_end + b"".join(line.encode() + end for line in lines)
-    copied = _replace_file_names(text, dag, copies or {})
-    return FilterResult(copied + addition, tuple(notes), addition, len(text))
-
-
-def _list_line(node: DagNode, dids: Sequence[Did], origin: str) -> tuple[list[str], str]:
-    """Return the VARS line with the list of datasets for *node*, if it gets one, and a note on it."""
-    if node.has_datasets:
-        return [], f"{origin}: node {node.name} has {ATTRIBUTE} already: it is left as it is"
-    if not dids:
-        return [], f"{origin}: no dataset is known for node {node.name}: it is left as it is"
-    if not node.uncertainty:
-        return [_vars_line(node.name, f"+{ATTRIBUTE}", dids_literal(dids))], ""
-    note = (
-        f"{origin}: node {node.name} may set {ATTRIBUTE} itself ({node.uncertainty}):"
-        " where it does, its own list counts"
-    )
-    # the description overrides VARS with PREPEND
-    return [_vars_line(node.name, f"+{ATTRIBUTE}", dids_literal(dids), "PREPEND ")], note
-
-
-def _vars_line(node: str, name: str, value: str, modifier: str = "") -> str:
-    return f"VARS {node} {modifier}{name}={string_literal(value)}"
-
-
-def _replace_file_names(text: bytes, dag: Dag, copies: Mapping[int, str]) -> bytes:
-    """Return *text* with the names of other DAG files replaced by those of their copies."""
-    for reference in sorted(dag.references, key=lambda one: -one.start):
-        if reference.start in copies:
-            start, end = reference.file_span
-            text = text[:start] + _quote_file_name(copies[reference.start]) + text[end:]
-    return text
-
-
-def _quote_file_name(name: str) -> bytes:
-    """Return *name* for a DAG file: in double quotes if it has blanks. The grammar has no escapes.
-
-    Raises:
-        SubmitFileError: a DAG file cannot contain that name.
-    """
-    if '"' in name or "\\" in name or "\n" in name:
-        raise SubmitFileError(f"{name}: a DAG file cannot name it: take the quotes and backslashes out")
-    blank = any(letter in name for letter in " \t'")
-    return (f'"{name}"' if blank else name).encode("utf-8", "surrogateescape")

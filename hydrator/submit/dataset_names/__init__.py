@@ -1,0 +1,1 @@
+"""Dataset names: the DIDs of the measurement sets that users' files name."""

@@ -1,0 +1,146 @@
+"""Globs: the measurement sets that input_ms matches, on this host or in the catalogues."""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hydrator.config import Settings
+from hydrator.domain.errors import BadDid
+from hydrator.domain.model import Did, parse_did
+from hydrator.domain.ports import Catalogue
+from hydrator.submit.rapthor.parset import base_name, is_glob, matches_base_name
+
+from .rules import compile_patterns, look_up_configured, strip_tar
+from .search import find_dids, name_part, scope_prefixes
+
+_GROUP_REFERENCE = re.compile(r"\\(?:\d+|g<\w+>)")
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """The names that globs match; ``catalogue_counts`` has the globs that match in the catalogues only."""
+
+    names: tuple[str, ...]
+    unmatched_globs: tuple[str, ...] = ()
+    catalogue_counts: Mapping[str, int] = field(default_factory=dict)
+    unreachable_catalogues: Mapping[str, str] = field(default_factory=dict)
+
+
+def expand_globs(
+    globs: Sequence[str],
+    find_local: Callable[[str], Collection[str]],
+    settings: Settings,
+    catalogues: Sequence[Catalogue],
+) -> Expansion:
+    """Return the measurement sets that *globs* (input_ms) match, sorted as Rapthor sorts them.
+
+    A glob that matches on this host (*find_local*) gives those names, as in Rapthor. Any other glob gives
+    the datasets that the catalogues have under such names, in the folder of the glob: Rapthor would refuse
+    it, but the submit host seldom has the data. A name without wildcards gives itself.
+    """
+    names: list[str] = []
+    remote: list[str] = []
+    for search in globs:
+        local_names = find_local(search)
+        if local_names or not is_glob(search):
+            names += local_names or [search]
+        else:
+            remote.append(search)
+    if not remote:
+        return Expansion(tuple(sorted(names)))
+    matches, failures = _match_in_catalogues(remote, settings, catalogues)
+    for matched in matches.values():
+        names += matched
+    return Expansion(
+        tuple(sorted(names)),
+        tuple(search for search in remote if not matches.get(search)),
+        {search: len(matches[search]) for search in remote if matches.get(search)},
+        failures,
+    )
+
+
+def _match_in_catalogues(
+    globs: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]
+) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Return by glob the names in the default scope, else in any scope, else by [submit].patterns.
+
+    The second value has the reason by catalogue that did not answer.
+    """
+    matches: dict[str, list[str]] = {}
+    failures: dict[str, str] = {}
+    for prefix in scope_prefixes(settings.daemon.default_scope):
+        if not (unmatched := [search for search in globs if not matches.get(search)]):
+            break
+        dids, new_failures = find_dids(catalogues, _suffix_patterns(unmatched, prefix))
+        failures |= new_failures
+        names = {name_part(did) for did in dids}
+        matches |= {search: _match_glob(search, names, settings) for search in unmatched}
+    if unmatched := [search for search in globs if not matches[search]]:
+        by_pattern, new_failures = _find_by_patterns(unmatched, settings, catalogues)
+        failures |= new_failures
+        matches |= by_pattern
+    return matches, failures
+
+
+def _suffix_patterns(globs: Iterable[str], scope_prefix: str) -> list[str]:
+    """Return patterns for every DID whose name ends in a text that one of *globs* matches."""
+    bases = sorted({base_name(search) for search in globs})
+    heads = ("*:", "*/") if scope_prefix == "*" else (scope_prefix,)
+    return [f"{head}{base}{tail}" for base in bases for tail in ("", ".tar", "/") for head in heads]
+
+
+def _find_by_patterns(
+    globs: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]
+) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Return by glob the names that [submit].patterns turn into existing DIDs; and catalogue failures.
+
+    A pattern turns a name into a DID, but not a DID into a name. So this function guesses names from each
+    DID: its own name, with and without the glob's text before the first wildcard and after the last one.
+    Example: ``lofar:L1_SB001`` and ``*.ms`` give ``L1_SB001.ms``. A guess counts if it matches the glob and
+    a pattern turns it into that DID.
+    """
+    patterns = compile_patterns(settings.submit.patterns)
+    scope = settings.daemon.default_scope
+    templates = sorted({_GROUP_REFERENCE.sub("*", pattern.did) for pattern in settings.submit.patterns})
+    queries = [text if ":" in text else f"{scope or '*'}:{text}" for text in templates]
+    if not queries:
+        return {}, {}
+    dids, failures = find_dids(catalogues, queries)
+    matches: dict[str, list[str]] = {}
+    for search in globs:
+        folder, _, shape = search.rstrip("/").rpartition("/")
+        head, tail = re.split(r"[*?\[]", shape)[0], re.split(r"[*?\]]", shape)[-1]
+        bases = {
+            name: did
+            for did in sorted(dids)
+            for begin in ("", head)
+            for end in ("", tail)
+            if matches_base_name(name := f"{begin}{base_name(name_part(did))}{end}", shape)
+        }
+        matched = [base for base, did in bases.items() if _apply_patterns(base, patterns, scope) == did]
+        matches[search] = [f"{folder}/{base}" if folder else base for base in sorted(matched)]
+    return matches, failures
+
+
+def _apply_patterns(
+    name: str, patterns: Sequence[tuple[re.Pattern[str], str]], scope: str | None
+) -> Did | None:
+    """Return the DID that the patterns give for *name*; None if they give none."""
+    try:
+        return parse_did(look_up_configured(name, {}, patterns) or "", scope)
+    except BadDid:
+        return None
+
+
+def _match_glob(search_glob: str, known_names: Iterable[str], settings: Settings) -> list[str]:
+    """Return the *known_names* and names of [submit].names that match the glob, in the folder of the glob."""
+    bases = {strip_tar(base_name(name)) for name in known_names if _matches_ignoring_tar(name, search_glob)}
+    bases |= {base_name(name) for name in settings.submit.names if matches_base_name(name, search_glob)}
+    folder = search_glob.rstrip("/").rpartition("/")[0]
+    return [f"{folder}/{base}" if folder else base for base in sorted(bases)]
+
+
+def _matches_ignoring_tar(name: str, search_glob: str) -> bool:
+    return matches_base_name(name, search_glob) or matches_base_name(
+        name.rstrip("/").removesuffix(".tar"), search_glob
+    )

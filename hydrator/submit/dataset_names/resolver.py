@@ -1,0 +1,214 @@
+"""Dataset resolver: find the DIDs of measurement sets by the names in users' files.
+
+A name is looked up in this order:
+
+1. the table [submit].names;
+2. the patterns [submit].patterns;
+3. a name that is itself ``scope:name``;
+4. the names in the catalogues with the same last part (``.tar`` and a trailing ``/`` do not count),
+   first those in default_scope;
+5. the name itself in default_scope.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hydrator.config import Settings
+from hydrator.domain.errors import BadDid
+from hydrator.domain.model import Did, Seen, Survey, Unseen, parse_did
+from hydrator.domain.ports import Catalogue
+from hydrator.domain.text import shorten_list
+from hydrator.reconcile.reconciler import read_all
+from hydrator.submit.nearest_names import MAX_SEARCHED
+from hydrator.submit.rapthor.parset import base_name
+
+from .rules import apply_configuration
+from .search import find_in_catalogues, find_similar
+
+_MAX_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """The DIDs of ``names``, in their order, and the problems with them.
+
+    ``dids`` has None for a name without a DID: see ``unknown_names`` and ``ambiguous_names``.
+    ``unreachable_catalogues`` has the reason by catalogue that did not answer, ``unchecked_dids`` the DIDs
+    that no catalogue confirmed because of that. ``answers`` has the surveys of the DIDs by catalogue.
+    """
+
+    names: tuple[str, ...]
+    dids: tuple[Did | None, ...]
+    unknown_names: Mapping[str, str] = field(default_factory=dict)
+    ambiguous_names: Mapping[str, tuple[Did, ...]] = field(default_factory=dict)
+    unreachable_catalogues: Mapping[str, str] = field(default_factory=dict)
+    unchecked_dids: frozenset[Did] = frozenset()
+    sizes: Mapping[Did, int] = field(default_factory=dict)
+    answers: Mapping[str, Survey | Unseen] = field(default_factory=dict)
+
+    @property
+    def pairs(self) -> tuple[tuple[str, Did], ...]:
+        """The names that have a DID, each with it."""
+        return tuple((name, did) for name, did in zip(self.names, self.dids, strict=True) if did)
+
+    @property
+    def names_by_shared_did(self) -> dict[Did, tuple[str, ...]]:
+        """The DIDs that several names have, each with these names."""
+        names: dict[Did, list[str]] = {}
+        for name, did in self.pairs:
+            names.setdefault(did, []).append(name)
+        return {did: tuple(shared) for did, shared in names.items() if len(set(shared)) > 1}
+
+    @property
+    def problems(self) -> list[str]:
+        """One sentence for each name without a DID."""
+        sentences = []
+        for name in self.names:
+            if name in self.ambiguous_names:
+                listed = shorten_list(self.ambiguous_names[name], limit=_MAX_SHOWN)
+                sentences.append(f"{name}: could be {listed}; add it to [submit].names, or set default_scope")
+            elif name in self.unknown_names:
+                sentences.append(f"{name}: {self.unknown_names[name]}")
+        return list(dict.fromkeys(sentences))
+
+    @property
+    def unreachable_notices(self) -> list[str]:
+        """One sentence for each catalogue that did not answer."""
+        return [
+            f"catalogue {name} did not answer: {why}" for name, why in self.unreachable_catalogues.items()
+        ]
+
+
+def resolve_names(
+    names: Sequence[str],
+    settings: Settings,
+    catalogues: Sequence[Catalogue],
+    daemon_catalogues: Sequence[Catalogue] = (),
+) -> Resolution:
+    """Find the DID of each of *names*, and query the catalogues for all of them at once.
+
+    A DID that no catalogue has is unknown if all catalogues answered, else unchecked. The daemon
+    (*daemon_catalogues*) is queried for places only: it has only the datasets that jobs name. Without
+    catalogues it decides on names too.
+
+    Raises:
+        ConfigError: [submit].names or a pattern gives an invalid DID, or a pattern is not valid.
+    """
+    chosen, ambiguous, unknown, failures = _choose_dids(names, settings, catalogues)
+    answers = read_all([*catalogues, *daemon_catalogues], frozenset(chosen.values()))
+    deciding_names = {catalogue.name for catalogue in catalogues or daemon_catalogues}
+    deciding = {name: answer for name, answer in answers.items() if name in deciding_names}
+    failures |= {name: answer.reason for name, answer in deciding.items() if isinstance(answer, Unseen)}
+    readings = _group_readings(answers)
+    absent = {name: did for name, did in chosen.items() if not _is_in_catalogues(did, readings)}
+    unchecked = _find_unanswered(absent.values(), _group_readings(deciding))
+    unknown |= _absent_reasons(
+        {name: did for name, did in absent.items() if did not in unchecked}, catalogues
+    )
+    return Resolution(
+        names=tuple(names),
+        dids=tuple(chosen.get(name) for name in names),
+        unknown_names=unknown,
+        ambiguous_names=ambiguous,
+        unreachable_catalogues=dict(sorted(failures.items())),
+        unchecked_dids=unchecked,
+        sizes=_largest_sizes(chosen.values(), readings),
+        answers=answers,
+    )
+
+
+def _choose_dids(
+    names: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]
+) -> tuple[dict[str, Did], dict[str, tuple[Did, ...]], dict[str, str], dict[str, str]]:
+    """Choose a DID for each of *names*, whether or not a catalogue has it.
+
+    Returns the DIDs by name, the candidates of ambiguous names, the reasons by name why there is no DID, and
+    the reason by failed catalogue.
+    """
+    scope = settings.daemon.default_scope
+    chosen = apply_configuration(names, settings)
+    chosen |= {name: did for name in names if name not in chosen and (did := _parse_explicit_did(name))}
+    in_catalogues, ambiguous, failures = find_in_catalogues(
+        [name for name in dict.fromkeys(names) if name not in chosen], scope, catalogues
+    )
+    chosen |= in_catalogues
+    by_scope, unknown = _apply_default_scope(
+        [name for name in names if name not in chosen and name not in ambiguous], scope, failures
+    )
+    return chosen | by_scope, ambiguous, unknown, failures
+
+
+def _apply_default_scope(
+    names: Iterable[str], scope: str | None, failures: Collection[str]
+) -> tuple[dict[str, Did], dict[str, str]]:
+    """Return the DIDs of *names* in the default scope, and by name why it gives none."""
+    dids: dict[str, Did] = {}
+    reasons: dict[str, str] = {}
+    failed = f"; {' and '.join(sorted(failures))} did not answer" if failures else ""
+    for name in names:
+        try:
+            dids[name] = parse_did(base_name(name), scope)
+        except BadDid:
+            reasons[name] = (
+                f"no catalogue has a dataset of that name{failed};"
+                " add it to [submit].names or a pattern to [submit].patterns"
+            )
+    return dids, reasons
+
+
+def _find_unanswered(dids: Iterable[Did], readings: Mapping[Did, Sequence[Seen | Unseen]]) -> frozenset[Did]:
+    """Return those of *dids* about which a catalogue did not answer."""
+    no_reading = [Unseen("")]
+    return frozenset(
+        did for did in dids if any(isinstance(reading, Unseen) for reading in readings.get(did, no_reading))
+    )
+
+
+def _absent_reasons(dids_by_name: Mapping[str, Did], catalogues: Sequence[Catalogue]) -> dict[str, str]:
+    """Return by name one sentence on its DID, which no catalogue has, with similar names if there are any."""
+    similar = find_similar(list(dids_by_name.values())[:MAX_SEARCHED], catalogues)
+    advice = "; another name goes into [submit].names or [submit].patterns"
+    reasons = {}
+    for name, did in dids_by_name.items():
+        question = f"; did you mean {' or '.join(similar[did])}?" if similar.get(did) else ""
+        reasons[name] = f"{did} is in no catalogue{question or advice}"
+    return reasons
+
+
+def _group_readings(answers: Mapping[str, Survey | Unseen]) -> dict[Did, list[Seen | Unseen]]:
+    readings: dict[Did, list[Seen | Unseen]] = {}
+    failed = [answer for answer in answers.values() if isinstance(answer, Unseen)]
+    for answer in answers.values():
+        if isinstance(answer, Survey):
+            for did, reading in answer.readings.items():
+                readings.setdefault(did, [*failed]).append(reading)
+    return readings
+
+
+def _is_in_catalogues(did: Did, readings: Mapping[Did, Sequence[Seen | Unseen]]) -> bool:
+    """Return whether a catalogue has a replica of *did*, or at least its size."""
+    return any(
+        isinstance(reading, Seen) and (reading.replicas or reading.bytes_total is not None)
+        for reading in readings.get(did, ())
+    )
+
+
+def _largest_sizes(dids: Iterable[Did], readings: Mapping[Did, Sequence[Seen | Unseen]]) -> dict[Did, int]:
+    sizes = {}
+    for did in sorted(set(dids)):
+        values = [
+            r.bytes_total for r in readings.get(did, ()) if isinstance(r, Seen) and r.bytes_total is not None
+        ]
+        if values:
+            sizes[did] = max(values)
+    return sizes
+
+
+def _parse_explicit_did(name: str) -> Did | None:
+    """Return *name* as a DID if it is ``scope:name``; None for other names and for paths with a colon."""
+    if "/" in name.partition(":")[0]:
+        return None
+    try:
+        return parse_did(name.rstrip("/"))
+    except BadDid:
+        return None

@@ -1,0 +1,102 @@
+"""Search in the catalogues: find DIDs by the last part of their names, and names similar to a DID."""
+
+import re
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from hydrator.domain.errors import CatalogueError
+from hydrator.domain.model import Did
+from hydrator.domain.ports import Catalogue
+from hydrator.submit.nearest_names import similar_name_patterns, similar_names
+from hydrator.submit.rapthor.parset import base_name
+
+from .rules import strip_tar
+
+_MAX_PATTERNS = 8
+"""Patterns in one query to the catalogues: many names are searched by their common beginnings."""
+
+
+def scope_prefixes(scope: str | None) -> list[str]:
+    """Return the beginnings of search patterns in their order: the default *scope* first, then any scope."""
+    return [f"{scope}:", "*"] if scope else ["*"]
+
+
+def find_in_catalogues(
+    names: Sequence[str], scope: str | None, catalogues: Sequence[Catalogue]
+) -> tuple[dict[str, Did], dict[str, tuple[Did, ...]], dict[str, str]]:
+    """Search the catalogues for *names*, first in the default scope.
+
+    Returns the DIDs by name, the candidates of ambiguous names, and the reason by failed catalogue.
+    """
+    chosen: dict[str, Did] = {}
+    ambiguous: dict[str, tuple[Did, ...]] = {}
+    failures: dict[str, str] = {}
+    remaining = list(names)
+    for prefix in scope_prefixes(scope):
+        if not remaining:
+            break
+        queries = _prefix_patterns([strip_tar(base_name(name)) for name in remaining], prefix)
+        dids, new_failures = find_dids(catalogues, queries)
+        failures |= new_failures
+        by_base: dict[str, set[Did]] = {}
+        for did in dids:
+            by_base.setdefault(strip_tar(base_name(name_part(did))), set()).add(did)
+        for name in remaining:
+            candidates = _prefer_exact_names(name, by_base.get(strip_tar(base_name(name)), set()))
+            if len(candidates) == 1:
+                chosen[name] = candidates[0]
+            elif candidates:
+                ambiguous[name] = candidates
+        remaining = [name for name in remaining if name not in chosen and name not in ambiguous]
+    return chosen, ambiguous, failures
+
+
+def _prefer_exact_names(name: str, candidates: Collection[Did]) -> tuple[Did, ...]:
+    """Return the *candidates* with exactly this name, else all: ``.ms`` and ``.ms.tar`` differ."""
+    exact = [did for did in candidates if base_name(name_part(did)) == base_name(name)]
+    return tuple(sorted(exact or candidates))
+
+
+def _prefix_patterns(bases: Sequence[str], scope_prefix: str) -> list[str]:
+    """Return a few patterns that match every DID whose name begins like one of *bases*."""
+    length = max((len(base) for base in bases), default=0)
+    starts = {base[:length] for base in bases}
+    while len(starts) > _MAX_PATTERNS and length:
+        length = length * 2 // 3
+        starts = {base[:length] for base in bases}
+    escaped = [re.sub(r"([*?[])", r"[\1]", start) for start in sorted(starts)]
+    if scope_prefix == "*":
+        return [pattern for start in escaped for pattern in (f"*:{start}*", f"*/{start}*")]
+    return [f"{scope_prefix}{start}*" for start in escaped]
+
+
+def find_dids(catalogues: Sequence[Catalogue], patterns: Sequence[str]) -> tuple[set[Did], dict[str, str]]:
+    """Query all *catalogues* at once; return the DIDs that match, and the reason by failed catalogue."""
+
+    def query(catalogue: Catalogue) -> Collection[Did] | CatalogueError:
+        try:
+            return catalogue.find(patterns)
+        except CatalogueError as error:
+            return error
+
+    dids: set[Did] = set()
+    failures = {}
+    with ThreadPoolExecutor(len(catalogues) or 1) as pool:
+        for catalogue, answer in zip(catalogues, pool.map(query, catalogues), strict=True):
+            if isinstance(answer, CatalogueError):
+                failures[catalogue.name] = answer.reason
+            else:
+                dids.update(answer)
+    return dids, failures
+
+
+def find_similar(dids: Sequence[Did], catalogues: Sequence[Catalogue]) -> dict[Did, tuple[Did, ...]]:
+    """Return by DID the names in the catalogues that are similar to it."""
+    if not dids:
+        return {}
+    candidates, _ = find_dids(catalogues, similar_name_patterns(dids))
+    return {did: similar_names(did, candidates) for did in dids}
+
+
+def name_part(did: Did) -> str:
+    return did.partition(":")[2]

@@ -1,0 +1,97 @@
+"""Datasets of DAG files: add ``RequiredDatasets`` to each node; every other byte stays unchanged.
+
+Bytes in, bytes out, as for submit descriptions (datasets.py). A DAG may refer to other DAG files. With SPLICE
+and INCLUDE their nodes become nodes of this DAG; with SUBDAG EXTERNAL a second DAGMan submits them. A caller
+that also changes these files writes copies and passes the copies' names to :func:`add_datasets_to_dag`.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from hydrator.domain.classad import string_literal
+from hydrator.domain.model import Did
+
+from .dag import Dag, DagNode
+from .datasets import FilterResult, dids_literal
+from .description import ATTRIBUTE, SubmitFileError, line_ending
+
+
+def add_datasets_to_dag(
+    text: bytes,
+    datasets_by_node: Mapping[str, Sequence[Did]],
+    dag: Dag,
+    origin: str,
+    *,
+    extra_lines: Mapping[str, Sequence[str]] | None = None,
+    copies: Mapping[int, str] | None = None,
+) -> FilterResult:
+    """Add a VARS line at the end of *text*, a DAG file, for each node that has no datasets yet.
+
+    The nodes' submit descriptions stay unchanged, so nodes may share them.
+
+    Args:
+        text: the file.
+        datasets_by_node: the datasets to add, by node.
+        dag: the result of :func:`read_dag` for *text*.
+        origin: the file's name, for messages.
+        extra_lines: by node, lines for its submit description: VARS … APPEND adds them at its end.
+        copies: by the place of a reference to another DAG file (``DagReference.start``) the name of the
+            copy to refer to; None if the caller ignores these files, which a note then reports.
+    """
+    end = line_ending(text)
+    lines: list[str] = []
+    notes: list[str] = []
+    for node in dag.nodes:
+        new_lines, note = _list_line(node, datasets_by_node.get(node.name, ()), origin)
+        lines += new_lines
+        notes += [note] if note else []
+        settings = (line.partition(" = ") for line in (extra_lines or {}).get(node.name, ()))
+        lines += [_vars_line(node.name, name, value, "APPEND ") for name, _, value in settings]
+    for reference in dag.references if copies is None else ():
+        notes.append(
+            f"{origin}: {reference.statement}: this command does not read its nodes: filter that file too"
+        )
+    first_end = end if lines and text and not text.endswith(b"\n") else b""
+    addition = first_end + b"".join(line.encode() + end for line in lines)
+    new_text = _replace_file_names(text, dag, copies or {})
+    return FilterResult(new_text + addition, tuple(notes), addition, len(text))
+
+
+def _list_line(node: DagNode, dids: Sequence[Did], origin: str) -> tuple[list[str], str]:
+    """Return the VARS line with the list of datasets for *node*, if it gets one, and a note on it."""
+    if node.has_datasets:
+        return [], f"{origin}: node {node.name} has {ATTRIBUTE} already: it is left as it is"
+    if not dids:
+        return [], f"{origin}: no dataset is known for node {node.name}: it is left as it is"
+    if not node.uncertainty:
+        return [_vars_line(node.name, f"+{ATTRIBUTE}", dids_literal(dids))], ""
+    note = (
+        f"{origin}: node {node.name} may set {ATTRIBUTE} itself ({node.uncertainty}):"
+        " where it does, its own list counts"
+    )
+    # the description overrides VARS with PREPEND
+    return [_vars_line(node.name, f"+{ATTRIBUTE}", dids_literal(dids), "PREPEND ")], note
+
+
+def _vars_line(node: str, name: str, value: str, modifier: str = "") -> str:
+    return f"VARS {node} {modifier}{name}={string_literal(value)}"
+
+
+def _replace_file_names(text: bytes, dag: Dag, copies: Mapping[int, str]) -> bytes:
+    """Return *text* with the names of other DAG files replaced by those of their copies."""
+    for reference in sorted(dag.references, key=lambda one: -one.start):
+        if reference.start in copies:
+            start, end = reference.file_span
+            text = text[:start] + _quote_file_name(copies[reference.start]) + text[end:]
+    return text
+
+
+def _quote_file_name(name: str) -> bytes:
+    """Return *name* for a DAG file: in double quotes if it has blanks. The grammar has no escapes.
+
+    Raises:
+        SubmitFileError: a DAG file cannot contain that name.
+    """
+    if '"' in name or "\\" in name or "\n" in name:
+        raise SubmitFileError(f"{name}: a DAG file cannot name it: take the quotes and backslashes out")
+    blank = any(letter in name for letter in " \t'")
+    return (f'"{name}"' if blank else name).encode("utf-8", "surrogateescape")

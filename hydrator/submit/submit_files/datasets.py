@@ -1,0 +1,248 @@
+"""Datasets of submit descriptions: add ``RequiredDatasets``; every other byte stays unchanged.
+
+Bytes in, bytes out: continuation lines, comments, CRLF, ``if``, ``include`` and item lists stay unchanged.
+The module reads other files through a function of the caller. For DAG files see dag_datasets.py.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from hydrator.domain.classad import list_literal, string_literal
+from hydrator.domain.errors import BadDid
+from hydrator.domain.model import Did, parse_did
+from hydrator.domain.text import shorten_list
+
+from .description import (
+    ATTRIBUTE,
+    MACRO,
+    FileReader,
+    QueueStatement,
+    SubmitDescription,
+    SubmitFileError,
+    as_text,
+    expand,
+    line_ending,
+    read_description,
+)
+
+_QUEUE_FORM = re.compile(
+    r"(?P<count>[^,\s]+)??[ \t]*(?P<names>[A-Za-z_]\w*(?:[ \t,]+[A-Za-z_]\w*)*?)?"
+    r"[ \t]*\b(?P<how>in|from)\b[ \t]*(?P<slice>\[[-\d: ]*\])?[ \t]*(?P<rest>.*)\Z",
+    re.DOTALL | re.IGNORECASE,
+)
+_STRING_LITERAL = re.compile(r'"([^"\\]*)"')
+_MAX_ITEMS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class FilterResult:
+    """The new text; ``notes`` has one sentence for each part that stays unchanged.
+
+    ``insertion`` are the new lines, at byte ``position`` of the original. ``first_line`` is a new line at the
+    beginning, which any later setting in the description overrides.
+    """
+
+    text: bytes
+    notes: tuple[str, ...] = ()
+    insertion: bytes = b""
+    position: int = 0
+    first_line: bytes = b""
+
+
+def add_datasets(
+    text: bytes, dids: Sequence[Did], origin: str, read: FileReader, extra_lines: Sequence[str] = ()
+) -> FilterResult:
+    """Add ``+RequiredDatasets`` to *text*, a submit description, before its first queue statement.
+
+    The *extra_lines* follow it, even without a dataset to add.
+
+    If the queue statement is in an ``if``, the line comes before the ``if``. Without a queue statement
+    (``-queue`` on a command line, a node of a DAG) it comes last. A description that has the attribute,
+    itself or in an included file, keeps its own list, after a check for every item. If only condor_submit can
+    find the attribute, in a condition or an include, the line comes first, so that the description overrides
+    it.
+
+    Raises:
+        SubmitFileError: it has the attribute, with an invalid DID.
+    """
+    description = read_description(text)
+    notes, line = [], ""
+    has_list, uncertainty = detect_datasets(description, read)
+    if has_list:
+        check_items(text, origin, read)
+        notes.append(f"{origin} has {ATTRIBUTE} already: it is left as it is")
+    elif not dids:
+        notes.append(f"{origin}: no dataset is known for it: it is left as it is")
+    else:
+        line = f"+{ATTRIBUTE} = {dids_literal(dids)}"
+    if line and uncertainty:
+        notes.append(
+            f"{origin} may set {ATTRIBUTE} itself ({uncertainty}): where it does, its own list counts"
+        )
+    end = line_ending(text)
+    first_line = line.encode() + end if line and uncertainty else b""
+    new_lines = [*([line] if line and not uncertainty else []), *extra_lines]
+    last = len(text) if description.open_if_position is None else description.open_if_position
+    at = description.queues[0].position if description.queues else last
+    insertion = b"".join(new_line.encode() + end for new_line in new_lines)
+    if insertion and at and not text[:at].endswith(b"\n"):
+        insertion = end + insertion
+    new_text = first_line + text[:at] + insertion + text[at:]
+    return FilterResult(new_text, tuple(notes), insertion, at if insertion else 0, first_line)
+
+
+def detect_datasets(description: SubmitDescription, read: FileReader) -> tuple[bool, str]:
+    """Return whether the description or a file that it includes has RequiredDatasets.
+
+    The text is the first place where only condor_submit can find that out; empty if there is none.
+    """
+    descriptions = [description, *_follow_includes(description, read)]
+    uncertainties = (place for one in descriptions for place in one.uncertainties)
+    return any(one.dataset_lists for one in descriptions), next(uncertainties, "")
+
+
+def _follow_includes(
+    description: SubmitDescription, read: FileReader, depth: int = 10
+) -> Iterator[SubmitDescription]:
+    """Yield the descriptions that *description* includes, directly or through others."""
+    for name in description.includes if depth else ():
+        text = read(name)
+        if text is None:
+            yield SubmitDescription(uncertainties=[f"include : {name}"])
+        else:
+            one = read_description(text, description.macros)
+            yield one
+            yield from _follow_includes(one, read, depth - 1)
+
+
+def check_items(text: bytes, origin: str, read: FileReader, default_scope: str | None = None) -> None:
+    """Check RequiredDatasets of *text* for every item of its queue statements.
+
+    A schedd drops or holds a late-materialized job with a malformed list. This check reports all such items
+    before the submission. Only the schedd can check lists that are not literals, items of scripts and of
+    ``matching``, and names without a scope if no default scope is known.
+
+    Raises:
+        SubmitFileError: with the items that give a bad list, up to ten.
+    """
+    description = read_description(text)
+    problems: dict[str, None] = {}
+    for literal in description.dataset_lists:
+        for queue in description.queues or [QueueStatement(0, "")]:
+            for row in _item_rows(queue.arguments, read, origin):
+                for problem in _list_problems(expand(literal, {**description.macros, **row}), default_scope):
+                    shown = ", ".join(f"{name} = {value}" for name, value in row.items() if name in literal)
+                    problems[problem + (f" (item {shown})" if shown else "")] = None
+    if problems:
+        listed = shorten_list(list(problems), "; ", limit=10)
+        raise SubmitFileError(f"{origin}: {ATTRIBUTE}: {listed}: nothing was submitted")
+
+
+def input_names(text: bytes, variables: Mapping[str, str] | None = None, *, origin: str = "") -> list[str]:
+    """Return the names in transfer_input_files, arguments and *variables*, with macros expanded.
+
+    *variables* are a DAG node's VARS.
+
+    Raises:
+        SubmitFileError: the names differ between jobs of one queue statement.
+    """
+    description = read_description(text)
+    macros = {**description.macros, **(variables or {})}
+    per_item = {name.lower() for queue in description.queues for name in _item_names(queue.arguments)}
+    names: list[str] = []
+    for key, separators in (("transfer_input_files", r"[,\r\n]+"), ("arguments", r"[\s\"',=]+")):
+        value = macros.get(key, "")
+        _reject_item_names(value, macros, per_item, key, origin)
+        names += re.split(separators, expand(value, macros))
+    names += [word for value in (variables or {}).values() for word in re.split(r"[\s\"',=]+", value)]
+    return list(dict.fromkeys(name.strip() for name in names if name.strip()))
+
+
+def _reject_item_names(value: str, macros: Mapping[str, str], items: set[str], key: str, origin: str) -> None:
+    common_macros = {name: text for name, text in macros.items() if name not in items}
+    item_variables = sorted(
+        {m[1] for m in MACRO.finditer(expand(value, common_macros)) if m[1].lower() in items}
+    )
+    for name in item_variables[:1]:
+        raise SubmitFileError(
+            f"{origin}: {key} differs from job to job by $({name}): write"
+            f' +{ATTRIBUTE} = {{"scope:$({name})"}} into it, or name the datasets of all with --datasets'
+        )
+
+
+def dids_literal(dids: Sequence[Did]) -> str:
+    """Return *dids* as a sorted ClassAd list without duplicates; no character of a DID needs an escape."""
+    return list_literal(map(string_literal, sorted(set(dids))), ", ")
+
+
+def _list_problems(literal: str, default_scope: str | None) -> list[str]:
+    """Return one sentence for each error in the list *literal*; none if it is not a literal."""
+    bare = literal.strip()
+    if not (bare.startswith("{") and bare.endswith("}")) or MACRO.search(bare):
+        return []
+    items = _STRING_LITERAL.findall(bare)
+    if _STRING_LITERAL.sub("", bare[1:-1]).strip(" \t,"):
+        return [f"{bare[:200]} is not a list of strings in double quotes"]
+    if not items:
+        return ["the list is empty"]
+    problems = []
+    for item in items:
+        try:
+            # the schedd may add a scope
+            parse_did(item, default_scope or "scope")
+        except BadDid as bad:
+            problems.append(str(bad))
+    return problems
+
+
+def _item_names(arguments: str) -> list[str]:
+    """Return the variables that differ between jobs."""
+    form = _QUEUE_FORM.match(arguments)
+    if not form:
+        return ["item"] if re.search(r"\bmatching\b", arguments, re.IGNORECASE) else []
+    return re.split(r"[ \t,]+", form["names"]) if form["names"] else ["Item"]
+
+
+def _item_rows(arguments: str, read: FileReader, origin: str) -> Iterator[dict[str, str]]:
+    """Yield the variables of each job of a queue statement, names in lower case."""
+    form = _QUEUE_FORM.match(arguments)
+    if not form:
+        yield {}
+        return
+    names = [name.lower() for name in _item_names(arguments)]
+    rest = form["rest"].strip()
+    lines = _item_lines(rest, form["how"].lower(), read)
+    if lines is None:
+        return
+    for number, line in enumerate(lines):
+        if number >= _MAX_ITEMS:
+            raise SubmitFileError(f"{origin}: over {_MAX_ITEMS} items: submit them in parts")
+        yield dict(zip(names, _split_item(line, len(names)), strict=True))
+
+
+def _item_lines(item_source: str, keyword: str, read: FileReader) -> list[str] | None:
+    """Return the items, one for each line; None if a script makes them or the file cannot be read."""
+    if item_source.startswith("("):
+        inside = item_source[1:].rpartition(")")[0] if ")" in item_source else item_source[1:]
+        lines = [line.strip() for line in inside.splitlines()]
+        if keyword == "in":
+            lines = [word for line in lines for word in re.split(r"[,\s]+", line)]
+        return [line for line in lines if line and not line.startswith("#")]
+    if keyword == "in":
+        return [word for word in re.split(r"[,\s]+", item_source) if word]
+    if item_source.endswith("|") or MACRO.search(item_source):
+        return None
+    content = read(item_source)
+    lines = as_text(content).splitlines() if content is not None else []
+    items = [line.strip() for line in lines]
+    return [line for line in items if line and not line.startswith("#")] if content is not None else None
+
+
+def _split_item(line: str, count: int) -> list[str]:
+    """Split *line* at commas or blanks into *count* values as condor_submit does; the last has the rest."""
+    if "\x1f" in line:
+        values = [value.strip() for value in line.split("\x1f")]
+    else:
+        values = re.split(r"[ \t]*,[ \t]*|[ \t]+", line, maxsplit=count - 1) if count > 1 else [line]
+    return (values + [""] * count)[:count]
