@@ -129,8 +129,8 @@ def attributes() -> str:
             "## On slots, and on site ads\n",
             table(head, rows(ON_SLOTS)),
             "On slots, `DataLocalityTrouble` (string): why the hook's last run failed, else undefined.\n",
-            "On slots, `DatasetLetters` (string): the letters of the names in `DatasetStates`: `lofarLSB` for"
-            " `lofar:L1_SB001`. If the letters of two names differ only in case, it has the names too.\n",
+            "On slots, `DatasetLetters` (string): letters of the names: `lofarLSB` for `lofar:L1_SB001`.\n",
+            "If the letters of two names differ only in case, it has the names too.\n",
             "So a job for `lofar:l1` does not match a slot with `Lofar:L1`.\n",
             "On slots, `DataLocalityVia` (string): the source of these attributes, `hook` or `merge`.\n",
             'On site ads, `MyType` (string): "DataLocality".\n',
@@ -286,7 +286,7 @@ def http() -> str:
     parts = [
         "# HTTP\n",
         MADE
-        + " `GET /v1/openapi.json` is the same for programs. The roles of tokens: [security](../security.md).\n",
+        + " `GET /v1/openapi.json` is the same for programs. Roles of tokens: [security](../security.md).\n",
     ]
     for path, methods in document["paths"].items():
         for method, route in methods.items():
@@ -316,8 +316,8 @@ def json_shapes() -> str:
     parts = [
         "# JSON\n",
         MADE + " The output of `--json`. Keys are a contract: new ones may be added, and each renamed or"
-        " removed key is in the CHANGELOG. `a[].b` is a key of each object of a list, `a.SITE.b` a key below a site's"
-        " name.\n",
+        " removed key is in the CHANGELOG. `a[].b` is a key of each object of a list, `a.SITE.b` a key below"
+        " a site's name.\n",
     ]
     for name, shape in shapes.SCHEMAS.items():
         rows = [(code(key), kind, meaning) for key, kind, meaning in shapes.walk_keys(shape)]
