@@ -57,6 +57,15 @@ ON_SLOTS = {
     "DataLocalityVersion": ("integer", "version of this contract"),
 }
 """Type and meaning of each attribute of a site's ad; a test compares the names with a generated ad."""
+ON_SLOTS_ONLY = {
+    "DataLocalityTrouble": ("string", "why the hook's last run failed, else undefined"),
+    "DatasetLetters": (
+        "string",
+        "letters of the dataset names: `lofarLSB` for `lofar:L1_SB001`. If the letters of two names differ"
+        " only in case, it has the names too. So a job for `lofar:l1` does not match a slot with `Lofar:L1`",
+    ),
+    "DataLocalityVia": ("string", "source of these attributes: `hook` or `merge`"),
+}
 ON_JOBS = {
     "RequiredDatasets": ("list of string", "DIDs that the job reads"),
     "RequiredBytes": ("nested ad, DID to integer, bytes", "known sizes; they are weights in the rank"),
@@ -128,12 +137,9 @@ def attributes() -> str:
             + " These names are a contract: `DataLocalityVersion` grows when one of them changes.\n",
             "## On slots, and on site ads\n",
             table(head, rows(ON_SLOTS)),
-            "On slots, `DataLocalityTrouble` (string): why the hook's last run failed, else undefined.\n",
-            "On slots, `DatasetLetters` (string): letters of the names: `lofarLSB` for `lofar:L1_SB001`.\n",
-            "If the letters of two names differ only in case, it has the names too.\n",
-            "So a job for `lofar:l1` does not match a slot with `Lofar:L1`.\n",
-            "On slots, `DataLocalityVia` (string): the source of these attributes, `hook` or `merge`.\n",
-            'On site ads, `MyType` (string): "DataLocality".\n',
+            "Only slots have these:\n",
+            table(head, rows(ON_SLOTS_ONLY)),
+            'Only site ads have `MyType` (string): "DataLocality".\n',
             "## On jobs\n",
             table(head, rows(ON_JOBS)),
             "## On jobs that `hydrator submit` makes\n",
