@@ -62,8 +62,9 @@ ON_SLOTS_ONLY = {
     "DatasetLetters": (
         "string",
         (
-            "letters of the dataset names: `lofarLSB` for `lofar:L1_SB001`. If the letters of two names differ"
-            " only in case, it has the names too. So a job for `lofar:l1` does not match a slot with `Lofar:L1`"
+            "letters of the dataset names: `lofarLSB` for `lofar:L1_SB001`. If the letters of two names"
+            " differ only in case, it has the names too. So a job for `lofar:l1` does not match a slot with"
+            " `Lofar:L1`"
         ),
     ),
     "DataLocalityVia": ("string", "source of these attributes: `hook` or `merge`"),
