@@ -160,7 +160,8 @@ def test_a_stand_in_for_glideinwms_log_gets_the_reason(file, tmp_path):
     variables = {"HYDRATOR_SITES_BY_DATASET": str(file), "PYTHONPATH": str(tmp_path)}
     cycle(LOCAL, {"ap1": [{"RequiredDatasetsCSV": "lofar:L1"}]}, ENTRIES, **variables)
     assert (
-        f"{file} cannot be used, so all entries match: FileNotFoundError" in (tmp_path / "group.log").read_text()
+        f"{file} cannot be used, so all entries match: FileNotFoundError"
+        in (tmp_path / "group.log").read_text()
     )
 
 
