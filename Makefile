@@ -4,7 +4,7 @@
 PYTHON ?=
 CATALOGUE ?= file
 PYTEST_ARGS ?=
-# test files at the same time, each file in one process: tests on pools mostly wait
+# number of test files that run at the same time, each in one process: tests on pools mostly wait
 WORKERS ?= 4
 UV ?= uv
 
@@ -19,7 +19,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 .DEFAULT_GOAL := help
 .PHONY: help setup prepare lint test test-fast test-slow test-faults test-deploy wheels docs demo bench lock clean
 
-help: ## what can be made
+help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
 
 setup: $(READY) ## .venv with everything that requirements.lock pins, and this project, editable
@@ -28,7 +28,7 @@ $(READY): requirements.lock pyproject.toml scripts/setup
 	@PYTHON="$(PYTHON)" scripts/setup $(VENV)
 	@touch $@
 
-prepare: $(READY) ## what tests on real parts download, once: HTCondor, Rucio, a Debian with systemd, Helm, a browser…
+prepare: $(READY) ## download once what tests on real parts need: HTCondor, Rucio, a Debian with systemd, Helm, a browser…
 	$(BIN)/python -m testbed.prepare
 
 lint: $(READY) ## ruff, mypy (strict) and the import contracts
@@ -37,7 +37,7 @@ lint: $(READY) ## ruff, mypy (strict) and the import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint ## all but the slow ones, with a real HTCondor pool, Rucio, systemd, Helm, Prometheus and Chromium
+test: lint ## all tests except the slow ones, with a real HTCondor pool, Rucio, systemd, Helm, Prometheus and Chromium
 	$(PYTEST) $(PARALLEL) -m "not slow" $(PYTEST_ARGS)
 
 test-fast: $(READY) ## unit, property and contract tests that start no server (a minute)
@@ -46,13 +46,13 @@ test-fast: $(READY) ## unit, property and contract tests that start no server (a
 test-slow: $(READY) ## tests that take minutes
 	$(PYTEST) $(PARALLEL) -m slow $(PYTEST_ARGS)
 
-test-faults: $(READY) ## every fault at length, and kill -9 some hundreds of times (half an hour)
+test-faults: $(READY) ## all fault tests in full, and kill -9 some hundreds of times (half an hour)
 	HYDRATOR_FAULTS=long $(PYTEST) tests/faults tests/properties/test_laws.py $(PYTEST_ARGS)
 
-test-deploy: $(READY) ## only what is deployed: the systemd unit (booted), metrics, alerts, dashboard, chart, image, page
+test-deploy: $(READY) ## tests of the deployment only: the systemd unit (booted), metrics, alerts, dashboard, chart, image, page
 	$(PYTEST) $(PARALLEL) tests/deploy $(PYTEST_ARGS)
 
-docs: $(READY) $(DOCS)/.ready ## dist/docs/html, warnings are errors; the reference is made from the code
+docs: $(READY) $(DOCS)/.ready ## dist/docs/html; warnings are errors; the reference is built from the code
 	$(BIN)/python scripts/docs.py dist/docs/source
 	$(DOCS)/bin/sphinx-build --fail-on-warning --keep-going --nitpicky --quiet -b html dist/docs/source dist/docs/html
 
@@ -61,7 +61,7 @@ $(DOCS)/.ready: docs/docs.lock | $(READY)
 	$(DOCS)/bin/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r docs/docs.lock
 	@touch $@
 
-wheels: $(READY) ## dist/ with our wheel and those it needs, for deploy/container/Containerfile
+wheels: $(READY) ## dist/: the project's wheel and those that it needs, for deploy/container/Containerfile
 	$(BIN)/python -m testbed.wheelhouse dist
 
 demo: $(READY) ## three sites, jobs that follow their data; CATALOGUE=file (default), rucio or dmapi (a stand-in)
@@ -70,7 +70,7 @@ demo: $(READY) ## three sites, jobs that follow their data; CATALOGUE=file (defa
 bench: $(READY) ## the measurements in benchmarks/
 	$(BIN)/python -m benchmarks
 
-lock: ## requirements.lock made anew from pyproject.toml (needs uv)
+lock: ## write requirements.lock from pyproject.toml (needs uv)
 	{ head -n 2 requirements.lock; $(UV) pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
 	    --generate-hashes --no-emit-index-url --no-header --quiet $(LOCK_ARGS); } > requirements.lock.new
 	mv requirements.lock.new requirements.lock
@@ -78,5 +78,5 @@ lock: ## requirements.lock made anew from pyproject.toml (needs uv)
 	    --generate-hashes --no-emit-index-url --no-header --quiet $(LOCK_ARGS); } > docs/docs.lock.new
 	mv docs/docs.lock.new docs/docs.lock
 
-clean: ## what was built here; the cache folder stays
+clean: ## remove what was built here; the cache folder stays
 	rm -rf $(VENV) $(DOCS) dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov

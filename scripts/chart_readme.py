@@ -1,8 +1,8 @@
 """Write the table of values in the chart's README.md from values.yaml: ``python scripts/chart_readme.py``.
 
-values.yaml is written for this: a key, and what it is when nothing is said,
-stand on one line (or one value a line, indented, where it is a mapping), below
-a ``# --`` comment. A key without such a comment is the parent of others.
+values.yaml has the form for this. A ``# --`` comment describes the key below it, which
+has its default value on the same line, or a mapping on the next lines, indented,
+with one value a line. A key without such a comment is the parent of others.
 """
 
 import re
@@ -15,13 +15,13 @@ _LINE = re.compile(r"( *)([A-Za-z]+):(?: +(.*))?$")
 
 
 def rows(text: str) -> list[tuple[str, str, str]]:
-    """Path, default and description of every value in *text* that is described, in order."""
+    """Return path, default and description of each described value in *text*, in order."""
     found: list[tuple[str, str, str]] = []
     parents: list[str] = []
-    told, inside = "", -1
+    description, inside = "", -1
     for line in text.splitlines():
         if match := re.match(r" *# -- (.*)", line):
-            told = match[1]
+            description = match[1]
             continue
         if not (match := _LINE.match(line)):
             continue
@@ -32,15 +32,15 @@ def rows(text: str) -> list[tuple[str, str, str]]:
             continue
         inside = -1
         parents[depth:] = [key]
-        if told:
-            found.append((".".join(parents), value, told))
-            told, inside = "", -1 if value else depth
+        if description:
+            found.append((".".join(parents), value, description))
+            description, inside = "", -1 if value else depth
     return [(path, f"{{{value}}}" if ": " in value and value[0] not in "{[" else value, about)
             for path, value, about in found]  # fmt: skip
 
 
 def table(text: str) -> str:
-    """The rows of *text* as a Markdown table."""
+    """Return the rows of *text* as a Markdown table."""
     head = "| value | default | what it is |\n|---|---|---|\n"
     return head + "".join(
         f"| `{path}` | `{value}` | {about} |\n".replace('`""`', "") for path, value, about in rows(text)
@@ -48,14 +48,14 @@ def table(text: str) -> str:
 
 
 def page(readme: str, values: str) -> str:
-    """*readme* with the table of *values* between its marks."""
+    """Return *readme* with the table of *values* between its marks."""
     before, _, rest = readme.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{table(values)}\n{END}{after}"
 
 
 def main() -> int:
-    """Write the page; 1 with ``--check`` when it was not fresh."""
+    """Write the page, or with ``--check`` return 1 if it is outdated."""
     readme = CHART / "README.md"
     fresh = page(readme.read_text("utf-8"), (CHART / "values.yaml").read_text("utf-8"))
     if "--check" in sys.argv[1:]:

@@ -35,7 +35,7 @@ def _quantile(metric: str, by: str) -> str:
 
 
 ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
-    ("Does it help?", (
+    ("Do jobs find their data?", (
         ("Slots with the current ad", "percentunit", "stat",
          [('sum(hydrator_slots{coverage="current", site!="unknown"}) / (sum(hydrator_slots{site!="unknown"}) > 0)', "")]),
         ("Jobs that found all their data", "percentunit", "stat",
@@ -53,7 +53,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
          [('sum by (site) (increase(hydrator_missed_datasets_total{site=~"$site|unknown"}[$__rate_interval]))',
            "{{site}}")]),
     )),
-    ("Freshness", (
+    ("Age of the facts", (
         ("Age of the published facts", "s", "timeseries",
          [(f"time() - hydrator_site_as_of_timestamp_seconds{{{SITE}}}", "{{site}}")]),
         ("Polls by outcome", "ops", "timeseries",
@@ -89,7 +89,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
             ("hydrator_rolled_back_sites", "sites rolled back"),
         ]),
     )),
-    ("Does it arrive?", (
+    ("Delivery to the pool", (
         ("Ads sent", "ops", "timeseries",
          [(_rate("hydrator_ads_sent_total", "publisher, action"), "{{publisher}} {{action}}")]),
         ("Sent, and not read back", "short", "timeseries", [("hydrator_unconfirmed_ads", "{{publisher}}")]),
@@ -140,7 +140,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         ("Open files", "short", "timeseries", [("process_open_fds", "open"), ("process_max_fds", "limit")]),
         ("Since the start", "s", "timeseries", [("time() - process_start_time_seconds", "{{instance}}")]),
     )),
-    ("Is it true, and is it well?", (
+    ("Trust, credentials and health", (
         ("Trust", "percentunit", "timeseries", [(f"hydrator_site_trust_ratio{{{SITE}}}", "{{site}}")]),
         ("Facts audited", "ops", "timeseries",
          [(_rate("hydrator_audited_facts_total", "method, verdict"), "{{method}}: {{verdict}}")]),
@@ -165,7 +165,7 @@ def dashboard() -> dict[str, Any]:
     return {
         "title": "classad-hydrator",
         "uid": "classad-hydrator",
-        "description": "Data locality for an HTCondor pool: does it help, is it fresh, does it arrive?",
+        "description": "Data locality for an HTCondor pool: how many jobs find their data, how old the facts are, and whether the pool has them.",
         "tags": ["htcondor", "data-locality"],
         "schemaVersion": 37,
         "editable": True,

@@ -1,8 +1,8 @@
-"""What ``make docs`` builds from: the pages of docs/, and a reference that is made from the code each time.
+"""Source of ``make docs``: the pages of docs/, and a reference that is built from the code each time.
 
 python scripts/docs.py FOLDER
 
-FOLDER gets a whole source for Sphinx. Nothing of the reference is kept, so it cannot be older than the code.
+FOLDER gets a complete source for Sphinx. The reference is not in the repository, so it matches the code.
 """
 
 import os
@@ -40,60 +40,81 @@ ON_SLOTS = {
     "AvailableDatasets": ("list of string", "DIDs (`scope:name`) complete on disk at the site; sorted"),
     "DatasetStates": (
         "nested ad, DID to string",
-        "demanded datasets: `AVAILABLE`, `STAGING`, `PARTIAL`, `NEARLINE`, `STUCK`, `UNKNOWN`",
+        "state of each demanded dataset: `AVAILABLE`, `STAGING`, `PARTIAL`, `NEARLINE`, `STUCK`, `UNKNOWN`",
     ),
-    "DatasetFractions": ("nested ad, DID to real", "the share on disk, where it is neither 0 nor 1"),
+    "DatasetFractions": ("nested ad, DID to real", "share of the bytes on disk, if it is neither 0 nor 1"),
     "DatasetAsOf": (
         "nested ad, DID to Unix s",
-        "when a fact was read, where that is before `DataLocalityAsOf`",
+        "time at which a fact was read, if it is before `DataLocalityAsOf`",
     ),
-    "DataLocalitySite": ("string", "the site this ad speaks for"),
+    "DataLocalitySite": ("string", "site of this ad"),
     "DataLocalityAsOf": (
         "integer, Unix s",
-        "when the site was last read completely; never in the future",
+        "time of the last complete reading of the site; never in the future",
     ),
-    "DataLocalityGeneration": ("integer", "changes when, and only when, the content does; never goes back"),
-    "DataLocalityTruncated": ("boolean", "the size budget left datasets out"),
-    "DataLocalityTrust": ("real, 0 to 1", "the share of audited facts that were true"),
-    "DataLocalityVersion": ("integer", "of this contract"),
+    "DataLocalityGeneration": ("integer", "a number that grows when the content changes, and only then"),
+    "DataLocalityTruncated": ("boolean", "true: datasets are left out because the ad is at its size budget"),
+    "DataLocalityTrust": ("real, 0 to 1", "share of audited facts that were true"),
+    "DataLocalityVersion": ("integer", "version of this contract"),
 }
-"""By attribute of a site's ad, its type and meaning; a test compares the names with an ad that is made."""
+"""Type and meaning of each attribute of a site's ad; a test compares the names with a generated ad."""
+ON_SLOTS_ONLY = {
+    "DataLocalityTrouble": ("string", "why the hook's last run failed, else undefined"),
+    "DatasetLetters": (
+        "string",
+        (
+            "letters of the dataset names: `lofarLSB` for `lofar:L1_SB001`. If the letters of two names"
+            " differ only in case, it has the names too. So a job for `lofar:l1` does not match a slot with"
+            " `Lofar:L1`"
+        ),
+    ),
+    "DataLocalityVia": ("string", "source of these attributes: `hook` or `merge`"),
+}
 ON_JOBS = {
     "RequiredDatasets": ("list of string", "DIDs that the job reads"),
-    "RequiredBytes": ("nested ad, DID to integer, bytes", "sizes where known, to weigh the rank"),
+    "RequiredBytes": ("nested ad, DID to integer, bytes", "known sizes; they are weights in the rank"),
     "RequiredDatasetsCSV": ("string", "the same list for GlideinWMS frontends"),
     "DataLocality": ("string", "`require`, `wait` or `prefer`"),
-    "DataLocalityMaxWait": ("integer, s", "how long `wait` holds out, or `prefer` settles"),
-    "DataLocalityAnyAfter": ("integer, Unix s", "what the transform makes of it: from then on, anywhere"),
-    "DataLocalityMaxAge": ("integer, s", "facts older than this do not count"),
+    "DataLocalityMaxWait": (
+        "integer, s",
+        "how long a `wait` job waits for its data, or a `prefer` job before it runs anywhere",
+    ),
+    "DataLocalityAnyAfter": (
+        "integer, Unix s",
+        "time from which the job may run anywhere; the schedd's transform sets it",
+    ),
+    "DataLocalityMaxAge": ("integer, s", "older facts do not count"),
     "DataLocalityHere": (
         "expression",
-        "the locality clause of Requirements; `hydrator release` makes it true",
+        "locality clause of Requirements; `hydrator release` sets it to true",
     ),
-    "DataLocalityRank": ("expression, 0 to 1", "the share of required bytes at the slot's site"),
+    "DataLocalityRank": ("expression, 0 to 1", "share of the required bytes that are at the slot's site"),
     "DataLocalitySpelled": (
         "expression, boolean",
-        "true beside a slot that spells the datasets with the job's letter case (`DatasetLetters`)",
+        "true for a slot whose dataset names have the same letter case as the job's (`DatasetLetters`)",
     ),
-    "DataLocalityTransformed": ("boolean", "the schedd's transform has been here"),
-    "DataLocalityDesiredSites": ("boolean", "asks for `DESIRED_Sites`, where the pool has that on"),
+    "DataLocalityTransformed": ("boolean", "the schedd's transform was applied"),
+    "DataLocalityDesiredSites": ("boolean", "the job requests `DESIRED_Sites`, if the pool offers it"),
     "DataLocalityDesiredSitesKept": (
         "nested ad",
-        "the daemon's mark: what it wrote, and what stood there before",
+        "the daemon's record: the list that it wrote, and the list before it",
     ),
 }
 
 ON_RUNS = {
-    "RapthorRun": ("string", "jobs of one run, which keeps later steps where the first one wrote"),
-    "DataLocalityPathSites": ("string", "the sites that have a path for all that a Rapthor run reads"),
-    "GPUPreference": ("integer", "a GPU first, else many cores"),
+    "RapthorRun": ("string", "name of the run; its later steps stay at the site where the first one wrote"),
+    "DataLocalityPathSites": ("string", "sites with a path for all input of a Rapthor run"),
+    "GPUPreference": (
+        "integer",
+        "weight of a slot with a GPU in the rank; without a GPU the job uses many cores",
+    ),
 }
-"""On jobs that `hydrator submit` makes, besides."""
+"""Further attributes of jobs that `hydrator submit` makes."""
 ATTRIBUTES_MADE = "*Made from the code by `python scripts/docs.py --attributes`.*"
 
 
 def cell(text: object) -> str:
-    """*text* in a cell of a table: one line, its bars told apart from the table's."""
+    """Return *text* for a cell of a table: on one line, with its bars escaped."""
     return " ".join(str(text).split()).replace("|", "\\|")
 
 
@@ -107,34 +128,33 @@ def code(text: object) -> str:
 
 
 def attributes() -> str:
-    """On slots and site ads, and on jobs."""
+    """Return the page of the attributes of slots, site ads and jobs."""
 
-    def rows(told: Mapping[str, tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
-        return ((code(name), kind, meaning) for name, (kind, meaning) in told.items())
+    def rows(meanings: Mapping[str, tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
+        return ((code(name), kind, meaning) for name, (kind, meaning) in meanings.items())
 
     head = ("attribute", "type", "meaning")
     return "\n".join(
         [
             "# Attributes\n",
-            ATTRIBUTES_MADE + " These names are a contract: a change of one moves `DataLocalityVersion`.\n",
+            ATTRIBUTES_MADE
+            + " These names are a contract: `DataLocalityVersion` grows when one of them changes.\n",
             "## On slots, and on site ads\n",
             table(head, rows(ON_SLOTS)),
-            "On slots, `DataLocalityTrouble` (string): why the hook's last run failed, else undefined.\n",
-            "On slots, `DatasetLetters` (string): the letters of the names in `DatasetStates`.\n",
-            "Where letters differ in case only, the names too. So `lofar:l1` does not match `Lofar:L1`.\n",
-            "On slots, `DataLocalityVia` (string): `hook` or `merge`.\n",
-            'On site ads, `MyType` (string): "DataLocality".\n',
+            "Only slots have these:\n",
+            table(head, rows(ON_SLOTS_ONLY)),
+            'Only site ads have `MyType` (string): "DataLocality".\n',
             "## On jobs\n",
             table(head, rows(ON_JOBS)),
             "## On jobs that `hydrator submit` makes\n",
             table(head, rows(ON_RUNS)),
-            f"Nobody may edit on a queued job: {', '.join(map(code, poolconfig.IMMUTABLE_ATTRIBUTES))}.\n",
+            f"Immutable on a queued job: {', '.join(map(code, poolconfig.IMMUTABLE_ATTRIBUTES))}.\n",
         ]
     )
 
 
 def kind_of(annotation: Any) -> str:  # noqa: ANN401
-    """A type in words."""
+    """Return a type in words."""
     if get_origin(annotation) is Annotated:
         return kind_of(get_args(annotation)[0])
     origin, args = get_origin(annotation), get_args(annotation)
@@ -152,7 +172,7 @@ def kind_of(annotation: Any) -> str:  # noqa: ANN401
 
 def default_of(field: FieldInfo) -> str:
     if field.is_required():
-        return "*needed*"
+        return "*required*"
     value = field.get_default(call_default_factory=True)
     if value is None or (isinstance(value, list | dict) and not value):
         return ""
@@ -161,14 +181,14 @@ def default_of(field: FieldInfo) -> str:
 
 
 def section_of(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401
-    """The section that a key holds, or a list of them."""
+    """Return the section under a key, also of a list of sections; None for a plain value."""
     if get_origin(annotation) is list:
         return section_of(get_args(annotation)[0])
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
 def sections() -> Iterator[tuple[str, type[BaseModel]]]:
-    """Every table of the configuration, with the heading that TOML has for it."""
+    """Yield every table of the configuration with its TOML heading."""
 
     def below(name: str, model: type[BaseModel], *, several: bool) -> Iterator[tuple[str, type[BaseModel]]]:
         yield (f"[[{name}]]" if several else f"[{name}]"), model
@@ -186,11 +206,12 @@ def sections() -> Iterator[tuple[str, type[BaseModel]]]:
 
 
 def configuration() -> str:
-    """Every key, by section."""
+    """Return the page of all keys, by section."""
     parts = [
         "# Configuration\n",
-        MADE + " `config.example.toml` shows every key in its place; paths count from the file's folder;"
-        " `HYDRATOR_DAEMON__POLL_SECONDS=10` in the environment outranks `[daemon] poll_seconds`.\n",
+        MADE
+        + " `config.example.toml` shows every key in its place. Relative paths start at the file's folder."
+        " The environment has precedence: `HYDRATOR_DAEMON__POLL_SECONDS=10` sets `[daemon] poll_seconds`.\n",
     ]
     for heading, model in sections():
         doc = (model.__doc__ or "").strip().splitlines()[0]
@@ -208,7 +229,7 @@ def configuration() -> str:
 
 
 def registry() -> CollectorRegistry:
-    """Everything that the daemon exports."""
+    """Return a registry with all metrics of the daemon."""
     made = CollectorRegistry()
     Metrics(made, __version__)
     HttpMetrics(made, [Route("/", lambda _: None)])
@@ -219,19 +240,19 @@ def registry() -> CollectorRegistry:
 
 
 def metrics() -> str:
-    """Every metric, with its type and help."""
+    """Return the page of all metrics, with type and help."""
     rows = [
         (code(f"{one.name}_total" if one.type == "counter" else one.name), one.type, one.documentation)
         for one in registry().collect()
     ]
     more = "Labels, alerts and what to do when one fires: [metrics and alerts](../metrics.md).\n"
-    return "\n".join(["# Metrics\n", MADE + " " + more, table(("metric", "kind", "tells"), rows)])
+    return "\n".join(["# Metrics\n", MADE + " " + more, table(("metric", "type", "meaning"), rows)])
 
 
 def commands(
     command: click.Command, words: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Every command, with the words that lead to it."""
+    """Yield every command with its full name."""
     inner = getattr(command, "commands", None)
     if inner is None:
         yield words, command
@@ -241,14 +262,16 @@ def commands(
 
 
 def command_line() -> str:
-    """Every command with its arguments and options."""
+    """Return the page of all commands with their arguments and options."""
     parts = [
         "# Commands\n",
         MADE + " Exit status: 0 done, 1 failed, 2 wrong usage or configuration. `--json` is for programs.\n",
     ]
     for words, command in commands(typer.main.get_command(app), ("hydrator",)):
         rows = [
-            (code(_usage(one)), _told(one)) for one in command.params if not getattr(one, "hidden", False)
+            (code(_usage(one)), _describe_option(one))
+            for one in command.params
+            if not getattr(one, "hidden", False)
         ]
         parts += [f"## `{' '.join(words)}`\n", f"{' '.join((command.help or '').split())}\n"]
         parts += [table(("argument or option", "meaning"), rows)] if rows else []
@@ -261,30 +284,31 @@ def _usage(parameter: Any) -> str:  # noqa: ANN401 - click's, or typer's own cop
     return ", ".join([*parameter.opts, *parameter.secondary_opts])
 
 
-def _told(parameter: Any) -> str:  # noqa: ANN401
+def _describe_option(parameter: Any) -> str:  # noqa: ANN401
     default = parameter.default
     shown = default not in (None, False, True, ()) and isinstance(default, str | int | float | Path)
     return (parameter.help or "") + (f" Default: `{default}`." if shown else "")
 
 
 def http() -> str:
-    """Every route, and what it may answer."""
+    """Return the page of all HTTP routes with their answers."""
     document = openapi.build_openapi()
     parts = [
         "# HTTP\n",
-        MADE + " `GET /v1/openapi.json` is the same for programs; [security](../security.md): who may ask.\n",
+        MADE
+        + " `GET /v1/openapi.json` is the same for programs. Roles of tokens: [security](../security.md).\n",
     ]
     for path, methods in document["paths"].items():
-        for method, told in methods.items():
+        for method, route in methods.items():
             if method == "head":
                 continue
-            parts += [f"## `{method.upper()} {path}`\n", f"{told['summary']}\n"]
+            parts += [f"## `{method.upper()} {path}`\n", f"{route['summary']}\n"]
             rows = [
-                (status, _answer(document, answer)) for status, answer in sorted(told["responses"].items())
+                (status, _answer(document, answer)) for status, answer in sorted(route["responses"].items())
             ]
             asked = [
                 (code(one["name"]), one["in"], one.get("description", ""))
-                for one in told.get("parameters", [])
+                for one in route.get("parameters", [])
             ]
             parts += [table(("parameter", "in", "meaning"), asked)] if asked else []
             parts.append(table(("status", "meaning"), rows))
@@ -298,13 +322,12 @@ def _answer(document: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
 
 
 def json_shapes() -> str:
-    """What every command prints with --json, key by key."""
+    """Return the page of all keys of the ``--json`` output."""
     parts = [
         "# JSON\n",
-        MADE
-        + " What `--json` prints. Keys are a contract: they are added, never renamed or removed, without a"
-        " word in the CHANGELOG. `a[].b` is a key of each object of a list, `a.SITE.b` one below a site's"
-        " name.\n",
+        MADE + " The output of `--json`. Keys are a contract: new ones may be added, and each renamed or"
+        " removed key is in the CHANGELOG. `a[].b` is a key of each object of a list, `a.SITE.b` a key below"
+        " a site's name.\n",
     ]
     for name, shape in shapes.SCHEMAS.items():
         rows = [(code(key), kind, meaning) for key, kind, meaning in shapes.walk_keys(shape)]
@@ -326,7 +349,7 @@ REFERENCE = {
     "http": http,
     "code": code_map,
 }
-"""By page of the reference, what makes it."""
+"""By page of the reference, the function that builds it."""
 
 CONF = """\
 project = "classad-hydrator"
@@ -335,7 +358,7 @@ release = "{version}"
 extensions = ["myst_parser"]
 myst_heading_anchors = 3
 html_theme = "alabaster"
-html_theme_options = {{"show_powered_by": False, "description": "Where the data is, for HTCondor"}}
+html_theme_options = {{"show_powered_by": False, "description": "Data locality for HTCondor"}}
 html_copy_source = False
 html_use_index = False
 """
@@ -344,7 +367,7 @@ html_use_index = False
 def keep_links_inside(text: str, page: Path) -> str:
     """Return *text* of *page* (a path below docs/) with links to files outside docs/ as plain names.
 
-    The built pages are read where those files are not.
+    Those files are not beside the built pages.
     """
 
     def replace(match: re.Match[str]) -> str:
@@ -355,7 +378,7 @@ def keep_links_inside(text: str, page: Path) -> str:
 
 
 def prepare(folder: Path) -> None:
-    """Write the whole source into *folder*; replace what is there."""
+    """Write the source for Sphinx into *folder*; replace the folder."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs", folder, ignore=shutil.ignore_patterns("docs.*", "_*"))
     pages = []

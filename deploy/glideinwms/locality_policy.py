@@ -1,16 +1,16 @@
 """A GlideinWMS match policy: request pilots at the sites that have all datasets of a job.
 
-For a group of frontend.xml: <match ... policy_file="/etc/gwms-frontend/locality_policy.py">. It reads the
-file that the daemon keeps (publish.sites); docs/how-to/operate/pilots.md says how both are set up. It needs nothing but
-Python's standard library.
+For a group of frontend.xml: <match ... policy_file="/etc/gwms-frontend/locality_policy.py">. The policy reads
+the file that the daemon writes (publish.sites), and needs only Python's standard library.
+docs/how-to/operate/pilots.md says how to set up both.
 
-Jobs that name no datasets match every entry, and every job does when the file is missing, torn, of
-another version or too old: pilots are then requested as they were without this policy. An entry that
-says no site, or one that the file does not know or has too old facts of, gets no pilots for jobs that name
-datasets: their slots could not match there.
+Jobs that name no datasets match every entry. If the file is missing, incomplete, of another version or too
+old, all jobs do: then pilots are requested as without this policy. An entry gets no pilots for jobs that name
+datasets if it names no site, if the file does not have its site, or if the facts of that site are too old:
+such jobs could not match its slots.
 
-GlideinWMS calls match() for every entry and every kind of job, in a new process each cycle. So the file
-is read once a process, and each list of datasets is looked up once.
+GlideinWMS calls match() for every entry and every kind of job, in a new process each cycle. So each process
+reads the file once, and looks up each list of datasets once.
 """
 
 import json
@@ -19,7 +19,7 @@ import os
 import time
 
 PATH = os.environ.get("HYDRATOR_SITES_BY_DATASET", "/srv/frontend/sites_by_dataset.json")
-"""Where the daemon, or whoever copies it here, puts the file: change it."""
+"""Path of the file on this host, written by the daemon or copied from its host: change it."""
 
 SITE_KEYS = (
     "GLIDEIN_ResourceName",
@@ -29,8 +29,8 @@ SITE_KEYS = (
     "SiteLocation",
     "EntryName",
 )
-"""Where an entry says its site, the first that it has: as the hook looks (its --site-keys), and then the
-name of the entry, which is a pilot's GLIDEIN_Site where the entry has none."""
+"""Attributes with the site of an entry; the first one that it has counts. They are those of the hook
+(--site-keys), then the name of the entry, which becomes a pilot's GLIDEIN_Site if the entry has none."""
 
 VERSION = 1
 
@@ -41,12 +41,12 @@ factory_match_attrs = {
 }
 job_match_attrs = {"RequiredDatasetsCSV": {"type": "string", "comment": "the datasets this job reads"}}
 
-_read = []  # what the file tells, or None where it tells nothing; empty until it was read
-_places = {}  # by list of datasets, the sites that have them all; None where nothing is known
+_read = []  # one element once the file was read: its sites and datasets, or None if it cannot be used
+_places = {}  # by list of datasets, the sites that have them all; None if the file cannot be used
 
 
 def match(job, glidein):
-    """Whether a pilot of this entry could run this job beside its data."""
+    """Return whether a pilot of this entry could run this job at a site with its data."""
     wanted = job.get("RequiredDatasetsCSV")
     if not wanted or not isinstance(wanted, str):
         return True
@@ -65,9 +65,9 @@ def match(job, glidein):
 
 
 def _sites_with(wanted):
-    """The sites that have every dataset of *wanted*, commas between them; None where nothing is known."""
+    """Return the sites that have all datasets of *wanted* (comma-separated); None without a usable file."""
     if not _read:
-        _read.append(_told())
+        _read.append(_load_sites())
     if _read[0] is None:
         return None
     sites, datasets = _read[0]
@@ -75,10 +75,10 @@ def _sites_with(wanted):
     return sites.intersection(*each) if each else None
 
 
-def _told():
-    """The sites whose facts are young enough, and by dataset the sites that have it.
+def _load_sites():
+    """Return the sites with recent facts, and the sites of each dataset.
 
-    None, with a line in the log, when the file tells nothing.
+    Return None, and log the reason, if the file cannot be used.
     """
     try:
         with open(PATH, encoding="utf-8") as file:
@@ -96,12 +96,13 @@ def _told():
             raise ValueError("its datasets are not lists of sites")
         return sites, datasets
     except Exception as trouble:
-        _log().warning("%s tells nothing, all entries match: %s: %s", PATH, type(trouble).__name__, trouble)
+        reason = "{}: {}".format(type(trouble).__name__, trouble)
+        _log().warning("%s cannot be used, so all entries match: %s", PATH, reason)
         return None
 
 
 def _log():
-    """The log of the frontend's group, where there is one: GlideinWMS's own shows no other."""
+    """Return the log of the frontend's group, if there is one: GlideinWMS shows no other."""
     try:
         from glideinwms.lib import logSupport
 

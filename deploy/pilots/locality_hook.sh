@@ -1,18 +1,18 @@
 #!/bin/sh
-# Starts the hook in a pilot, whatever started the pilot: docs/how-to/operate/pilots.md.
+# Start the hook in a pilot of any kind: docs/how-to/operate/pilots.md.
 #
-# GlideinWMS calls it once when the pilot starts and then periodically, with glidein_config as its first
-# argument; pyglidein, containers and condor_config let the startd call it alone. Arguments go to the hook.
+# GlideinWMS calls this script once when the pilot starts, and then periodically, with glidein_config as its first
+# argument. With pyglidein, containers and condor_config only the startd calls it. All arguments go to the hook.
 #
-# The hook is the first of
+# The hook is the first existing one of
 #   HYDRATOR_HOOK    in the environment, then in glidein_config: a path below /cvmfs or in a container
 #   classad-hydrator-hook    beside this script: a frontend delivers both
 #
-# A pilot without the hook, or without Python 3.6, runs on without our attributes: one line on stderr says
-# why, nothing is published, and the status is 0, since another one ends a glidein at its start; also where sh
-# itself cannot go on (bash forgets the trap at exec).
+# A pilot without the hook, or without Python 3.6, runs without the locality attributes. Then one line on stderr
+# has the reason, nothing is published, and the status is 0, because any other status ends a glidein at its start.
+# The trap keeps status 0 if sh itself fails; execfail does so for a failed exec, where bash removes the trap.
 trap 'exit 0' 0
-# shellcheck disable=SC3044 # where there is no shopt this does nothing
+# shellcheck disable=SC3044 # without shopt this does nothing
 shopt -s execfail 2>/dev/null
 
 say() {
@@ -36,7 +36,7 @@ if [ -z "$hook" ]; then
     esac
 fi
 if [ ! -f "$hook" ] || [ ! -r "$hook" ]; then
-    say "there is no hook at $hook (HYDRATOR_HOOK says where)"
+    say "no hook at $hook (set HYDRATOR_HOOK to its path)"
     exit 0
 fi
 

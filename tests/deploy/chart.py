@@ -1,4 +1,4 @@
-"""The chart as tests see it: its examples, and what it becomes."""
+"""The chart for tests: its examples, and the objects that it renders."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def example(name: str) -> dict:
 
 
 def objects(values: dict, **more) -> dict[str, dict]:
-    """What the chart becomes, by kind: one of each, but for the dashboard's ConfigMap."""
+    """Return the rendered objects by kind: one of each, without the dashboard's ConfigMap."""
     rendered, _ = helm.render(CHART, MINIMAL | values, **more)
     found = {
         "Dashboard" if item["metadata"]["name"].endswith("-dashboard") else item["kind"]: item

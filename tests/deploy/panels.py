@@ -1,4 +1,4 @@
-"""The expressions of the dashboard, as Grafana would ask them."""
+"""The expressions of the dashboard, as Grafana would query them."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ _VARIABLES = {"$site": ".*", "$instance": ".*", "$__rate_interval": "1m", "$__ra
 
 
 def panels() -> dict[str, str]:
-    """Each expression by its panel's title and its letter there."""
+    """Return each expression by its panel's title and its letter there."""
     found = {}
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         for target in panel.get("targets", []):

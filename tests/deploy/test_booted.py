@@ -121,7 +121,7 @@ port = {port}
     )
 
 
-def test_it_starts_says_so_and_publishes_to_a_real_pool(installed):
+def test_service_starts_notifies_systemd_and_publishes_to_a_real_pool(installed):
     assert installed.show("ActiveState") == "active"
     wait_for(installed.ready, 30, "the daemon to be ready")
     wait_for(lambda: installed.ads().keys() == {"UK", "AU"}, 60, "two site ads in the collector")
@@ -129,13 +129,13 @@ def test_it_starts_says_so_and_publishes_to_a_real_pool(installed):
     wait_for(lambda: installed.show("StatusText") == "2 sites, 1 dataset; all is well", 30, "a status")
 
 
-def test_the_last_commands_of_the_page_find_nothing_wrong(installed):
+def test_last_commands_of_the_installation_page_report_no_problem(installed):
     wait_for(lambda: not failed(installed, "/usr/local/bin/hydrator"), 60, "nothing to fail")
     login = "export PATH=/usr/local/sbin:/usr/local/bin:$PATH\n"  # as root has it on a Debian
     installed.machine.run("sh", "-euc", login + PRINTED[-1].text)
 
 
-def test_it_runs_as_nobody_in_particular_and_keeps_its_state_to_itself(installed):
+def test_service_runs_as_a_dynamic_user_with_a_private_state(installed):
     status = installed.machine.run("cat", f"/proc/{installed.show('MainPID')}/status")
     [uid] = re.findall(r"^Uid:\t(\d+)", status, re.MULTILINE)
     assert 61184 <= int(uid) <= 65519  # systemd's range of dynamic users
@@ -156,7 +156,7 @@ def failed(installed, program: str) -> list[str]:
     return [one["message"] for one in findings(installed, program) if one["level"] == "fail"]
 
 
-def test_a_check_as_root_is_made_as_the_service(installed):
+def test_check_as_root_runs_as_the_service(installed):
     hydrator = "/usr/local/bin/hydrator"
     wait_for(lambda: "all is well" in installed.show("StatusText"), 30, "a whole cycle")
     wait_for(lambda: not failed(installed, hydrator), 60, "nothing to fail")
@@ -165,13 +165,13 @@ def test_a_check_as_root_is_made_as_the_service(installed):
     installed.machine.run(hydrator, "history")
 
 
-def test_without_the_wrapper_a_check_says_whose_the_token_is(installed):
+def test_check_without_the_wrapper_names_the_owner_of_the_token(installed):
     tokens = "HYDRATOR_HTCONDOR__TOKEN_DIRECTORY=/run/classad-hydrator/tokens.d"
     said = installed.machine.run("env", tokens, f"{PREFIX}/bin/hydrator", "check", "--json", check=False)
     assert "belongs to uid" in said
 
 
-def test_what_the_daemon_may_not_read_is_told_by_a_check_of_root_who_may(installed):
+def test_check_as_root_reports_a_file_that_the_daemon_cannot_read(installed):
     wait_for(lambda: "all is well" in installed.show("StatusText"), 30, "a whole cycle")
     installed.machine.run("chmod", "600", "/etc/classad-hydrator/catalogue.toml")
     try:
@@ -185,7 +185,7 @@ def test_what_the_daemon_may_not_read_is_told_by_a_check_of_root_who_may(install
     wait_for(lambda: "all is well" in installed.show("StatusText"), 30, "a whole cycle")
 
 
-def test_a_reload_takes_up_the_configuration_and_keeps_the_process(installed):
+def test_systemctl_reload_applies_the_configuration_in_the_same_process(installed):
     before = installed.show("MainPID")
     config = "/etc/classad-hydrator/config.toml"
     installed.machine.run("sed", "-i", 's/pins = .*/pins = ["lofar:L1", "lofar:L2"]/', config)
@@ -201,7 +201,7 @@ def test_a_reload_takes_up_the_configuration_and_keeps_the_process(installed):
     installed.machine.run("sed", "-i", "s/^pinz/pins/", config)
 
 
-def test_one_that_hangs_is_killed_by_the_watchdog_and_comes_back_with_its_state(installed):
+def test_watchdog_restarts_a_hanging_daemon_with_its_state(installed):
     ads = installed.ads()
     assert installed.show("WatchdogUSec") == "1min 30s"
     dropin = "/run/systemd/system/hydrator.service.d"  # no test waits for ninety seconds
@@ -221,7 +221,7 @@ def test_one_that_hangs_is_killed_by_the_watchdog_and_comes_back_with_its_state(
     assert installed.ads() == ads  # the same content, so the same generations
 
 
-def test_an_upgrade_keeps_the_state(installed, wheels):
+def test_upgrade_keeps_the_state(installed, wheels):
     ads = installed.ads()
     [later] = wheels.glob(f"classad_hydrator-{LATER}-*.whl")
     _pip(installed.machine, later.name)
@@ -233,7 +233,7 @@ def test_an_upgrade_keeps_the_state(installed, wheels):
     assert installed.ads() == ads
 
 
-def test_a_configuration_that_cannot_be_used_is_one_sentence_and_no_restart(installed):
+def test_invalid_configuration_is_one_sentence_without_a_restart(installed):
     restarts = installed.show("NRestarts")
     config = "/etc/classad-hydrator/config.toml"
     installed.machine.run("sed", "-i", "s/^pins/pinz/", config)
@@ -248,7 +248,7 @@ def test_a_configuration_that_cannot_be_used_is_one_sentence_and_no_restart(inst
     installed.machine.run("systemctl", "start", "hydrator")
 
 
-def test_it_stops_when_told_to_and_leaves_nothing(installed):
+def test_systemctl_stop_leaves_no_process(installed):
     installed.machine.run("systemctl", "stop", "hydrator")
     assert installed.show("ActiveState") == "inactive"
     assert (installed.show("Result"), installed.show("ExecMainStatus")) == ("success", "0")
@@ -256,7 +256,7 @@ def test_it_stops_when_told_to_and_leaves_nothing(installed):
     assert installed.machine.run("ls", "/run/classad-hydrator", check=False) == ""
 
 
-def test_systemd_itself_finds_it_confined(installed):
+def test_systemd_analyze_rates_the_service_as_confined(installed):
     said = installed.machine.run("systemd-analyze", "security", "--no-pager", "hydrator")
     [exposure] = re.findall(r"Overall exposure level for hydrator.service: ([0-9.]+)", said)
     assert float(exposure) <= 1.2

@@ -1,4 +1,4 @@
-"""The image, built and run without a registry: a Debian of our own stands in for the base it names."""
+"""The image, built and run without a registry: a Debian made by the tests replaces its base image."""
 
 import json
 import os
@@ -20,27 +20,27 @@ pytestmark = pytest.mark.timeout(1200)
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory) -> tuple[Path, dict]:
-    """The folder of the image and what it says of itself; CI must have it."""
+    """Return the folder of the image and its configuration; CI must have it."""
     store = tmp_path_factory.mktemp("image")
     store.chmod(0o755)
     with needs(NO_IMAGE):
         return store, container.build(store)
 
 
-def test_the_stand_in_has_the_name_of_the_base():
+def test_stand_in_image_has_the_name_of_the_base_image():
     assert re.findall(r"^ARG BASE=(.*)$", container.CONTAINERFILE.read_text(), re.MULTILINE) == [
         container.BASE
     ]
 
 
-def test_the_image_runs_what_the_chart_runs(image):
+def test_image_runs_the_command_of_the_chart(image):
     _, config = image
     assert config["User"] == "10001:10001"
     chart = of_the_chart(objects(example("glideins")))
     assert (config["Entrypoint"], config["Cmd"]) == (chart["command"], chart["args"])
 
 
-def test_the_image_lists_every_package_that_is_installed_in_it(image):
+def test_image_bill_of_materials_lists_every_installed_package(image):
     store, _ = image
     root = store / "rootfs"
     bill = json.loads((root / "usr/share/doc/classad-hydrator/classad-hydrator.cdx.json").read_text())
@@ -52,7 +52,7 @@ def test_the_image_lists_every_package_that_is_installed_in_it(image):
     assert len(plain) > 20
 
 
-def test_it_serves_from_a_read_only_root_as_nobody_without_capabilities(image, tmp_path):
+def test_image_serves_from_a_read_only_root_without_capabilities(image, tmp_path):
     store, config = image
     port = free_port()
     etc, state = tmp_path / "etc", tmp_path / "state"
@@ -86,7 +86,7 @@ def test_it_serves_from_a_read_only_root_as_nobody_without_capabilities(image, t
 
 
 def _daemon(state: Path) -> Path:
-    """The /proc of the process that has the state of this container open."""
+    """Return the /proc folder of the process that has the state of this container open."""
     wanted = (state / "state.sqlite").stat()
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -103,7 +103,7 @@ def _status_of(state: Path) -> str:
 
 
 def _root_of(state: Path) -> list[str]:
-    """The options of the daemon's root, as it is mounted."""
+    """Return the mount options of the daemon's root."""
     mounts = (line.split() for line in (_daemon(state) / "mountinfo").read_text().splitlines())
     [options] = [fields[5].split(",") for fields in mounts if fields[4] == "/"]
     return options

@@ -19,7 +19,7 @@ def built() -> Path:
     return HTML
 
 
-def test_it_builds_without_a_warning_and_has_all_pages(built):
+def test_docs_build_without_a_warning_and_have_all_pages(built):
     pages = {page.stem for page in (ROOT / "docs").rglob("*.md")}
     assert {page.stem for page in built.rglob("*.html")} >= pages
     reference = {page.stem for page in (built / "reference" / "generated").glob("*.html")}
@@ -30,7 +30,7 @@ def test_it_builds_without_a_warning_and_has_all_pages(built):
     )
 
 
-def test_nothing_is_loaded_from_outside(built):
+def test_docs_load_nothing_from_other_servers(built):
     asked = [
         (page.name, url)
         for page in built.rglob("*.html")

@@ -28,25 +28,25 @@ def engine() -> None:
         helm.engine()
 
 
-def test_it_becomes_five_objects():
+def test_chart_renders_five_objects_by_default():
     assert sorted(objects({})) == [
         "ConfigMap", "Deployment", "PersistentVolumeClaim", "Service", "ServiceAccount",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_helm_finds_nothing_wrong(path):
+def test_helm_lint_accepts_each_example(path):
     report = helm.lint(CHART, helm.load_values(path))
     assert [finding for finding in report["messages"] if finding["severity"] > 1] == []
     assert report["errors"] in ([], None)
     assert report["total_charts_linted"] == 1
 
 
-def test_there_are_examples():
+def test_chart_has_examples():
     assert len(EXAMPLES) >= 2
 
 
-def test_without_a_configuration_it_is_refused_with_a_sentence():
+def test_chart_without_a_configuration_is_refused_with_one_sentence():
     with pytest.raises(helm.Refused, match=r"config is empty: give the text of config\.toml"):
         helm.render(CHART, {})
 
@@ -72,31 +72,31 @@ def test_without_a_configuration_it_is_refused_with_a_sentence():
         ({"prometheusRule": {"label": {}}}, "prometheusRule"),
     ],
 )
-def test_wrong_values_are_refused_with_their_key(values, key):
+def test_invalid_chart_value_is_refused_with_its_key(values, key):
     with pytest.raises(helm.Refused, match=key):
         helm.render(CHART, MINIMAL | values)
 
 
-def test_the_versions_are_those_of_the_project():
+def test_chart_versions_equal_the_project_version():
     chart = (CHART / "Chart.yaml").read_text()
     assert re.findall(r'^appVersion: "(.*)"$', chart, re.MULTILINE) == [VERSION]
     assert container(objects({}))["image"] == f"classad-hydrator:{VERSION}"
 
 
-def test_a_digest_wins_over_a_tag():
+def test_image_digest_has_priority_over_a_tag():
     digest = "sha256:" + 64 * "a"
     assert (
         container(objects({"image": {"digest": digest, "tag": "x"}}))["image"] == f"classad-hydrator@{digest}"
     )
 
 
-def test_two_daemons_never_share_a_state():
+def test_chart_never_runs_two_daemons_on_one_state():
     deployment = objects({})["Deployment"]["spec"]
     assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_the_pod_is_restricted(path):
+def test_pod_meets_the_restricted_security_standard(path):
     # the Pod Security Standard "restricted", and more
     found = objects(helm.load_values(path))
     spec, only = pod(found), container(found)
@@ -117,7 +117,7 @@ def test_the_pod_is_restricted(path):
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_everything_that_is_referred_to_is_there(path):
+def test_chart_objects_refer_only_to_existing_names(path):
     found = objects(helm.load_values(path), name="other")
     spec, only = pod(found), container(found)
     labels = found["Deployment"]["spec"]["template"]["metadata"]["labels"]
@@ -138,7 +138,7 @@ def test_everything_that_is_referred_to_is_there(path):
         assert spec["serviceAccountName"] == found["ServiceAccount"]["metadata"]["name"]
 
 
-def test_a_changed_configuration_restarts_the_pod():
+def test_changed_configuration_restarts_the_pod():
     def stamp(config: str) -> str:
         template = objects({"config": config})["Deployment"]["spec"]["template"]
         return template["metadata"]["annotations"]["checksum/config"]
@@ -147,7 +147,7 @@ def test_a_changed_configuration_restarts_the_pod():
     assert stamp(MINIMAL["config"]) != stamp(MINIMAL["config"] + "# another\n")
 
 
-def test_the_notes_say_what_is_missing():
+def test_chart_notes_name_missing_settings():
     _, notes = helm.render(CHART, MINIMAL | {"persistence": {"enabled": False}})
     assert "No condorToken.existingSecret" in notes
     assert "persistence.enabled is false" in notes
@@ -162,13 +162,13 @@ def test_the_notes_say_what_is_missing():
     assert "persistence.enabled is false" not in notes
 
 
-def test_the_notes_say_that_an_image_nobody_pushed_cannot_be_pulled():
+def test_chart_notes_warn_of_the_default_image_name():
     assert "ErrImagePull" in helm.render(CHART, MINIMAL)[1]
     _, notes = helm.render(CHART, MINIMAL | {"image": {"registry": "registry.example.org"}})
     assert "ErrImagePull" not in notes
 
 
-def test_the_values_of_the_readme_are_what_it_takes():
+def test_chart_readme_values_render():
     [values] = re.findall(
         r"^   ```yaml values\n(.*?)^   ```$", (CHART / "README.md").read_text(), re.DOTALL | re.MULTILINE
     )
@@ -180,7 +180,7 @@ def test_the_values_of_the_readme_are_what_it_takes():
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_the_daemon_takes_the_configuration_and_environment_of_the_pod(path, tmp_path):
+def test_daemon_accepts_the_configuration_and_environment_of_the_pod(path, tmp_path):
     found = objects(helm.load_values(path))
     for name, text in found["ConfigMap"]["data"].items():
         (tmp_path / name).write_text(text)
@@ -209,14 +209,14 @@ def test_the_daemon_takes_the_configuration_and_environment_of_the_pod(path, tmp
     assert all(str(Path(secret).parent) in mounts for secret in secrets)
 
 
-def test_the_file_catalogue_of_the_example_is_one(tmp_path):
+def test_file_catalogue_of_the_chart_example_is_valid(tmp_path):
     path = tmp_path / "catalogue.toml"
     path.write_text(objects(example("file"))["ConfigMap"]["data"]["catalogue.toml"])
     survey = FileCatalogue("file", path, lambda: datetime(2026, 11, 21, tzinfo=UTC), None).read(frozenset())
     assert survey.sites == {"UK", "AU"}
 
 
-def test_the_alerts_in_the_chart_are_those_of_the_project():
+def test_chart_alerts_equal_those_of_deploy_prometheus():
     alerts = ROOT / "deploy" / "prometheus" / "alerts.yml"
     assert (CHART / "files" / "alerts.yml").read_text() == alerts.read_text()
     rule = objects({"prometheusRule": {"enabled": True, "labels": {"release": "p"}}})["PrometheusRule"]
@@ -224,7 +224,7 @@ def test_the_alerts_in_the_chart_are_those_of_the_project():
     assert rule["metadata"]["labels"]["release"] == "p"
 
 
-def test_the_runbooks_of_the_chart_may_be_on_the_web():
+def test_chart_runbook_address_can_be_a_web_server():
     page = "https://docs.example.org/reference/metrics.html"
     rule = objects({"prometheusRule": {"enabled": True, "runbook": page}})["PrometheusRule"]
     links = [
@@ -234,7 +234,7 @@ def test_the_runbooks_of_the_chart_may_be_on_the_web():
     assert {link.partition("#")[0] for link in links} == {page}
 
 
-def test_what_is_scraped_is_the_service_under_the_name_that_the_alerts_look_for():
+def test_monitors_scrape_the_service_under_the_job_name_of_the_alerts():
     found = objects({"nameOverride": "data", "serviceMonitor": {"enabled": True}})
     monitor, service = found["ServiceMonitor"]["spec"], found["Service"]
     assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()

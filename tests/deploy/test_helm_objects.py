@@ -1,4 +1,4 @@
-"""What the chart becomes, judged without a cluster: two Helms, Kubernetes' schemas, a daemon that starts."""
+"""Objects of the chart, checked without a cluster: two Helms, Kubernetes' schemas, a daemon that starts."""
 
 import copy
 import importlib.util
@@ -26,7 +26,7 @@ CUSTOM = "monitoring.coreos.com"
 
 @pytest.fixture(scope="module", autouse=True)
 def helm_and_schemas() -> None:
-    """Helm 4, and the schemas of Kubernetes."""
+    """Return Helm 4 and the schemas of Kubernetes."""
     with needs(NO_HELM):
         helm.engine()
         kubernetes.schemas()
@@ -34,7 +34,7 @@ def helm_and_schemas() -> None:
 
 @pytest.fixture(scope="module")
 def npm() -> None:
-    """What npm brings: Helm 3, and models of the kinds."""
+    """Return the npm packages: Helm 3, and models of the kinds."""
     with needs(NO_HELM):
         modules()
 
@@ -49,7 +49,7 @@ def ordered(items: list[dict]) -> list[dict]:
 
 @each_example
 @pytest.mark.parametrize("release", [kubernetes.OLDEST, kubernetes.NEWEST])
-def test_kubernetes_schemas_find_nothing_wrong(path, release):
+def test_chart_objects_are_valid_by_kubernetes_schemas(path, release):
     known = [item for item in rendered(path) if not item["apiVersion"].startswith(CUSTOM)]
     assert known
     found = {item["kind"]: kubernetes.problems(item, release) for item in known}
@@ -57,13 +57,13 @@ def test_kubernetes_schemas_find_nothing_wrong(path, release):
 
 
 @each_example
-def test_the_models_of_every_kind_find_nothing_wrong(path, npm):
+def test_chart_objects_are_valid_by_the_models_of_each_kind(path, npm):
     items = rendered(path)
     found = {item["kind"]: told for item, told in zip(items, kubernetes.model_problems(items), strict=True)}
     assert found == {kind: [] for kind in found}
 
 
-def test_the_examples_have_every_kind_that_the_chart_can_make():
+def test_chart_examples_render_every_kind_of_object():
     made = {item["kind"] for path in EXAMPLES for item in rendered(path)}
     written = {
         kind
@@ -87,7 +87,7 @@ def test_the_examples_have_every_kind_that_the_chart_can_make():
         ("PrometheusRule spec groups 0 rules 0 expr", None),
     ],
 )
-def test_the_validators_would_say_so(place, wrong, npm):
+def test_validators_reject_a_wrong_object(place, wrong, npm):
     found = copy.deepcopy(objects(example("glideins")))
     *path, last = [int(part) if part.isdigit() else part for part in place.split()]
     reduce(getitem, path, found)[last] = wrong
@@ -99,7 +99,7 @@ def test_the_validators_would_say_so(place, wrong, npm):
 
 @each_example
 @pytest.mark.parametrize("release", [kubernetes.OLDEST, kubernetes.NEWEST])
-def test_helm_3_makes_the_same_objects(path, release, npm):
+def test_helm_3_renders_the_same_objects_as_helm_4(path, release, npm):
     values = helm.load_values(path)
     assert ordered(helm.render3(CHART, values, release)) == ordered(helm.render(CHART, values)[0])
 
@@ -109,12 +109,12 @@ def test_helm_3_refuses_a_kubernetes_that_is_too_old(npm):
         helm.render3(CHART, MINIMAL, "1.24")
 
 
-def test_helm_3_refuses_wrong_values_too(npm):
+def test_helm_3_refuses_invalid_values_too(npm):
     with pytest.raises(helm.Refused, match="replicas"):
         helm.render3(CHART, MINIMAL | {"replicas": 2}, kubernetes.NEWEST)
 
 
-def test_the_oldest_kubernetes_is_the_one_that_the_chart_names():
+def test_oldest_tested_kubernetes_is_that_of_the_chart():
     named = re.findall(
         r'^kubeVersion: ">=(\d+\.\d+)\.0-0"$', (CHART / "Chart.yaml").read_text(), re.MULTILINE
     )
@@ -122,8 +122,8 @@ def test_the_oldest_kubernetes_is_the_one_that_the_chart_names():
 
 
 @each_example
-def test_names_and_labels_are_ones_that_an_api_server_takes(path):
-    # what schemas do not say: DNS-1123 names, label values of at most 63 characters
+def test_names_and_labels_are_valid_for_an_api_server(path):
+    # rules that schemas lack: DNS-1123 names, label values of at most 63 characters
     for item in rendered(path):
         assert re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", item["metadata"]["name"])
         for value in item["metadata"]["labels"].values():
@@ -131,7 +131,7 @@ def test_names_and_labels_are_ones_that_an_api_server_takes(path):
 
 
 @each_example
-def test_what_selects_the_pod_selects_it(path):
+def test_selectors_match_the_labels_of_the_pod(path):
     found = objects(helm.load_values(path))
     labels = found["Deployment"]["spec"]["template"]["metadata"]["labels"].items()
     namespace = found["Deployment"]["metadata"]["namespace"]
@@ -147,7 +147,7 @@ def test_what_selects_the_pod_selects_it(path):
         assert {point["port"] for point in found["PodMonitor"]["spec"]["podMetricsEndpoints"]} <= ports
 
 
-def test_the_ingress_lets_in_what_hooks_ask_for_and_no_more():
+def test_ingress_forwards_only_the_paths_of_hooks():
     found = objects(example("glideins"))
     [rule] = found["Ingress"]["spec"]["rules"]
     assert [path["path"] for path in rule["http"]["paths"]] == ["/v1/sites"]
@@ -158,12 +158,12 @@ def test_the_ingress_lets_in_what_hooks_ask_for_and_no_more():
     assert {"name": "HYDRATOR_PUBLISH__HTTP__BEHIND_PROXY", "value": "true"} in container(found)["env"]
 
 
-def test_an_ingress_without_a_host_is_refused():
+def test_ingress_without_a_host_is_refused():
     with pytest.raises(helm.Refused, match=r"ingress\.host is empty"):
         helm.render(CHART, MINIMAL | {"ingress": {"enabled": True}})
 
 
-def test_a_policy_that_names_what_may_be_reached_leaves_names_of_hosts():
+def test_network_policy_with_egress_rules_still_allows_dns():
     policy = objects(example("glideins"))["NetworkPolicy"]["spec"]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     assert {port["port"] for port in policy["egress"][0]["ports"]} == {53}
@@ -172,7 +172,7 @@ def test_a_policy_that_names_what_may_be_reached_leaves_names_of_hosts():
     ]
 
 
-def test_the_daemon_starts_from_what_the_pod_is_given(tmp_path):
+def test_daemon_starts_with_the_files_and_environment_of_the_pod(tmp_path):
     found = objects(example("glideins"))
     port = free_port()
     sources = {volume["name"]: volume for volume in pod(found)["volumes"]}
@@ -214,13 +214,13 @@ def _script():
     return module
 
 
-def test_the_table_of_values_is_fresh():
+def test_chart_readme_table_is_up_to_date():
     # else: python scripts/chart_readme.py
     readme = (CHART / "README.md").read_text()
     assert _script().page(readme, (CHART / "values.yaml").read_text()) == readme
 
 
-def test_the_table_has_every_value_with_its_default():
+def test_chart_readme_table_has_every_value_with_its_default():
     rows = {path: text for path, text, _ in _script().rows((CHART / "values.yaml").read_text())}
     values = helm.load_values(CHART / "values.yaml")
     defaults = helm.parse("\n".join(f"- {text}" for text in rows.values()))
@@ -231,19 +231,19 @@ def test_the_table_has_every_value_with_its_default():
     assert nested - rows.keys() == {name for name in nested if name.split(".")[0] in rows}
 
 
-def test_the_schema_knows_the_values_that_there_are_and_no_others():
+def test_values_schema_has_exactly_the_values_of_the_chart():
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = helm.load_values(CHART / "values.yaml")
     assert schema["properties"].keys() - {"global"} == values.keys()
     assert schema["additionalProperties"] is False
 
 
-def test_the_changelog_begins_with_this_version():
+def test_chart_changelog_begins_with_this_version():
     version = re.findall(r"^version: (\S+)", (CHART / "Chart.yaml").read_text(), re.MULTILINE)
     told = re.findall(r"^## (\S+)$", (CHART / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert told[:1] == version
 
 
-def test_the_licence_is_the_one_of_the_project():
+def test_chart_licence_equals_that_of_the_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert f"artifacthub.io/license: {project['license']}\n" in (CHART / "Chart.yaml").read_text()

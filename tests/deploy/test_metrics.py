@@ -1,4 +1,4 @@
-"""Metrics and alerts, judged by promtool."""
+"""Metrics and alerts, checked by promtool."""
 
 import importlib.util
 import json
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.timeout(900)  # the first run downloads Prometheus
 
 
 def registry() -> CollectorRegistry:
-    """Everything the daemon exports."""
+    """Return everything that the daemon exports."""
     made = CollectorRegistry()
     metrics = Metrics(made, "0")
     HttpMetrics(made, [Route("/", lambda request: None)])
@@ -44,7 +44,7 @@ def registry() -> CollectorRegistry:
 
 
 def names() -> set[str]:
-    """By what a family is called in an expression, without the parts of a histogram."""
+    """Return the names of metrics as in expressions, without the parts of a histogram."""
     return {
         f"{family.name}_total" if family.type == "counter" else family.name for family in registry().collect()
     }
@@ -57,29 +57,29 @@ def checked(*arguments: str | Path, given: bytes = b"") -> tuple[int, str]:
     return done.returncode, (done.stdout + done.stderr).decode()
 
 
-def test_promtool_finds_nothing_wrong_with_the_metrics():
+def test_promtool_accepts_the_metrics():
     assert checked("check", "metrics", given=generate_latest(registry())) == (0, "")
 
 
-def test_promtool_would_say_so_if_a_counter_had_no_help():
+def test_promtool_rejects_a_counter_without_help():
     status, said = checked("check", "metrics", given=b"# TYPE x counter\nx 1\n")
     assert status == 3
     assert "no help text" in said
 
 
-def test_each_alert_fires_when_it_should_and_none_when_all_is_well():
+def test_each_alert_fires_on_its_problem_and_none_without_one():
     status, said = checked("test", "rules", ALERTS.with_name("alerts_test.yml"))
     assert status == 0, said
     assert "SUCCESS" in said
 
 
-def test_alerts_ask_only_for_what_is_exported():
+def test_alerts_use_only_exported_metrics():
     asked = set(re.findall(r"\bhydrator_\w+", ALERTS.read_text()))
     assert asked
     assert asked <= names()
 
 
-def test_each_alert_is_tested_and_leads_to_its_paragraph():
+def test_each_alert_is_tested_and_links_to_its_paragraph():
     text = ALERTS.read_text()
     alerts = re.findall(r"- alert: (\w+)", text)
     links = re.findall(r"runbook_url: (\S+)", text)
@@ -89,13 +89,13 @@ def test_each_alert_is_tested_and_leads_to_its_paragraph():
     assert [name for name in alerts if f'alertname="{name}"' not in tested] == []
 
 
-def test_the_page_names_every_metric_and_no_other():
+def test_metrics_page_lists_exactly_the_exported_metrics():
     told = set(re.findall(r"^\| `((?:hydrator|process)_\w+)`", PAGE, re.MULTILINE))
     assert told == names()
 
 
-def test_names_follow_prometheus_conventions():
-    """Units and ``_ratio`` last, ``_total`` on counters alone, and no second series of creation times."""
+def test_metric_names_follow_prometheus_conventions():
+    """Units and ``_ratio`` come last, only counters have ``_total``; no series has creation times."""
     made = registry()
     for family in made.collect():
         name = f"{family.name}_total" if family.type == "counter" else family.name
@@ -108,7 +108,7 @@ def test_names_follow_prometheus_conventions():
     assert "_created" not in generate_latest(made).decode()
 
 
-def test_the_process_is_measured_where_systemd_hides_proc_stat(tmp_path):
+def test_process_metrics_work_where_systemd_hides_proc_stat(tmp_path):
     """ProcSubset=pid in deploy/systemd/hydrator.service."""
     (tmp_path / "self").symlink_to("/proc/self")
     made = CollectorRegistry()
@@ -119,7 +119,7 @@ def test_the_process_is_measured_where_systemd_hides_proc_stat(tmp_path):
     assert made.get_sample_value("process_resident_memory_bytes") > 1e6
 
 
-def test_replaced_children_are_counted_once_each():
+def test_each_replaced_child_process_is_counted_once():
     made = CollectorRegistry()
     metrics = Metrics(made, "0")
     for restarts in (0, 2, 2, 3, 1):  # 1: of another child, after a reload
@@ -127,7 +127,7 @@ def test_replaced_children_are_counted_once_each():
     assert made.get_sample_value("hydrator_condor_child_restarts_total") == 4
 
 
-def test_an_alert_is_defined_once_and_in_one_file():
+def test_each_alert_is_defined_once_and_in_one_file():
     """docs/explanation/trust.md had HydratorSiteNotTrusted with another threshold."""
     alerts = re.findall(r"- alert: (\w+)", ALERTS.read_text())
     assert len(alerts) == len(set(alerts))
@@ -135,7 +135,7 @@ def test_an_alert_is_defined_once_and_in_one_file():
     assert [page.name for page in pages if re.search(r"- alert: \w", page.read_text())] == []
 
 
-def test_each_panel_says_what_it_shows_and_asks_the_chosen_daemons():
+def test_each_panel_has_a_description_and_selects_the_chosen_daemons():
     board = json.loads(DASHBOARD.read_text())
     assert {one["name"] for one in board["templating"]["list"]} == {"datasource", "site", "instance"}
     shown = [one for one in board["panels"] if one["type"] != "row"]
@@ -146,7 +146,7 @@ def test_each_panel_says_what_it_shows_and_asks_the_chosen_daemons():
             assert target["expr"].count('instance=~"$instance"') == len(metrics), target["expr"]
 
 
-def test_labels_name_no_dataset():
+def test_metric_labels_contain_no_dataset():
     labels = {label for family in registry().collect() for one in family.samples for label in one.labels}
     assert labels - {"le"} <= {
         *("version", "outcome", "catalogue", "site", "state", "origin", "cause", "publisher"),
@@ -157,7 +157,7 @@ def test_labels_name_no_dataset():
 
 
 def series(sites: int, datasets: int) -> int:
-    """How many are exported for so many sites, with so many datasets at each."""
+    """Return the number of series for this number of sites, and of datasets at each."""
     made = CollectorRegistry()
     names = [Site(f"S{n}") for n in range(sites)]
     held = [replica(f"lofar:M{n}", site) for n in range(datasets) for site in names]
@@ -166,7 +166,7 @@ def series(sites: int, datasets: int) -> int:
     return sum(len(family.samples) for family in made.collect())
 
 
-def test_a_site_costs_some_twenty_series_and_a_dataset_none():
+def test_a_site_adds_some_twenty_series_and_a_dataset_none():
     assert (series(12, 3) - series(2, 3)) / 10 <= 25
     assert series(2, 50) == series(2, 3)
 
@@ -176,7 +176,7 @@ def test_every_metric_is_in_an_alert_or_on_the_dashboard():
     assert {name for name in names() if not re.search(rf"\b{name}(_bucket)?\b", shown)} == set()
 
 
-def test_the_dashboard_asks_only_for_what_is_exported():
+def test_dashboard_uses_only_exported_metrics():
     asked = {
         name.removesuffix("_bucket")
         for text in panels().values()
@@ -186,7 +186,7 @@ def test_the_dashboard_asks_only_for_what_is_exported():
     assert asked <= names()
 
 
-def test_every_expression_of_the_dashboard_is_one(tmp_path):
+def test_every_expression_of_the_dashboard_is_valid(tmp_path):
     rules = [{"record": "x", "expr": text, "labels": {"panel": title}} for title, text in panels().items()]
     (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
     status, said = checked("check", "rules", tmp_path / "rules.yml")
@@ -195,12 +195,12 @@ def test_every_expression_of_the_dashboard_is_one(tmp_path):
 
 
 def expressions(text: str) -> list[str]:
-    """Return the expressions of a block: one a line, where an indented line goes on with the one before."""
+    """Return the expressions of a block: one a line, where an indented line continues the one before."""
     return re.sub(r"\n +", " ", text).strip().splitlines()
 
 
 @pytest.mark.parametrize("block", blocks("text promql"), ids=str)
-def test_every_expression_of_a_page_is_one_over_metrics_that_there_are(block, tmp_path):
+def test_expressions_on_pages_are_valid_and_use_exported_metrics(block, tmp_path):
     rules = [{"record": "x", "expr": text} for text in expressions(block.text)]
     (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "page", "rules": rules}]}))
     status, said = checked("check", "rules", tmp_path / "rules.yml")
@@ -210,7 +210,7 @@ def test_every_expression_of_a_page_is_one_over_metrics_that_there_are(block, tm
     assert asked <= names()
 
 
-def test_one_command_points_every_alert_at_pages_on_a_web_server(tmp_path):
+def test_one_command_changes_every_runbook_link_to_a_web_server(tmp_path):
     [block] = blocks("sh alerts")
     alerts = (ROOT / "deploy" / "prometheus" / "alerts.yml").read_text()
     (tmp_path / "alerts.yml").write_text(alerts)
@@ -222,7 +222,7 @@ def test_one_command_points_every_alert_at_pages_on_a_web_server(tmp_path):
     assert len(re.findall(on_the_web, changed)) == len(links)
 
 
-def test_the_configuration_of_prometheus_on_the_page_is_one(tmp_path):
+def test_prometheus_configuration_on_the_page_is_valid(tmp_path):
     [block] = blocks("yaml prometheus")
     (tmp_path / "alerts.yml").write_text((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text())
     (tmp_path / "prometheus.yml").write_text(block.text)
@@ -230,13 +230,13 @@ def test_the_configuration_of_prometheus_on_the_page_is_one(tmp_path):
     assert status == 0, said
 
 
-def test_promtool_would_say_so_if_an_expression_were_none(tmp_path):
+def test_promtool_rejects_an_invalid_expression(tmp_path):
     rules = [{"record": "x", "expr": "sum by (site (hydrator_slots)"}]
     (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
     assert checked("check", "rules", tmp_path / "rules.yml")[0] == 1
 
 
-def test_the_dashboard_is_the_one_that_the_script_writes():
+def test_dashboard_file_equals_the_output_of_its_script():
     # else: python scripts/dashboard.py
     spec = importlib.util.spec_from_file_location("dashboard", ROOT / "scripts" / "dashboard.py")
     module = importlib.util.module_from_spec(spec)
@@ -245,7 +245,7 @@ def test_the_dashboard_is_the_one_that_the_script_writes():
         assert place.read_text() == module.text()
 
 
-def test_panels_do_not_lie_on_one_another():
+def test_dashboard_panels_do_not_overlap():
     taken = set()
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         at = panel["gridPos"]

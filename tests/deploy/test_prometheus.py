@@ -48,7 +48,7 @@ def prometheus_itself() -> None:
         server()
 
 
-def test_the_dashboard_shows_a_pool_that_runs_jobs(own_pool: Pool, tmp_path: Path):
+def test_dashboard_shows_a_pool_that_runs_jobs(own_pool: Pool, tmp_path: Path):
     catalogue = ListedCatalogue(tmp_path)
     catalogue.hold({"lofar:L1": {"UK": "available"}})
     with (

@@ -1,4 +1,4 @@
-"""The systemd unit, judged by systemd itself; test_booted.py boots one."""
+"""The systemd unit, checked by systemd itself; test_booted.py boots one."""
 
 import re
 import shutil
@@ -16,7 +16,7 @@ UNIT = ROOT / "deploy" / "systemd" / "hydrator.service"
 DROP_IN = UNIT.with_name("hydrator.service.d") / "10-secrets.conf"
 PROGRAM = "/opt/classad-hydrator/bin/hydrator"
 EXPOSURE = 12
-"""The most that `systemd-analyze security` may say, in tenths."""
+"""Maximum exposure level of `systemd-analyze security`, in tenths."""
 
 needs_systemd = pytest.mark.usefixtures("analyzer")
 
@@ -29,7 +29,7 @@ def analyzer() -> None:
 
 @pytest.fixture
 def unit(tmp_path) -> Path:
-    """The unit, with the program of this checkout in place of the one an operator installs."""
+    """Return the unit with the program of this checkout instead of the installed one."""
     here = Path(sys.executable).with_name("hydrator")
     assert here.is_file()
     copy = tmp_path / UNIT.name
@@ -48,14 +48,14 @@ def uncommented(text: str) -> str:
 
 
 @needs_systemd
-def test_systemd_finds_nothing_to_say(unit):
-    # verify exits with 0 over unknown keys, so any word of it counts
+def test_systemd_accepts_the_unit(unit):
+    # verify exits with 0 despite unknown keys, so any output is a problem
     done = analyze("verify", unit)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @needs_systemd
-def test_systemd_finds_nothing_to_say_with_every_hint_of_the_drop_in_in_force(unit):
+def test_systemd_accepts_the_drop_in_with_every_commented_line(unit):
     folder = unit.with_name("hydrator.service.d")
     folder.mkdir()
     (folder / DROP_IN.name).write_text(uncommented(DROP_IN.read_text()))
@@ -65,7 +65,7 @@ def test_systemd_finds_nothing_to_say_with_every_hint_of_the_drop_in_in_force(un
 
 
 @needs_systemd
-def test_systemd_finds_nothing_to_say_with_the_example_drop_in(unit):
+def test_systemd_accepts_the_unit_with_the_example_drop_in(unit):
     folder = unit.with_name("hydrator.service.d")
     folder.mkdir()
     (folder / DROP_IN.name).write_text(DROP_IN.read_text())
@@ -76,30 +76,30 @@ def test_systemd_finds_nothing_to_say_with_the_example_drop_in(unit):
 
 
 @needs_systemd
-def test_systemd_would_say_so_if_a_key_were_misspelt(unit):
+def test_systemd_rejects_a_misspelt_key(unit):
     unit.write_text(unit.read_text().replace("NoNewPrivileges", "NoNewPrivilege"))
     assert "NoNewPrivilege" in analyze("verify", unit).stderr
 
 
 @needs_systemd
-def test_the_daemon_is_confined(unit):
+def test_unit_confines_the_daemon(unit):
     done = analyze("security", "--offline=true", f"--threshold={EXPOSURE}", "--no-pager", unit)
     assert done.returncode == 0, done.stdout.splitlines()[-1]
 
 
-def test_the_bindings_may_list_the_network_interfaces():
+def test_unit_lets_the_bindings_list_the_network_interfaces():
     # without AF_NETLINK the first advertise or query ends the process with status 4
     [families] = re.findall(r"^RestrictAddressFamilies=(.*)$", UNIT.read_text(), re.MULTILINE)
     assert set(families.split()) == {"AF_UNIX", "AF_INET", "AF_INET6", "AF_NETLINK"}
 
 
-def test_the_state_directory_is_the_default_of_the_configuration():
+def test_unit_state_directory_is_the_default_of_the_configuration():
     example = tomllib.loads((ROOT / "config.example.toml").read_text())
     [name] = re.findall(r"^StateDirectory=(.*)$", UNIT.read_text(), re.MULTILINE)
     assert example["daemon"]["state_dir"] == f"/var/lib/{name}"
 
 
-def test_the_command_of_the_unit_is_one_the_program_takes():
+def test_command_of_the_unit_is_valid():
     [command] = re.findall(r"^ExecStart=(.*)$", UNIT.read_text(), re.MULTILINE)
     program, subcommand, option, config = command.split()
     assert (program, option) == (PROGRAM, "--config")
@@ -114,6 +114,6 @@ def test_the_command_of_the_unit_is_one_the_program_takes():
     )
 
 
-def test_the_unit_waits_for_what_the_daemon_says():
+def test_unit_waits_for_the_notification_of_the_daemon():
     unit = dict(re.findall(r"^(Type|NotifyAccess|WatchdogSec)=(.*)$", UNIT.read_text(), re.MULTILINE))
     assert unit == {"Type": "notify", "NotifyAccess": "main", "WatchdogSec": "90"}

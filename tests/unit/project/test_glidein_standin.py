@@ -126,7 +126,7 @@ def test_a_hook_that_is_not_there_is_one_line_and_the_pilot_runs_on(tmp_path, se
     glidein = Glidein(tmp_path / "glide_1", {NAME: SCRIPT}, {**settings, "HYDRATOR_HOOK": "/cvmfs/no/hook"})
     for ran in (glidein.start(NAME), glidein.periodic(NAME)):
         assert (ran.status, published(ran), ran.err.count("\n")) == (0, False, 1)
-        assert "there is no hook at /cvmfs/no/hook" in ran.err
+        assert "no hook at /cvmfs/no/hook" in ran.err
 
 
 # pilots without Python 3

@@ -144,7 +144,7 @@ def test_the_file_is_read_once_a_process_and_says_why_it_tells_nothing_once(file
     jobs = {"ap1": [{"RequiredDatasetsCSV": f"lofar:L{number}"} for number in range(50)]}
     assert set(count_matches(LOCAL, policy, jobs, ENTRIES).values()) == {50}
     (line,) = caplog.messages
-    assert "tells nothing, all entries match: FileNotFoundError" in line
+    assert "cannot be used, so all entries match: FileNotFoundError" in line
     write(file)
     assert set(count_matches(LOCAL, policy, jobs, ENTRIES).values()) == {50}
 
@@ -160,7 +160,8 @@ def test_a_stand_in_for_glideinwms_log_gets_the_reason(file, tmp_path):
     variables = {"HYDRATOR_SITES_BY_DATASET": str(file), "PYTHONPATH": str(tmp_path)}
     cycle(LOCAL, {"ap1": [{"RequiredDatasetsCSV": "lofar:L1"}]}, ENTRIES, **variables)
     assert (
-        f"{file} tells nothing, all entries match: FileNotFoundError" in (tmp_path / "group.log").read_text()
+        f"{file} cannot be used, so all entries match: FileNotFoundError"
+        in (tmp_path / "group.log").read_text()
     )
 
 

@@ -2,7 +2,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* The release's name, unless it already says what this is. */}}
+{{/* The full name: release and chart, or the release alone if its name contains the chart's. */}}
 {{- define "classad-hydrator.fullname" -}}
 {{- if .Values.fullnameOverride }}
 {{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
@@ -52,7 +52,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
-{{/* What is scraped, for a ServiceMonitor or a PodMonitor: a list of the chart and its settings. */}}
+{{/* The scraped endpoint of a ServiceMonitor or PodMonitor; the argument is a list: the chart's context, its settings. */}}
 {{- define "classad-hydrator.endpoint" -}}
 - port: http
   path: /metrics
@@ -66,7 +66,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
       {{- toYaml .authorization | nindent 6 }}
   {{- end }}
   relabelings:
-    - targetLabel: job       # the name that the alerts look for
+    - targetLabel: job       # the job name in the alerts
       replacement: classad-hydrator
     {{- with .relabelings }}
     {{- toYaml . | nindent 4 }}
