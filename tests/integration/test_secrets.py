@@ -26,7 +26,7 @@ PLUGIN = f"""
 import base64
 from pathlib import Path
 from hydrator.domain.errors import CatalogueUnreachable
-from hydrator.domain.model import Replica, ReplicaState, Seen, Site, Survey, Told, Unseen
+from hydrator.domain.model import Provenance, Replica, ReplicaState, Seen, Site, Survey, Unseen
 from datetime import UTC, datetime
 
 EVIL = "\\x1b[2J\\u202e\\ud800"
@@ -43,9 +43,9 @@ class Talkative:
         self.polls += 1
         if self.polls % 3 == 2:
             raise CatalogueUnreachable(self.name, said)
-        told = Told(said, "DISK" + EVIL, "its rule is stuck: " + said, said, said)
+        origin = Provenance(said, "DISK" + EVIL, "its rule is stuck: " + said, said, said)
         site = Site("AU" + EVIL)
-        held = [(did, Replica(did, site, ReplicaState.STUCK, 0.5, "DISK", told)) for did in sorted(dids)]
+        held = [(did, Replica(did, site, ReplicaState.STUCK, 0.5, "DISK", origin)) for did in sorted(dids)]
         readings = {{did: Seen(datetime.now(UTC), (one,)) for did, one in held[::2]}}
         readings |= {{did: Unseen(said) for did, _ in held[1::2]}}
         return Survey(self.name, datetime.now(UTC), frozenset({{site}}), readings, frozenset({{EVIL}}))

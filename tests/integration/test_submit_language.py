@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
-from hydrator.submit.rapthor.job import RunSites, RapthorRun, RunOptions, RunResources, submit_description
+from hydrator.submit.rapthor.job import RapthorRun, RunOptions, RunResources, RunSites, submit_description
 from hydrator.submit.submit_files.values import quote_arguments
 from testbed.debian import PoolUnavailable
 from testbed.dryrun import DryRun, Rejected, text_of, words_of

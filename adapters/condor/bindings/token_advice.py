@@ -6,8 +6,12 @@ from pathlib import Path
 from hydrator.domain.untrusted import claims_of
 
 READ_ADVICE = "it needs READ there, see ALLOW_READ in docs/reference/security.md"
-MERGE_ADVICE = "it needs NEGOTIATOR at the collector, see COLLECTOR.ALLOW_NEGOTIATOR and docs/explanation/slot-merge.md"
-ADVERTISE_ADVICE = "it needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON in docs/reference/security.md"
+MERGE_ADVICE = (
+    "it needs NEGOTIATOR at the collector, see COLLECTOR.ALLOW_NEGOTIATOR and docs/explanation/slot-merge.md"
+)
+ADVERTISE_ADVICE = (
+    "it needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON in docs/reference/security.md"
+)
 RELEASE_ADVICE = (
     "only a queue super user that the schedd has a user record of (QUEUE_SUPER_USERS, condor_qusers -add) "
     "may edit the attributes in PROTECTED_JOB_ATTRS; no user may edit those in IMMUTABLE_JOB_ATTRS"

@@ -75,7 +75,9 @@ def _check_held_changes(changes: Mapping[Site, str]) -> Iterator[Finding]:
 def _check_trust(inputs: CheckInputs) -> Iterator[Finding]:
     """Report sites of low trust; yield nothing before the first audit."""
     for site, line in find_distrusted_sites(inputs.audit, inputs.warn_below):
-        yield Finding(Level.WARN, f"site {site}", line, "have the site's catalogue repaired: docs/explanation/trust.md")
+        yield Finding(
+            Level.WARN, f"site {site}", line, "have the site's catalogue repaired: docs/explanation/trust.md"
+        )
 
 
 def _check_folder(folder: Path, subject: str, key: str) -> Iterator[Finding]:

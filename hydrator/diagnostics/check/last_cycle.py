@@ -131,7 +131,9 @@ def check_generations(ads: Mapping[Site, SiteAd], now: datetime) -> Iterator[Fin
     """Yield findings for generations of the daemon's *ads* that every hook refuses."""
     for site, generation in implausible_generations(ads, now).items():
         message = f"every hook refuses its generation {generation}, which is in the future"
-        yield Finding(Level.FAIL, f"site {site}", message, f"hydrator renumber {site}: docs/how-to/operate/upgrade.md")
+        yield Finding(
+            Level.FAIL, f"site {site}", message, f"hydrator renumber {site}: docs/how-to/operate/upgrade.md"
+        )
 
 
 def check_private_names(trouble: str | None) -> Iterator[Finding]:

@@ -44,7 +44,10 @@ def examine_secrets(settings: Settings, open_pseudonym_store: Callable[[Settings
     except ConfigError as error:
         return [
             *findings,
-            *(Finding(Level.FAIL, "private", text, "docs/how-to/operate/private-datasets.md") for text in error.problems),
+            *(
+                Finding(Level.FAIL, "private", text, "docs/how-to/operate/private-datasets.md")
+                for text in error.problems
+            ),
         ]
     count = len(settings.private.patterns)
     findings.append(

@@ -63,7 +63,11 @@ def _check_slots(
             "slots",
             f"{len(unhydrated)} at known sites have no DataLocality attributes: {_name_list(unhydrated)}",
             "install the hook there: docs/how-to/operate/install-on-a-glidein.md"
-            + ("; or find out why they are not merged: docs/explanation/slot-merge.md" if inputs.is_merging else ""),
+            + (
+                "; or find out why they are not merged: docs/explanation/slot-merge.md"
+                if inputs.is_merging
+                else ""
+            ),
         )
     if wiped:
         yield Finding(
