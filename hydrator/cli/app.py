@@ -109,7 +109,10 @@ app.command()(release)
 
 @app.command()
 def hook() -> None:
-    """Print the STARTD_CRON hook: one Python file for worker nodes; see docs/how-to/operate/install-on-a-glidein.md."""
+    """Print the STARTD_CRON hook: one Python file for worker nodes.
+
+    docs/how-to/operate/install-on-a-glidein.md explains its installation.
+    """
     source = Path(__file__).parents[1].joinpath("startd_cron.py")
     sys.stdout.write(source.read_text())
 

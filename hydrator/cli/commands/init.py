@@ -292,7 +292,9 @@ def _query_pool_and_catalogues(settings: Any) -> list[str]:  # noqa: ANN401 - co
                 f" {format_count(len(survey.unmapped_storages), 'storage element')}: docs/reference/sites.md"
             )
         if pool_sites and survey.sites and not pool_sites & survey.sites:
-            messages.append("none of these sites is one of the pool's: [sites.aliases], docs/reference/sites.md")
+            messages.append(
+                "none of these sites is one of the pool's: [sites.aliases], docs/reference/sites.md"
+            )
     return messages
 
 

@@ -1,30 +1,28 @@
 """JSON Schemas of the ``--json`` output by command, derived from the models in ``json_models.py``."""
 
+import ast
+import inspect
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
+from typing_extensions import get_original_bases
 
-from .json_models import (
-    ActionJson,
-    BySchedd,
-    BySite,
-    Count,
+from .json_models.cycle import ActionJson, OnceJson
+from .json_models.facts import (
     DatasetJson,
     DatasetSourceJson,
     FindingJson,
     HistoryEntryJson,
-    JobAdJson,
-    OnceJson,
-    OutlookJson,
-    ReportJson,
     RollbackJson,
     SiteJson,
-    StatusJson,
-    TokenJson,
-    WhyJson,
 )
+from .json_models.outcomes import JobAdJson, OutlookJson, ReportJson, TokenJson
+from .json_models.status import StatusJson
+from .json_models.units import BySchedd, BySite, Count
+from .json_models.why import WhyJson
 
 JsonSchema = Mapping[str, Any]
 """A JSON Schema."""
@@ -51,8 +49,8 @@ _MODELS: Mapping[str, Any] = {
 """By command, and the option that changes its output."""
 
 
-class _PlainTitles(GenerateJsonSchema):
-    """A generator that sets only the titles that a model gives."""
+class _ModelSchema(GenerateJsonSchema):
+    """A generator that takes the titles and the meanings of keys from the models only."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401, ARG002 - pydantic's own
         return False
@@ -64,9 +62,30 @@ class _PlainTitles(GenerateJsonSchema):
             "additionalProperties": self.generate_inner(schema["values_schema"]),
         }
 
+    def typed_dict_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 - pydantic's own
+        """Add the meaning of each key."""
+        json_schema = super().typed_dict_schema(schema)
+        for name, meaning in _attribute_docstrings(schema["cls"]).items():
+            json_schema["properties"][name]["description"] = meaning
+        return json_schema
+
+
+def _attribute_docstrings(model: Any) -> dict[str, str]:  # noqa: ANN401 - a class
+    """Return the text below each attribute of *model* and of its bases."""
+    texts: dict[str, str] = {}
+    for base in get_original_bases(model):
+        if hasattr(base, "__annotations__"):
+            texts |= _attribute_docstrings(base)
+    (definition,) = ast.parse(inspect.getsource(model)).body
+    for attribute, text in pairwise(definition.body):
+        match attribute, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(meaning))):
+                texts[name] = meaning
+    return texts
+
 
 def _build_schema(model: Any) -> JsonSchema:  # noqa: ANN401 - any type
-    schema = TypeAdapter(model).json_schema(schema_generator=_PlainTitles)
+    schema = TypeAdapter(model).json_schema(schema_generator=_ModelSchema)
     definitions = schema.pop("$defs", {})
     return dict(_inline(schema, definitions))
 

@@ -1,4 +1,4 @@
-"""`--json`: every command prints the keys of hydrator/cli/output/json_models.py, no key less and none more.
+"""`--json`: every command prints the keys of hydrator/cli/output/json_models/, no key less and none more.
 
 Each command's example is made of values that show every key; beside this, all tests that run a command
 with `--json`, on real pools too, hold what it prints against the same shapes (testbed/shaped.py).
