@@ -76,7 +76,7 @@ def _attribute_docstrings(model: Any) -> dict[str, str]:  # noqa: ANN401 - a cla
     for base in get_original_bases(model):
         if hasattr(base, "__annotations__"):
             texts |= _attribute_docstrings(base)
-    (definition,) = ast.parse(inspect.getsource(model)).body
+    definition: Any = ast.parse(inspect.getsource(model)).body[0]
     for attribute, text in pairwise(definition.body):
         match attribute, text:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(meaning))):

@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
+from hydrator.domain.model import Did, Site
+
 _Value = TypeVar("_Value")
 
 
@@ -26,8 +28,8 @@ UnixTime = Annotated[int, Field(ge=0), Title("Unix s")]
 StateName = Literal["AVAILABLE", "STAGING", "PARTIAL", "NEARLINE", "STUCK", "UNKNOWN"]
 LocalityMode = Literal["require", "wait", "prefer"]
 
-BySite = Annotated[dict[str, _Value], Title("SITE")]
-ByDid = Annotated[dict[str, _Value], Title("DID")]
+BySite = Annotated[dict[Site, _Value], Title("SITE")]
+ByDid = Annotated[dict[Did, _Value], Title("DID")]
 ByName = Annotated[dict[str, _Value], Title("NAME")]
 ByCatalogue = Annotated[dict[str, _Value], Title("CATALOGUE")]
 ByPublisher = Annotated[dict[str, _Value], Title("PUBLISHER")]
