@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, ParamSpec, Protocol
 
 from hydrator.domain.errors import CatalogueError, HydratorError, PoolDenied, PoolError
 from hydrator.domain.model import Site
@@ -14,6 +15,8 @@ from hydrator.reconcile.audit.ledger import Audit
 from hydrator.reconcile.evaluate import ReconcilePolicy
 
 MAX_NAMES = 5
+
+_Arguments = ParamSpec("_Arguments")
 
 
 class Level(StrEnum):
@@ -39,6 +42,11 @@ class Finding:
     todo: str = ""
     failed_part: str = ""
 
+
+ok = partial(Finding, Level.OK)
+advice = partial(Finding, Level.ADVICE)
+warning = partial(Finding, Level.WARN)
+failure = partial(Finding, Level.FAIL)
 
 DaemonKind = Literal["collector", "negotiator", "schedd", "startd"]
 
@@ -108,11 +116,17 @@ class JobEditorClient(CheckPoolClient, Protocol):
     def has_user_record(self, schedd: str, user: str) -> bool: ...
 
 
-def _run_guarded(subject: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+def run_guarded(
+    subject: str,
+    check: Callable[_Arguments, Iterable[Finding]],
+    *args: _Arguments.args,
+    **kwargs: _Arguments.kwargs,
+) -> list[Finding]:
+    """Return the findings of *check*; an error of the examined part is a finding about *subject*."""
     try:
-        return list(check())
+        return list(check(*args, **kwargs))
     except HydratorError as error:
-        return [Finding(Level.FAIL, subject, str(error), _error_remedy(error))]
+        return [failure(subject, str(error), _error_remedy(error))]
 
 
 def _error_remedy(error: HydratorError) -> str:
@@ -125,5 +139,5 @@ def _error_remedy(error: HydratorError) -> str:
     return ""
 
 
-def _name_list(names: Iterable[str]) -> str:
+def name_list(names: Iterable[str]) -> str:
     return shorten_list(sorted(names), limit=MAX_NAMES)
