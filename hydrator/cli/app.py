@@ -10,7 +10,7 @@ from hydrator import __version__
 from hydrator.cli.commands.approve import approve
 from hydrator.cli.commands.check import check
 from hydrator.cli.commands.history import history, rollback
-from hydrator.cli.commands.init import init
+from hydrator.cli.commands.init import InitOptions, init
 from hydrator.cli.commands.inspect import datasets, sites, status
 from hydrator.cli.commands.release import release
 from hydrator.cli.commands.renumber import renumber
@@ -24,6 +24,7 @@ from hydrator.cli.commands.submit.wrapper import wrapper
 from hydrator.cli.commands.token import token
 from hydrator.cli.commands.top import top
 from hydrator.cli.commands.why import why
+from hydrator.cli.options import command_of
 from hydrator.cli.output.examples import epilog
 from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.stdio import make_plain, unwrap_stream
@@ -123,7 +124,7 @@ app.command()(history)
 app.command()(rollback)
 app.command()(renumber)
 app.command()(top)
-app.command()(init)
+app.command()(command_of(InitOptions, init))
 app.command()(report)
 submit.command("pool-config")(pool_config)
 submit.command("rapthor")(submit_rapthor)

@@ -1,5 +1,6 @@
 """hydrator release: free queued jobs from their locality requirement."""
 
+from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -22,15 +23,12 @@ def release(
     from hydrator.config import load
     from hydrator.wiring import build_editing_client
 
-    client = build_editing_client(load(config))
-    try:
+    with closing(build_editing_client(load(config))) as client:
         schedds = [schedd] if schedd else [str(ad["Name"]) for ad in client.schedds()]
         released = {name: 0 if lists else client.release(name, constraint) for name in schedds}
         restored = {
             name: client.restore_desired_sites(name, constraint, should_opt_out=not lists) for name in schedds
         }
-    finally:
-        client.close()
     done, what = (restored, "with restored DESIRED_Sites") if lists else (released, "released")
     print_result(
         as_json,

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -53,12 +54,11 @@ def report(
     oldest = parse_since(since, now)
     with Store.open_to_read(settings.daemon.state_dir) as store:
         ad_history, sizes = AdHistory(store.load_history()), sizes_of(store.load().memories)
-    history = build_job_history(settings, system_clock)
-    try:
-        with show_progress("asking the schedds for their histories"):
-            answers = history.read_ended_jobs(oldest)
-    finally:
-        history.close()
+    with (
+        closing(build_job_history(settings, system_clock)) as history,
+        show_progress("asking the schedds for their histories"),
+    ):
+        answers = history.read_ended_jobs(oldest)
     rows = [row for answer in answers.values() if isinstance(answer, EndedJobs) for row in answer.jobs]
     outcomes = tally((parse_ended_job(row, settings.daemon.default_scope) for row in rows), ad_history, sizes)
     if as_json:
@@ -190,7 +190,7 @@ def _format_percent(share: float | None) -> str:
 
 def _schedd_problems(answers: Mapping[str, EndedJobs | Unseen]) -> list[str]:
     if not answers:
-        return ["the collector lists no schedd, so there is no history to read"]
+        return ["the collector lists no schedd, so no history can be read"]
     silent = [f"schedd {name}: {one.reason}" for name, one in answers.items() if isinstance(one, Unseen)]
     cut = [
         f"schedd {name}: only the last {len(one.jobs)} jobs were read; use a shorter --since"

@@ -7,7 +7,7 @@ or configuration. So a script can distinguish "not now" from "unknown".
 import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import datetime
 from enum import IntEnum
@@ -20,7 +20,14 @@ from hydrator.cli.output.progress import show_progress
 from hydrator.diagnostics.why.explain import explain_before_submit
 from hydrator.diagnostics.why.explanation import JobExplanation
 from hydrator.diagnostics.why.pool_facts import HERE_ATTRIBUTE, JobFacts, fact_expressions, parse_slot_groups
-from hydrator.diagnostics.why.query import JOB_PATTERN, WhyQuery, WhyResult, ask_job, datasets_over_budget
+from hydrator.diagnostics.why.query import (
+    JOB_PATTERN,
+    WhyPoolClient,
+    WhyQuery,
+    WhyResult,
+    ask_job,
+    datasets_over_budget,
+)
 from hydrator.diagnostics.why.render import COLUMNS, RenderedAnswer, render_answer
 from hydrator.domain.errors import BadDid, CatalogueError, ConfigError, StateError
 from hydrator.domain.model import (
@@ -57,7 +64,7 @@ def why(
     """
     from hydrator.config import load
     from hydrator.privacy.exchange import fetch_pseudonyms
-    from hydrator.wiring import build_condor_client, fetch_daemon_knowledge, privacy, system_clock
+    from hydrator.wiring import build_condor_client
 
     settings = load(config)
     job = JOB_PATTERN.match(what[0]) if len(what) == 1 and site is None else None
@@ -65,34 +72,34 @@ def why(
     if dids and schedd:
         raise ConfigError(["--schedd applies to a job, not to datasets"])
     names = fetch_pseudonyms(frozenset(dids), settings)
-    now = system_clock()
-    knowledge, knowledge_error = _load_daemon_knowledge(settings, now)
-    client = build_condor_client(settings.htcondor)
-    try:
-        query = WhyQuery(
-            client,
-            settings.sites.slot_attributes,
-            knowledge,
-            settings.daemon.default_scope,
-            now,
-            knowledge_error,
-            privacy(settings.private),
-            lambda dids: fetch_daemon_knowledge(
-                settings, dids.difference(privacy(settings.private).select_private(dids)), now
-            ),
-            NearNameSearch(lambda: _open_catalogues(settings)),
-            can_offer_release=True,
-        )
-        with show_progress("asking the pool"):
-            if job:
-                result = ask_job(query, int(job[1]), None if job[2] is None else int(job[2]), schedd)
-            else:
-                result = WhyResult((_explain_datasets(settings, query, names, Site(site) if site else None),))
-    finally:
-        client.close()
+    with closing(build_condor_client(settings.htcondor)) as client, show_progress("asking the pool"):
+        query = _build_query(settings, client)
+        if job:
+            result = ask_job(query, int(job[1]), None if job[2] is None else int(job[2]), schedd)
+        else:
+            result = WhyResult((_explain_datasets(settings, query, names, Site(site) if site else None),))
     print_result(result, query, as_json=as_json)
     if not all(answer.could_run for answer in result.answers):
         raise typer.Exit(EXIT_NO_MATCH_NOW)
+
+
+def _build_query(settings: Any, client: WhyPoolClient) -> WhyQuery:  # noqa: ANN401 - config.Settings, imported late
+    from hydrator.wiring import fetch_daemon_knowledge, privacy, system_clock
+
+    now, secrets = system_clock(), privacy(settings.private)
+    knowledge, knowledge_error = _load_daemon_knowledge(settings, now)
+    return WhyQuery(
+        client,
+        settings.sites.slot_attributes,
+        knowledge,
+        settings.daemon.default_scope,
+        now,
+        knowledge_error,
+        secrets,
+        lambda dids: fetch_daemon_knowledge(settings, dids.difference(secrets.select_private(dids)), now),
+        NearNameSearch(lambda: _open_catalogues(settings)),
+        can_offer_release=True,
+    )
 
 
 # --- before submitting --------------------------------------------------------------------------------
@@ -241,11 +248,8 @@ class NearNameSearch:
 def _open_catalogues(settings: Any) -> Iterator[Sequence[Catalogue]]:  # noqa: ANN401
     from hydrator.wiring import assemble, system_clock
 
-    parts = assemble(settings, system_clock)
-    try:
+    with closing(assemble(settings, system_clock)) as parts:
         yield parts.catalogues
-    finally:
-        parts.close()
 
 
 def with_catalogue_answers(

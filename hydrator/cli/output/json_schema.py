@@ -91,7 +91,7 @@ def _build_schema(model: Any) -> JsonSchema:  # noqa: ANN401 - any type
 
 
 def _inline(value: Any, definitions: JsonSchema) -> Any:  # noqa: ANN401 - JSON
-    """Replace each ``$ref`` by the definition; objects take no keys besides their own."""
+    """Replace each ``$ref`` by the definition; objects take only their own keys."""
     if isinstance(value, list):
         return [_inline(item, definitions) for item in value]
     if not isinstance(value, dict):
