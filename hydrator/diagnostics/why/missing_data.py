@@ -237,49 +237,49 @@ def _explain_absent_from_slots(
 ) -> MissingDataset:
     """Explain why the slots of *site* do not list *did*; its state is then the daemon's."""
     if knowledge is None:
-        return MissingDataset(
-            did, MissingReason.ELSEWHERE, f"{did} is not listed in the slot ads of this site"
-        )
+        text = f"{did} is not listed in the slot ads of this site"
+        return MissingDataset(did, MissingReason.ELSEWHERE, text)
+    fact = _find_fact(did, site, knowledge)
     if clash := knowledge.collisions_by_lower_name.get(did.lower()):
         other = comma_separated([one for one in clash if one != did])
         text = f"{did} is not advertised: only letter case distinguishes it from {other}"
-        return MissingDataset(
-            did, MissingReason.CASE_COLLISION, text, **_state_fields(_find_fact(did, site, knowledge))
-        )
+        return MissingDataset(did, MissingReason.CASE_COLLISION, text, **_state_fields(fact))
     if did in knowledge.dids_without_room.get(site, ()):
         text = f"{did} is left out of the site's ad by the size budget (budget.line_bytes)"
-        return MissingDataset(
-            did, MissingReason.OVER_BUDGET, text, **_state_fields(_find_fact(did, site, knowledge))
-        )
-    if fact := _find_fact(did, site, knowledge):
-        values = {**provenance_fields, **_state_fields(fact)}
-        state = _state_text(fact.state, fact.fraction) + _provenance_suffix(provenance_fields)
-        if did in knowledge.demanded_dids:
-            text = f"{did} is {state} there according to the daemon; the slot ads do not list it yet"
-            return MissingDataset(did, MissingReason.NOT_YET_IN_SLOTS, text, **values)
+        return MissingDataset(did, MissingReason.OVER_BUDGET, text, **_state_fields(fact))
+    if fact is None:
+        return _explain_absent_from_site(did, knowledge)
+    state = _state_text(fact.state, fact.fraction) + _provenance_suffix(provenance_fields)
+    if did in knowledge.demanded_dids:
+        reason = MissingReason.NOT_YET_IN_SLOTS
+        text = f"{did} is {state} there according to the daemon; the slot ads do not list it yet"
+    else:
+        reason = MissingReason.NOT_IN_DEMAND
         text = (
             f"{did} is {state} there according to the catalogue; the daemon publishes it once a job names it"
         )
-        return MissingDataset(did, MissingReason.NOT_IN_DEMAND, text, **values)
+    return MissingDataset(did, reason, text, **provenance_fields, **_state_fields(fact))
+
+
+def _explain_absent_from_site(did: Did, knowledge: DaemonKnowledge) -> MissingDataset:
+    """Explain a dataset of which the daemon has no fact at the site."""
     if reason := knowledge.snapshot.unseen_reasons.get(did):
         return MissingDataset(did, MissingReason.UNSEEN, f"{did}: no catalogue answered ({shorten(reason)})")
     elsewhere = [
-        f"{other} ({there.facts[did].state}{format_percent(there.facts[did].fraction)})"
-        for other, there in knowledge.snapshot.sites.items()
-        if did in there.facts
+        f"{site} ({facts.facts[did].state}{format_percent(facts.facts[did].fraction)})"
+        for site, facts in knowledge.snapshot.sites.items()
+        if did in facts.facts
     ]
     if elsewhere:
-        return MissingDataset(
-            did, MissingReason.ELSEWHERE, f"{did} is not there; it is at {shorten_list(elsewhere)}"
-        )
+        text = f"{did} is not there; it is at {shorten_list(elsewhere)}"
+        return MissingDataset(did, MissingReason.ELSEWHERE, text)
     if did not in knowledge.demanded_dids | knowledge.queried_dids:
         text = "the daemon does not poll it yet: it queries the schedds in its next cycle (hydrator status)"
         return MissingDataset(did, MissingReason.NOT_IN_DEMAND, f"{did}: {text}")
     near = knowledge.similar_names.get(did, ())
     advice = f"did you mean {' or '.join(near)}?" if near else "check the spelling (case matters)"
-    return MissingDataset(
-        did, MissingReason.NOWHERE, f"{did} is not in any catalogue; {advice}", similar_names=near
-    )
+    text = f"{did} is not in any catalogue; {advice}"
+    return MissingDataset(did, MissingReason.NOWHERE, text, similar_names=near)
 
 
 def _state_fields(fact: Fact | None) -> dict[str, Any]:
@@ -289,7 +289,7 @@ def _state_fields(fact: Fact | None) -> dict[str, Any]:
     return {"state": str(fact.state), "fraction": fact.fraction, "as_of": to_unix(fact.as_of)}
 
 
-# --- counted ------------------------------------------------------------------------------------------
+# --- counts ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
