@@ -1,12 +1,11 @@
 """``hydrator approve``: release held changes."""
 
-import json
-import sys
 from typing import Annotated
 
 import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
+from hydrator.cli.output.printing import print_problems, print_result
 from hydrator.domain.errors import ConfigError
 
 
@@ -37,11 +36,13 @@ def approve(
     commands = CommandQueue(state_dir)
     for name, datasets in chosen.items():
         commands.submit(Approve(name, datasets))
-    if as_json:
-        print(json.dumps({name: len(datasets) for name, datasets in chosen.items()}, indent=2))
-        return
-    for name, datasets in chosen.items():
-        ends = "; its rollback ends" if name in state.rollbacks else ""
-        print(f"{name}: {format_count(len(datasets), 'dataset')} may leave at the daemon's next cycle{ends}")
-    if not chosen:
-        print("hydrator: nothing is held", file=sys.stderr)
+
+    def print_texts() -> None:
+        for name, datasets in chosen.items():
+            ends = "; its rollback ends" if name in state.rollbacks else ""
+            count = format_count(len(datasets), "dataset")
+            print(f"{name}: {count} may leave at the daemon's next cycle{ends}")
+        if not chosen:
+            print_problems("nothing is held")
+
+    print_result(as_json, {name: len(datasets) for name, datasets in chosen.items()}, print_texts)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
+from hydrator.cli.output.printing import print_result
 from hydrator.domain.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,10 +42,7 @@ def history(
     chosen = [
         one for one in entries if site in (None, one.ad.site) and (oldest is None or one.decided_at >= oldest)
     ]
-    if as_json:
-        print(json.dumps(history_rows(chosen), indent=2))
-    else:
-        show.print_history(chosen, now)
+    print_result(as_json, history_rows(chosen), lambda: show.print_history(chosen, now))
 
 
 def rollback(

@@ -17,6 +17,7 @@ import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH
 from hydrator.cli.output.new_files import write_new_file
+from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.progress import show_progress
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.text import format_count, shorten_list
@@ -169,10 +170,10 @@ def init(options: InitOptions) -> None:
     if not options.untried:
         with show_progress("asking the pool and the catalogue"):
             messages = _query_pool_and_catalogues(settings)
-        _print_messages(messages)
+        print_problems(*messages)
     _write_config(config, format_toml(data))
     print(f"wrote {config}")
-    _print_messages([f"next: hydrator check -c {config}, then hydrator plan -c {config}"])
+    print_problems(f"next: hydrator check -c {config}, then hydrator plan -c {config}")
 
 
 def build_data(options: InitOptions, prompt: Prompt) -> dict[str, Any]:
@@ -346,8 +347,3 @@ def _write_config(file: Path, content: str) -> None:
         write_new_file(file, content.encode())
     except OSError as error:
         raise ConfigError([f"init: {file}: {error.strerror}; name another file with -c"]) from error
-
-
-def _print_messages(lines: list[str]) -> None:
-    for line in lines:
-        print(f"hydrator: {line}", file=sys.stderr)

@@ -1,12 +1,11 @@
 """``hydrator renumber``: new generations for ads whose generation every hook refuses."""
 
-import json
-import sys
 from typing import Annotated
 
 import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
+from hydrator.cli.output.printing import print_problems, print_result
 from hydrator.domain.errors import ConfigError
 
 
@@ -40,10 +39,12 @@ def renumber(
     commands = CommandQueue(state_dir)
     for name in chosen:
         commands.submit(Renumber(name))
-    if as_json:
-        print(json.dumps({name: ads[name].generation for name in chosen}, indent=2))
-        return
-    for name in chosen:
-        print(f"{name}: the daemon's next cycle replaces generation {ads[name].generation} of its ad")
-    if not chosen:
-        print("hydrator: hooks accept every generation", file=sys.stderr)
+    generations = {name: ads[name].generation for name in chosen}
+
+    def print_texts() -> None:
+        for name, generation in generations.items():
+            print(f"{name}: the daemon's next cycle replaces generation {generation} of its ad")
+        if not chosen:
+            print_problems("hooks accept every generation")
+
+    print_result(as_json, generations, print_texts)

@@ -1,7 +1,5 @@
 """``hydrator report``: share of jobs that found their data, and their waiting times."""
 
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
@@ -10,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
+from hydrator.cli.output.printing import print_problems, print_result
 from hydrator.cli.output.progress import show_progress
 from hydrator.diagnostics.outcomes import (
     AdHistory,
@@ -59,16 +58,18 @@ def report(
         show_progress("asking the schedds for their histories"),
     ):
         answers = history.read_ended_jobs(oldest)
-    rows = [row for answer in answers.values() if isinstance(answer, EndedJobs) for row in answer.jobs]
-    outcomes = tally((parse_ended_job(row, settings.daemon.default_scope) for row in rows), ad_history, sizes)
-    if as_json:
-        print(json.dumps(report_json(outcomes, answers, oldest, now), indent=2))
-    else:
-        _print_report(outcomes, oldest, now)
-    troubles = list(_schedd_problems(answers))
-    for trouble in troubles:
-        print(f"hydrator: {trouble}", file=sys.stderr)
-    if troubles:
+    jobs = [
+        parse_ended_job(row, settings.daemon.default_scope)
+        for answer in answers.values()
+        if isinstance(answer, EndedJobs)
+        for row in answer.jobs
+    ]
+    outcomes = tally(jobs, ad_history, sizes)
+    rows = report_json(outcomes, answers, oldest, now)
+    print_result(as_json, rows, lambda: _print_report(outcomes, oldest, now))
+    problems = _schedd_problems(answers)
+    print_problems(*problems)
+    if problems:
         raise typer.Exit(1)
 
 

@@ -5,7 +5,6 @@ or configuration. So a script can distinguish "not now" from "unknown".
 """
 
 import json
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict, replace
@@ -16,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, EXIT_NO_MATCH_NOW, ConfigOption, JsonOption
+from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.progress import show_progress
 from hydrator.diagnostics.why.explain import explain_before_submit
 from hydrator.diagnostics.why.explanation import JobExplanation
@@ -327,10 +327,10 @@ def print_result(result: WhyResult, query: WhyQuery, *, as_json: bool) -> None:
             _print_answer(render_answer(answer))
         if result.summary.jobs:
             print(f"\n{result.summary.text}")
-    for name, reason in result.unreachable_schedds.items():
-        print(f"hydrator: schedd {name} did not answer: {reason}", file=sys.stderr)
-    if query.knowledge_error:
-        print(f"hydrator: {query.knowledge_error}", file=sys.stderr)
+    schedd_problems = [
+        f"schedd {name} did not answer: {reason}" for name, reason in result.unreachable_schedds.items()
+    ]
+    print_problems(*schedd_problems, query.knowledge_error)
 
 
 def result_json(result: WhyResult) -> dict[str, Any]:
