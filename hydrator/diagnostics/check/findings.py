@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, Protocol
+from typing import Any, ParamSpec, Protocol
 
+from hydrator.diagnostics.daemon_probe import DaemonProbe, ScheddProbe
 from hydrator.domain.errors import CatalogueError, HydratorError, PoolDenied, PoolError
 from hydrator.domain.model import Site
 from hydrator.domain.ports import Catalogue, EventSource, Queues
@@ -48,32 +49,11 @@ advice = partial(Finding, Level.ADVICE)
 warning = partial(Finding, Level.WARN)
 failure = partial(Finding, Level.FAIL)
 
-DaemonKind = Literal["collector", "negotiator", "schedd", "startd"]
 
-
-class AuthorizationResult(Protocol):
-    """An HTCondor daemon's answer about one authorization level, with the reason of a refusal."""
-
-    @property
-    def is_allowed(self) -> bool: ...
-    @property
-    def identity(self) -> str | None: ...
-    @property
-    def method(self) -> str | None: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def token_limit_advice(self) -> str: ...
-
-
-class CheckPoolClient(Protocol):
+class CheckPoolClient(DaemonProbe, Protocol):
     """The queries to the pool that the examinations use."""
 
     def slots(self, attributes: Sequence[str], constraint: str = ...) -> list[dict[str, Any]]: ...
-    def config_of(
-        self, daemon: DaemonKind, names: Iterable[str], name: str | None = None
-    ) -> dict[str, str | None]: ...
-    def ping(self, daemon: DaemonKind, level: str, name: str | None = None) -> AuthorizationResult: ...
     def collectors(self) -> list[str]: ...
 
 
@@ -109,11 +89,10 @@ class CheckInputs:
     brokers: Sequence[EventSource] = ()
 
 
-class JobEditorClient(CheckPoolClient, Protocol):
+class JobEditorClient(ScheddProbe, Protocol):
     """A pool client of the identity that edits queued jobs, which may differ from the daemon's."""
 
     def schedds(self) -> list[dict[str, Any]]: ...
-    def has_user_record(self, schedd: str, user: str) -> bool: ...
 
 
 def run_guarded(

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 from hydrator.diagnostics.check.findings import (
-    AuthorizationResult,
     CheckPoolClient,
     Finding,
     JobEditorClient,
@@ -14,6 +13,7 @@ from hydrator.diagnostics.check.findings import (
     run_guarded,
     warning,
 )
+from hydrator.diagnostics.daemon_probe import AuthorizationResult
 from hydrator.domain.model import Unseen
 from hydrator.domain.ports import Queues
 from hydrator.submit.pool_config import allow_line

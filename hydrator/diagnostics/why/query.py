@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
+from hydrator.diagnostics.daemon_probe import ScheddProbe
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import DaemonKnowledge, Demand, Did, Site, Snapshot, to_unix
 from hydrator.domain.text import format_duration
@@ -27,14 +28,14 @@ from .pool_facts import (
     parse_string_literal,
     with_requests,
 )
-from .schedd_facts import ScheddClient, ScheddFacts, can_release, fetch_schedd_facts
+from .schedd_facts import ScheddFacts, can_release, fetch_schedd_facts
 from .summary import JobSummary, summarize_jobs
 
 JOB_PATTERN = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?\Z")
 """A job, or all jobs of a cluster, as typed by a user."""
 
 
-class WhyPoolClient(ScheddClient, Protocol):
+class WhyPoolClient(ScheddProbe, Protocol):
     """The queries to the pool; CondorClient implements them."""
 
     def schedds(self) -> list[dict[str, Any]]: ...
