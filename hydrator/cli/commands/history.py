@@ -37,12 +37,14 @@ def history(
     oldest = parse_since(since, now) if since else None
     with Store.open_to_read(load(config).daemon.state_dir) as store:
         entries = store.load_history()
-    if site is not None and site not in {one.ad.site for one in entries}:
+    if site is not None and site not in {entry.ad.site for entry in entries}:
         raise ConfigError([f"--site {site}: this site has no history; see hydrator sites"])
-    chosen = [
-        one for one in entries if site in (None, one.ad.site) and (oldest is None or one.decided_at >= oldest)
+    shown_entries = [
+        entry
+        for entry in entries
+        if site in (None, entry.ad.site) and (oldest is None or entry.decided_at >= oldest)
     ]
-    print_result(as_json, history_rows(chosen), lambda: show.print_history(chosen, now))
+    print_result(as_json, history_rows(shown_entries), lambda: show.print_history(shown_entries, now))
 
 
 def rollback(
@@ -106,6 +108,6 @@ def parse_since(text: str, now: datetime) -> datetime:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        known = "give a span like 90m, 6h or 2d, or a time like 2026-11-21T12:00:00Z"
-        raise ConfigError([f"--since {text!r}: {known}"])
+        formats = "give a span like 90m, 6h or 2d, or a time like 2026-11-21T12:00:00Z"
+        raise ConfigError([f"--since {text!r}: {formats}"])
     return moment

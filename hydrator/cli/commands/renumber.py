@@ -33,18 +33,18 @@ def renumber(
     with Store.open_to_read(state_dir) as store:
         ads = store.load().ads
     if site is not None and Site(site) not in ads:
-        known = f"known are {comma_separated(sorted(ads))}" if ads else "no site is known yet"
-        raise ConfigError([f"renumber {site}: the daemon has no ad of this site; {known}"])
-    chosen = [Site(site)] if site is not None else sorted(implausible_generations(ads, system_clock()))
+        known_sites = f"known are {comma_separated(sorted(ads))}" if ads else "no site is known yet"
+        raise ConfigError([f"renumber {site}: the daemon has no ad of this site; {known_sites}"])
+    names = [Site(site)] if site is not None else sorted(implausible_generations(ads, system_clock()))
     commands = CommandQueue(state_dir)
-    for name in chosen:
+    for name in names:
         commands.submit(Renumber(name))
-    generations = {name: ads[name].generation for name in chosen}
+    generations = {name: ads[name].generation for name in names}
 
     def print_texts() -> None:
         for name, generation in generations.items():
             print(f"{name}: the daemon's next cycle replaces generation {generation} of its ad")
-        if not chosen:
+        if not names:
             print_problems("hooks accept every generation")
 
     print_result(as_json, generations, print_texts)

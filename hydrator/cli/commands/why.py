@@ -270,26 +270,26 @@ def with_catalogue_answers(
         except CatalogueError as error:
             answer = Unseen(error.reason)
         memories[catalogue.name] = apply_survey(CatalogueMemory(), answer, dids, now=knowledge.now)
-    news = build_snapshot(memories, dids, now=knowledge.now, max_age=max_age)
+    snapshot = build_snapshot(memories, dids, now=knowledge.now, max_age=max_age)
     return replace(
         knowledge,
-        snapshot=_merge_snapshots(knowledge.snapshot, news),
+        snapshot=_merge_snapshots(knowledge.snapshot, snapshot),
         queried_dids=knowledge.queried_dids | dids,
     )
 
 
-def _merge_snapshots(old: Snapshot, new: Snapshot) -> Snapshot:
+def _merge_snapshots(first: Snapshot, second: Snapshot) -> Snapshot:
     sites: dict[Site, SiteFacts] = {}
-    for site in sorted(old.sites.keys() | new.sites.keys()):
-        both = [facts for facts in (old.sites.get(site), new.sites.get(site)) if facts]
-        known = {did: fact for facts in both for did, fact in facts.facts.items()}
-        sites[site] = SiteFacts(both[0].as_of, known)
+    for site in sorted(first.sites.keys() | second.sites.keys()):
+        site_facts = [facts for facts in (first.sites.get(site), second.sites.get(site)) if facts]
+        all_facts = {did: fact for facts in site_facts for did, fact in facts.facts.items()}
+        sites[site] = SiteFacts(site_facts[0].as_of, all_facts)
     return Snapshot(
         sites,
-        {**old.unseen_reasons, **new.unseen_reasons},
-        (*old.case_collisions, *new.case_collisions),
-        {**old.bytes_total, **new.bytes_total},
-        {**old.misspelt_dids, **new.misspelt_dids},
+        {**first.unseen_reasons, **second.unseen_reasons},
+        (*first.case_collisions, *second.case_collisions),
+        {**first.bytes_total, **second.bytes_total},
+        {**first.misspelt_dids, **second.misspelt_dids},
     )
 
 
@@ -299,18 +299,18 @@ def _load_daemon_knowledge(settings: Any, now: datetime) -> tuple[DaemonKnowledg
     from hydrator.state.store import Store
     from hydrator.wiring import reconcile_policy
 
-    by = reconcile_policy(settings)
+    policy = reconcile_policy(settings)
     try:
         with Store.open_to_read(settings.daemon.state_dir) as store:
-            known = StateView.from_store(store, by, now=now)
+            view = StateView.from_store(store, policy, now=now)
     except StateError as error:
         if settings.submit.daemon_url:
             return None, None  # queried over HTTP, once the datasets are known
         return None, f"cannot read the daemon's state, so this answer uses the slot ads only: {error}"
-    no_room = datasets_over_budget(known.snapshot, known.demand, by.budget)
-    held = known.change_texts_by_site
+    omitted_dids = datasets_over_budget(view.snapshot, view.demand, policy.budget)
+    held_reasons = view.change_texts_by_site
     return DaemonKnowledge(
-        now, known.snapshot, known.demand.dids, dids_without_room=no_room, held_reasons=held
+        now, view.snapshot, view.demand.dids, dids_without_room=omitted_dids, held_reasons=held_reasons
     ), None
 
 

@@ -99,8 +99,8 @@ def _inline(value: Any, definitions: JsonSchema) -> Any:  # noqa: ANN401 - JSON
     if name := value.get("$ref"):
         definition = definitions[name.rpartition("/")[2]]
         return _inline({**definition, **{key: value[key] for key in value if key != "$ref"}}, definitions)
-    closed = {"additionalProperties": False} if "properties" in value else {}
-    return {key: _inline(item, definitions) for key, item in value.items()} | closed
+    limit = {"additionalProperties": False} if "properties" in value else {}
+    return {key: _inline(item, definitions) for key, item in value.items()} | limit
 
 
 SCHEMAS: Mapping[str, JsonSchema] = {name: _build_schema(model) for name, model in _MODELS.items()}
@@ -113,24 +113,24 @@ def find_schema(command: str, options: list[str]) -> JsonSchema:
         KeyError: it prints no JSON.
     """
     special = [name for name in SCHEMAS if name.startswith(f"{command} -")]
-    chosen = (name for name in special if name.removeprefix(f"{command} ").split()[0] in options)
-    return SCHEMAS[next(chosen, command)]
+    matching_names = (name for name in special if name.removeprefix(f"{command} ").split()[0] in options)
+    return SCHEMAS[next(matching_names, command)]
 
 
 def walk_keys(schema: JsonSchema, path: str = "") -> Iterator[tuple[str, str, str]]:
     """Yield every key below *schema*: its path (``sites[].site``, ``trust.SITE.false``), type and meaning."""
-    inner = next((one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"), schema)
+    inner = next((part for part in schema.get("anyOf", [schema]) if part.get("type") != "null"), schema)
     if "items" in inner:
         yield from walk_keys(inner["items"], f"{path}[]")
     elif "properties" in inner:
         for key, value in inner["properties"].items():
             suffix = "" if key in inner.get("required", ()) else ", or left out"
-            here = f"{path}.{key}" if path else key
-            yield here, type_text(value) + suffix, value["description"]
-            yield from walk_keys(value, here)
+            key_path = f"{path}.{key}" if path else key
+            yield key_path, type_text(value) + suffix, value["description"]
+            yield from walk_keys(value, key_path)
     elif "additionalProperties" in inner:
-        named = f"{path}.{inner['title']}" if path else str(inner["title"])
-        yield from walk_keys(inner["additionalProperties"], named)
+        entry_path = f"{path}.{inner['title']}" if path else str(inner["title"])
+        yield from walk_keys(inner["additionalProperties"], entry_path)
 
 
 def type_text(schema: JsonSchema) -> str:

@@ -65,11 +65,11 @@ class StateView:
     @property
     def change_texts_by_site(self) -> dict[Site, str]:
         """Return by site the change that the daemon holds back, in words."""
-        held = {
+        loss_texts = {
             site: one.text(self.policy.breaker_limits.confirming_polls)
             for site, one in self.held_losses.items()
         }
-        return held | {site: one.text for site, one in self.rollbacks.items()}
+        return loss_texts | {site: one.text for site, one in self.rollbacks.items()}
 
     @classmethod
     def from_store(
@@ -239,8 +239,10 @@ def trust_row(audit: Audit, site: Site) -> TrustJson:
 
 def _find_absent_datasets(view: StateView) -> list[str]:
     """Return the wanted datasets that no site has, with an answer of every catalogue."""
-    explained = find_present_datasets(view) | _colliding_datasets(view) | view.snapshot.misspelt_dids.keys()
-    absent = view.demand.dids - explained
+    explained_dids = (
+        find_present_datasets(view) | _colliding_datasets(view) | view.snapshot.misspelt_dids.keys()
+    )
+    absent = view.demand.dids - explained_dids
     return sorted(did for did in absent if _unknown_reason(did, view) is None)
 
 

@@ -159,8 +159,8 @@ def _demand_problem_lines(demand_row: DemandStatusJson) -> Iterable[str]:
         yield f"{many}: check the spelling, since hydrator release cannot help; see hydrator datasets"
     for site, wants in demand_row["left_out"].items():
         jobs = sum(max(1, want["jobs"]) for want in wants)
-        theirs = counted(jobs, "job")
-        yield f"no space in the ad of {site} for the datasets of {theirs}, the first {wants[0]['first']}"
+        job_text = counted(jobs, "job")
+        yield f"no space in the ad of {site} for the datasets of {job_text}, the first {wants[0]['first']}"
 
 
 def print_sites(view: StateView) -> None:

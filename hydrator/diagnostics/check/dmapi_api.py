@@ -36,10 +36,12 @@ def dmapi_findings(openapi: Any, list_path: str = "") -> Iterator[Finding]:  # n
             "check that the URL is that of a DMAPI server",
         )
         return
-    known = {_normalize_path(str(path)): what for path, what in paths.items() if isinstance(what, Mapping)}
+    path_items = {
+        _normalize_path(str(path)): item for path, item in paths.items() if isinstance(item, Mapping)
+    }
     for path, parameters in _REQUIRED_PATHS:
-        yield from _check_path(path, parameters, known.get(path))
-    yield _check_list_path(list_path, known)
+        yield from _check_path(path, parameters, path_items.get(path))
+    yield _check_list_path(list_path, path_items)
 
 
 def _check_path(
@@ -50,8 +52,12 @@ def _check_path(
         todo = "the adapter does not support this release: report it to its maintainers"
         yield failure(_SUBJECT, f"the server has no GET {path}, which the adapter needs", todo)
         return
-    listed = call.get("parameters")
-    names = {each.get("name") for each in listed if isinstance(each, Mapping)} if listed else set()
+    parameter_list = call.get("parameters")
+    names = (
+        {each.get("name") for each in parameter_list if isinstance(each, Mapping)}
+        if parameter_list
+        else set()
+    )
     missing = [name for name in parameters if names and name not in names]
     if missing:
         yield warning(
@@ -65,10 +71,10 @@ def _check_path(
 
 def _check_list_path(list_path: str, path_items: Mapping[str, Any]) -> Finding:
     path = _normalize_path(list_path or "/data/list/{namespace}")
-    there = isinstance(path_items.get(path, {}).get("get"), Mapping)
-    if there and list_path:
+    has_path = isinstance(path_items.get(path, {}).get("get"), Mapping)
+    if has_path and list_path:
         return ok(_SUBJECT, f"GET {path} is there, as list_path says")
-    if there:
+    if has_path:
         todo = 'list_path = "/data/list/{namespace}" lets demand.patterns find datasets'
         return advice(_SUBJECT, f"GET {path}, which was inferred only, is there", todo)
     level = Level.FAIL if list_path else Level.ADVICE

@@ -61,8 +61,8 @@ def _run_checks(inputs: CheckInputs) -> list[Finding]:
         *inputs.secret_findings,
     ]
     if inputs.pool:
-        silent = {finding.subject for finding in findings if finding.level is Level.FAIL}
-        findings += _check_pool(inputs.pool, inputs, sites, silent)
+        failed_subjects = {finding.subject for finding in findings if finding.level is Level.FAIL}
+        findings += _check_pool(inputs.pool, inputs, sites, failed_subjects)
     return findings
 
 
@@ -71,17 +71,17 @@ def _check_pool(
 ) -> list[Finding]:
     """Examine the pool; *sites* are the sites of the catalogues that are not in *failed_subjects*."""
     collectors = inputs.collectors or {"collector": pool}
-    denied = {
+    read_findings = {
         name: run_guarded(name, check_read_access, name, collector) for name, collector in collectors.items()
     }
-    findings = [finding for each in denied.values() for finding in each]
-    answering = {name: one for name, one in collectors.items() if not denied[name]}
-    if not answering:  # only a collector has the addresses of the other daemons
+    findings = [finding for each in read_findings.values() for finding in each]
+    answering_collectors = {name: one for name, one in collectors.items() if not read_findings[name]}
+    if not answering_collectors:  # only a collector has the addresses of the other daemons
         return findings
-    for name, one in answering.items() if inputs.is_advertising else ():
+    for name, one in answering_collectors.items() if inputs.is_advertising else ():
         findings += run_guarded(name, check_advertise_access, name, one, is_merging=inputs.is_merging)
     if inputs.is_merging:
-        findings += check_merge_access(pool, collectors.keys() - answering.keys())
+        findings += check_merge_access(pool, collectors.keys() - answering_collectors.keys())
     if inputs.queues:
         findings += run_guarded(
             "schedds", check_schedds, pool, inputs.queues, is_editing_jobs=inputs.is_editing_jobs
@@ -89,8 +89,10 @@ def _check_pool(
     if inputs.editor:
         findings += run_guarded("schedds", check_edit_access, inputs.editor)
     findings += run_guarded("negotiator", check_negotiator, pool)
-    failed = failed_subjects | {finding.subject for finding in findings if finding.level is Level.FAIL}
-    findings += run_guarded("slots", check_slots, pool, inputs, sites, failed)
+    all_failed_subjects = failed_subjects | {
+        finding.subject for finding in findings if finding.level is Level.FAIL
+    }
+    findings += run_guarded("slots", check_slots, pool, inputs, sites, all_failed_subjects)
     return findings
 
 

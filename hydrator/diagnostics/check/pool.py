@@ -74,11 +74,11 @@ def check_merge_access(pool: CheckPoolClient, failed_collectors: AbstractSet[str
 
 def _check_merge_access_at(pool: CheckPoolClient, collector: str) -> Iterator[Finding]:
     answer = pool.ping("collector", "NEGOTIATOR", collector)
-    who = _identity_text(answer)
+    identity = _identity_text(answer)
     if answer.is_allowed:
         yield advice(
             f"collector {collector}",
-            f"accepts slot merges (NEGOTIATOR) from {who}; the same level lets it "
+            f"accepts slot merges (NEGOTIATOR) from {identity}; the same level lets it "
             f"{_UNNEEDED_LEVELS['NEGOTIATOR']}, and HTCondor grants only both",
             "protect its token like the negotiator's; if every slot has a hook, switch publish.merge off:"
             " docs/explanation/slot-merge.md",
@@ -86,7 +86,7 @@ def _check_merge_access_at(pool: CheckPoolClient, collector: str) -> Iterator[Fi
     else:
         yield failure(
             f"collector {collector}",
-            f"refuses slot merges (NEGOTIATOR) from {who}: slots without a hook get no attributes",
+            f"refuses slot merges (NEGOTIATOR) from {identity}: slots without a hook get no attributes",
             answer.token_limit_advice
             or f"{_allow_line_advice('collector', 'NEGOTIATOR', answer)}, never pool-wide,"
             " and -authz NEGOTIATOR to the token, or switch publish.merge off:"
@@ -98,24 +98,24 @@ def check_advertise_access(
     subject: str, collector: CheckPoolClient, *, is_merging: bool
 ) -> Iterator[Finding]:
     answer = collector.ping("collector", "DAEMON")
-    who = _identity_text(answer)
+    identity = _identity_text(answer)
     if answer.is_allowed:
-        yield ok(subject, f"accepts site ads (DAEMON) from {who}")
+        yield ok(subject, f"accepts site ads (DAEMON) from {identity}")
         for (
             level,
-            what,
+            action,
         ) in _UNNEEDED_LEVELS.items():  # DAEMON implies some of these unless the pool denies them
             if not (is_merging and level == "NEGOTIATOR") and collector.ping("collector", level).is_allowed:
                 yield warning(
                     subject,
-                    f"also lets {who} {what} ({level}), which the daemon does not need",
+                    f"also lets {identity} {action} ({level}), which the daemon does not need",
                     "limit the token: condor_token_create -identity … -authz READ -authz DAEMON"
                     + (" -authz NEGOTIATOR" if is_merging else ""),
                 )
     else:
         yield failure(
             subject,
-            f"refuses site ads (DAEMON) from {who}",
+            f"refuses site ads (DAEMON) from {identity}",
             answer.token_limit_advice
             or f"{_allow_line_advice('collector', 'DAEMON', answer)}, never pool-wide",
         )

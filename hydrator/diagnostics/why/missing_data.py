@@ -215,8 +215,8 @@ def _explain_stale(
         if job.max_age_seconds is None
         else f"; the job accepts no fact older than {format_duration(job.max_age_seconds)}"
     )
-    old = format_duration(to_unix(now) - slot_state.as_of)
-    text = f"{did} was AVAILABLE {old} ago{limit}: check the hook's source (hydrator status, hydrator check)"
+    age = format_duration(to_unix(now) - slot_state.as_of)
+    text = f"{did} was AVAILABLE {age} ago{limit}: check the hook's source (hydrator status, hydrator check)"
     return MissingDataset(did, MissingReason.STALE, text, **values)
 
 
@@ -228,7 +228,7 @@ def _state_text(state: str, fraction: float | None) -> str:
         DatasetState.STUCK: "its rule is stuck: ask its owner",
         DatasetState.UNKNOWN: "no catalogue answered for too long",
     }
-    words = next((text for known, text in meaning.items() if known == state), "")
+    words = next((text for other, text in meaning.items() if other == state), "")
     return f"{state}{format_percent(fraction)}" + (f" ({words})" if words else "")
 
 
@@ -322,15 +322,15 @@ def count_datasets(job: JobFacts, missing: Sequence[MissingDataset]) -> DatasetC
     """Count the datasets of *job* at a site by condition, the most frequent first."""
     counts = Counter(_status_word(one) for one in missing)
     sizes = [one.missing_bytes for one in missing]
-    known = [size for size in sizes if size is not None]
-    staging = [one.ready_at for one in missing if _status_word(one) == "staging"]
-    ends = [at for at in staging if at is not None]
+    known_sizes = [size for size in sizes if size is not None]
+    staging_ends = [one.ready_at for one in missing if _status_word(one) == "staging"]
+    known_ends = [at for at in staging_ends if at is not None]
     return DatasetCounts(
         usable_count=len(job.datasets) + len(job.invalid_names) - len(missing),
         other_counts=dict(counts.most_common()),
-        missing_bytes=sum(known) if known else None,
-        has_all_sizes=len(known) == len(sizes),
-        ready_at=max(ends) if ends and len(ends) == len(staging) else None,
+        missing_bytes=sum(known_sizes) if known_sizes else None,
+        has_all_sizes=len(known_sizes) == len(sizes),
+        ready_at=max(known_ends) if known_ends and len(known_ends) == len(staging_ends) else None,
     )
 
 

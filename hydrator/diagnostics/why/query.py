@@ -113,13 +113,17 @@ def ask_job(query: WhyQuery, cluster: int, proc: int | None, schedd: str | None)
 
 def _knowledge_for(query: WhyQuery, jobs: Sequence[JobFacts]) -> DaemonKnowledge | None:
     """Return the daemon's knowledge of the datasets of *jobs*, from its state, else over HTTP."""
-    wanted = frozenset(did for job in jobs for did in job.datasets)
+    wanted_dids = frozenset(did for job in jobs for did in job.datasets)
     knowledge = (
-        query.fetch_knowledge(wanted)
-        if query.knowledge is None and query.fetch_knowledge and wanted
+        query.fetch_knowledge(wanted_dids)
+        if query.knowledge is None and query.fetch_knowledge and wanted_dids
         else query.knowledge
     )
-    return query.add_similar_names(knowledge, wanted) if knowledge and query.add_similar_names else knowledge
+    return (
+        query.add_similar_names(knowledge, wanted_dids)
+        if knowledge and query.add_similar_names
+        else knowledge
+    )
 
 
 def _explain_queued_job(query: WhyQuery, schedd: str, row: Mapping[str, Any]) -> JobExplanation:
@@ -188,18 +192,18 @@ def _explain_ended_job(
 
 
 def _history_answer(ad: Mapping[str, Any], schedd: str, now: datetime) -> JobExplanation:
-    completed = ad["JobStatus"] == JobStatus.COMPLETED
+    is_completed = ad["JobStatus"] == JobStatus.COMPLETED
     since = ad["EnteredCurrentStatus"]
     when = f" {format_duration(to_unix(now) - since)} ago" if isinstance(since, int) else ""
-    if completed:
+    if is_completed:
         host = ad["LastRemoteHost"]
         verdict = f"it completed{when}" + (f", at {host}" if host else "")
     else:
         reason = ad["RemoveReason"]
         verdict = f"it was removed{when}" + (f": {reason}" if reason else "")
-    status = JobStatus.COMPLETED if completed else JobStatus.REMOVED
+    status = JobStatus.COMPLETED if is_completed else JobStatus.REMOVED
     job = JobFacts(f"{ad['ClusterId']}.{ad['ProcId']}", schedd, 1, status)
-    return JobExplanation(job, verdict, (), could_run=completed)
+    return JobExplanation(job, verdict, (), could_run=is_completed)
 
 
 def datasets_over_budget(snapshot: Snapshot, demand: Demand, budget: Budget) -> Mapping[Site, frozenset[Did]]:

@@ -49,8 +49,8 @@ class ScheddFacts:
         """Return the collectors to which a job with this FlockTo may go, only from the schedd's own list."""
         if self.flocks_by_default:
             return self.flock_collectors
-        named = {word.lower() for word in _split_words(flock_to)}
-        return tuple(pool for pool in self.flock_collectors if pool.lower() in named)
+        names = {word.lower() for word in _split_words(flock_to)}
+        return tuple(pool for pool in self.flock_collectors if pool.lower() in names)
 
 
 def fetch_schedd_facts(pool: ScheddProbe, schedd: str) -> ScheddFacts:
@@ -64,12 +64,12 @@ def fetch_schedd_facts(pool: ScheddProbe, schedd: str) -> ScheddFacts:
 def parse_schedd_facts(config: Mapping[str, str | None]) -> ScheddFacts:
     """Parse the schedd's values of _SETTINGS."""
     flocks_to = _split_words(config.get("FLOCK_COLLECTOR_HOSTS"))[:MAX_POOLS]
-    queued = _parse_integer(config.get("BYTES_REQUIRED_TO_QUEUE_FOR_TRANSFER"))
+    queued_bytes = _parse_integer(config.get("BYTES_REQUIRED_TO_QUEUE_FOR_TRANSFER"))
     return ScheddFacts(
         flock_collectors=tuple(dict.fromkeys(flocks_to)),
         flocks_by_default=_is_true(config.get("FLOCK_BY_DEFAULT") or "true"),
         max_uploads=_max_uploads(config),
-        queued_bytes=_DEFAULT_QUEUED_BYTES if queued is None else queued,
+        queued_bytes=_DEFAULT_QUEUED_BYTES if queued_bytes is None else queued_bytes,
         super_users=frozenset(_split_words(config.get("QUEUE_SUPER_USERS"))),
         immutable_attributes=frozenset(
             word.lower() for word in _split_words(config.get("IMMUTABLE_JOB_ATTRS"))
@@ -85,12 +85,12 @@ def can_release(pool: ScheddProbe, schedd: str, facts: ScheddFacts) -> bool:
     if HERE_ATTRIBUTE.lower() in facts.immutable_attributes or not facts.super_users:
         return False
     try:
-        who = pool.ping("schedd", "WRITE", schedd)
-        identity = str(who.identity or "")
-        known = {identity, identity.partition("@")[0]} - {""}
+        authorization = pool.ping("schedd", "WRITE", schedd)
+        identity = str(authorization.identity or "")
+        user_names = {identity, identity.partition("@")[0]} - {""}
         return (
-            who.is_allowed
-            and not known.isdisjoint(facts.super_users)
+            authorization.is_allowed
+            and not user_names.isdisjoint(facts.super_users)
             and pool.has_user_record(schedd, identity)
         )
     except PoolError:
@@ -107,11 +107,11 @@ def _max_uploads(config: Mapping[str, str | None]) -> int | None:
     setting = config.get("MAX_CONCURRENT_UPLOADS_PER_USER")
     if setting is None:
         return None
-    most = _parse_integer(setting)
-    if most is None or most < 0:
+    limit = _parse_integer(setting)
+    if limit is None or limit < 0:
         all_users = _parse_integer(config.get("MAX_CONCURRENT_UPLOADS"))
-        most = (_DEFAULT_MAX_UPLOADS if all_users is None else all_users) // 5
-    return most if most > 0 else None
+        limit = (_DEFAULT_MAX_UPLOADS if all_users is None else all_users) // 5
+    return limit if limit > 0 else None
 
 
 def _is_true(text: str) -> bool:

@@ -88,11 +88,11 @@ def _complete_sites(job: JobFacts, facts_by_site: Mapping[Site, Mapping[Did, Fac
 
 
 def _has_all_data(job: JobFacts, facts: Mapping[Did, Fact], now: int) -> bool:
-    here = {did: facts[did] for did in job.datasets if did in facts}
+    site_facts = {did: facts[did] for did in job.datasets if did in facts}
     return is_here_clause_true(
         job.datasets,
-        {did: str(fact.state) for did, fact in here.items()},
-        {did: to_unix(fact.as_of) for did, fact in here.items()},
+        {did: str(fact.state) for did, fact in site_facts.items()},
+        {did: to_unix(fact.as_of) for did, fact in site_facts.items()},
         None,
         now=now,
         max_age_seconds=job.max_age_seconds,
