@@ -10,6 +10,8 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import get_original_bases
 
+from hydrator.diagnostics.units import BySchedd, BySite, Count
+
 from .json_models.cycle import ActionJson, OnceJson
 from .json_models.facts import (
     DatasetJson,
@@ -21,7 +23,6 @@ from .json_models.facts import (
 )
 from .json_models.outcomes import JobAdJson, OutlookJson, ReportJson, TokenJson
 from .json_models.status import StatusJson
-from .json_models.units import BySchedd, BySite, Count
 from .json_models.why import WhyJson
 
 JsonSchema = Mapping[str, Any]
@@ -63,11 +64,37 @@ class _ModelSchema(GenerateJsonSchema):
         }
 
     def typed_dict_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 - pydantic's own
-        """Add the meaning of each key."""
-        json_schema = super().typed_dict_schema(schema)
-        for name, meaning in _attribute_docstrings(schema["cls"]).items():
-            json_schema["properties"][name]["description"] = meaning
-        return json_schema
+        return _with_meanings(super().typed_dict_schema(schema), schema["cls"])
+
+    def dataclass_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 - pydantic's own
+        return _with_meanings(super().dataclass_schema(schema), schema["cls"])
+
+    def field_is_required(self, field: Any, total: bool) -> bool:  # noqa: ANN401 - pydantic's own
+        """Return whether the output always has the key: that of a dataclass is never left out."""
+        return field["type"] == "dataclass-field" or super().field_is_required(field, total)
+
+    def default_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 - pydantic's own
+        """Leave out the default, which a reader of the output does not need."""
+        return self.generate_inner(schema["schema"])
+
+    def enum_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401, ARG002 - pydantic's own
+        """Describe a member by its name or text, as ``why`` prints it."""
+        return {"type": "string"}
+
+    def int_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 - pydantic's own
+        """Set the least value: no number in the output is negative."""
+        return {"minimum": 0, **super().int_schema(schema)}
+
+    def datetime_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401, ARG002 - pydantic's own
+        """Describe a time as the number that ``why`` prints."""
+        return {"minimum": 0, "title": "Unix s", "type": "integer"}
+
+
+def _with_meanings(json_schema: dict[str, Any], model: Any) -> dict[str, Any]:  # noqa: ANN401 - a class
+    """Add the meaning of each key of *model*."""
+    for name, meaning in _attribute_docstrings(model).items():
+        json_schema["properties"][name]["description"] = meaning
+    return json_schema
 
 
 def _attribute_docstrings(model: Any) -> dict[str, str]:  # noqa: ANN401 - a class
@@ -98,6 +125,8 @@ def _inline(value: Any, definitions: JsonSchema) -> Any:  # noqa: ANN401 - JSON
         return value
     if name := value.get("$ref"):
         definition = definitions[name.rpartition("/")[2]]
+        if definition["type"] == "string":  # an enumeration: its name says nothing in other languages
+            definition = {"type": "string"}
         return _inline({**definition, **{key: value[key] for key in value if key != "$ref"}}, definitions)
     limit = {"additionalProperties": False} if "properties" in value else {}
     return {key: _inline(item, definitions) for key, item in value.items()} | limit

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
+from hydrator.diagnostics.units import Bytes, Share, Title, UnixTime
 from hydrator.domain.model import DaemonKnowledge, DatasetState, Did, Fact, Site, to_unix
 from hydrator.domain.provenance import describe_provenance
 from hydrator.domain.text import (
@@ -47,20 +48,27 @@ class MissingDataset:
     """One dataset that does not count at a site, with its state in slot ads, else in the daemon."""
 
     did: str
+    """the dataset as the job names it"""
     reason: MissingReason
+    """state, stale, not yet, elsewhere…"""
     text: str
+    """one sentence"""
     state: str | None = None
-    fraction: float | None = None
-    as_of: int | None = None
+    """state in the slot ads, else in the daemon's snapshot"""
+    fraction: Share | None = None
+    """share on disk"""
+    as_of: UnixTime | None = None
+    """time of that fact"""
     rule: str | None = None
+    """rule of the catalogue behind it"""
     explanation: str | None = None
-    """The catalogue's reason for that state: the rule, its account, the expected completion."""
-    missing_bytes: int | None = None
-    """Bytes still to arrive at the site; None if the size is unknown."""
-    ready_at: int | None = None
-    """Expected time of completion, Unix s."""
+    """the catalogue's reason for that state"""
+    missing_bytes: Bytes | None = None
+    """bytes still to arrive there; null: size unknown"""
+    ready_at: UnixTime | None = None
+    """expected time of completion"""
     similar_names: tuple[Did, ...] = ()
-    """Existing datasets with similar names, if no catalogue has this one."""
+    """similar names that exist, for a name that no catalogue has"""
 
     @property
     def is_at_site(self) -> bool:
@@ -301,10 +309,15 @@ class DatasetCounts:
     """
 
     usable_count: int
-    other_counts: Mapping[str, int]
-    missing_bytes: int | None = None
+    """datasets of the job that count there"""
+    other_counts: Annotated[Mapping[str, int], Title("WORD")]
+    """the other datasets, by their condition there"""
+    missing_bytes: Bytes | None = None
+    """bytes still to arrive there, of datasets of known size"""
     has_all_sizes: bool = True
-    ready_at: int | None = None
+    """the sizes of all missing datasets are known"""
+    ready_at: UnixTime | None = None
+    """expected arrival of the last staging dataset"""
 
     def text(self, now: datetime) -> str:
         """Return one line, such as ``232 here, 8 partial, 4 staging until 15:10 UTC, 360 GB missing``."""

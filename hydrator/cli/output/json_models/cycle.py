@@ -4,7 +4,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
-from .units import ByCatalogue, ByDid, ByName, ByPublisher, BySite, Count, UnixTime
+from hydrator.diagnostics.units import ByCatalogue, ByDid, ByName, ByPublisher, BySite, Count, UnixTime
 
 
 class ActionJson(TypedDict):

@@ -4,8 +4,19 @@ from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
+from hydrator.diagnostics.units import (
+    ByPublisher,
+    BySite,
+    ByState,
+    Bytes,
+    Count,
+    Seconds,
+    Share,
+    StateName,
+    UnixTime,
+)
+
 from .status import TrustJson
-from .units import ByPublisher, BySite, ByState, Bytes, Count, Seconds, Share, StateName, UnixTime
 
 
 class ReadBackJson(TypedDict):

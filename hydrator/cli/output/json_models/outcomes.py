@@ -4,7 +4,16 @@ from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
-from .units import ByCatalogue, ByDid, Bytes, Count, LocalityMode, Seconds, Share, UnixTime
+from hydrator.diagnostics.units import (
+    ByCatalogue,
+    ByDid,
+    Bytes,
+    Count,
+    LocalityMode,
+    Seconds,
+    Share,
+    UnixTime,
+)
 
 
 class LocalityCountsJson(TypedDict):

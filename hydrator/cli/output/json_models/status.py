@@ -4,8 +4,9 @@ from typing import Literal
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
+from hydrator.diagnostics.units import BySite, Count, Share, UnixTime
+
 from .cycle import DemandProblemsJson, PublisherProblemsJson, PublishResultJson
-from .units import BySite, Count, Share, UnixTime
 
 
 class TrustJson(TypedDict):

@@ -1,4 +1,4 @@
-"""Units of numbers and kinds of keys, which the models share."""
+"""Units of numbers, and kinds of an object's keys, as the JSON Schemas of ``--json`` show them."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
@@ -35,6 +35,3 @@ ByCatalogue = Annotated[dict[str, _Value], Title("CATALOGUE")]
 ByPublisher = Annotated[dict[str, _Value], Title("PUBLISHER")]
 BySchedd = Annotated[dict[str, _Value], Title("SCHEDD")]
 ByState = Annotated[dict[str, _Value], Title("STATE")]
-ByStatus = Annotated[dict[str, _Value], Title("STATUS")]
-ByResource = Annotated[dict[str, _Value], Title("RESOURCE")]
-ByAttribute = Annotated[dict[str, _Value], Title("ATTRIBUTE")]
