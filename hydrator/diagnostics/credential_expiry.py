@@ -20,9 +20,9 @@ from hydrator.domain.text import format_duration
 from hydrator.domain.untrusted import claims_of
 
 RENEWAL_LIFE_DIVISOR = 10
-"""An operator must renew a credential once less than this fraction (1/10) of its lifetime is left,"""
+"""An operator must renew a credential once less than 1/10 of its lifetime is left."""
 MAX_RENEWAL_LEAD = timedelta(days=30)
-"""but at the earliest this long before its end; the alerts use the same rule."""
+"""No renewal is due earlier than this before the end. The alerts use the same two rules."""
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
 _SEQUENCE, _INTEGER, _VERSION, _UTC_TIME, _TIME = 0x30, 0x02, 0xA0, 0x17, 0x18
 

@@ -5,7 +5,8 @@ A job's site is the one that its schedd recorded of the slot where it ran last
 of the site's ad at that start, from the history table, minus the datasets that the job itself
 reported as missing. If the site or the ad of that time is unknown, the result is unknown.
 
-Pure: values in, values out. The job's owner wrote its ad: a value of the wrong kind counts as absent.
+Pure: values in, values out. The job's owner can write any value into its ad, so a value of the
+wrong type counts as absent.
 """
 
 import bisect

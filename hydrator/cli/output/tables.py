@@ -210,7 +210,7 @@ def _dataset_cells(row: DatasetJson, names: Iterable[Did], now: datetime) -> Ite
 
 
 def _suggest_name(did: str, names: Iterable[Did]) -> str:
-    """Suggest the nearest one of *names* for a dataset that no catalogue has."""
+    """Suggest the most similar one of *names* for a dataset that no catalogue has."""
     near = difflib.get_close_matches(did, sorted(names)[:_MAX_COMPARED_NAMES], n=1, cutoff=0.8)
     return "no catalogue has it: check the spelling" + (f"; {near[0]} exists" if near else "")
 

@@ -1,7 +1,7 @@
 """Explain for each site why a job does not match there, and which change would help. Pure.
 
-The ClassAd library of the negotiator evaluates the clauses. This module concludes which of them keep
-the job away from a site, and which change is cheapest. Each sentence stays beside its values.
+The ClassAd library of the negotiator evaluates the clauses. This module decides which of them keep
+the job away from a site, and which change is cheapest.
 """
 
 from collections.abc import Iterable, Sequence

@@ -29,7 +29,7 @@ class MissingReason(StrEnum):
 
     STATE = "state"  # the slot has another state than AVAILABLE
     STALE = "stale"  # the slot has AVAILABLE, but the fact is too old
-    NO_AGE = "no age"  # the slot has AVAILABLE without a time
+    NO_AGE = "no age"  # the slot has AVAILABLE without the time of that fact
     NOT_YET_IN_SLOTS = "not yet"  # the daemon has it there; the slot does not list it yet
     NOT_IN_DEMAND = "not asked"  # not in demand: the daemon publishes it once a job names it
     OVER_BUDGET = "left out"  # the size budget left it out
