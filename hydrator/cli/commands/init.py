@@ -88,7 +88,7 @@ _CATALOGUE_KEYS = frozenset(
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 Prompt = Callable[[str, str], str]
-"""A function that answers a question: the option for it, and its words."""
+"""A function that takes the name of an option and a question, and returns the user's answer."""
 
 
 @dataclass(frozen=True)

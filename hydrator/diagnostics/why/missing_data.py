@@ -371,7 +371,7 @@ def _status_word(missing: MissingDataset) -> str:
 
 
 def data_text(job: JobFacts, missing: Sequence[MissingDataset], now: datetime) -> str:
-    """Return the datasets that do not count in one line; for several datasets it starts with counts."""
+    """Describe in one line the datasets that do not count; for several datasets, counts come first."""
     if missing and all(one.reason is MissingReason.UNHYDRATED for one in missing):
         return missing[0].text.partition(": ")[2]
     each = shorten_list([one.text for one in missing], "; ")
