@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 NOT_YET = Path(__file__).with_name("not_yet_plain.txt")
-MOST_NOT_YET = 20
+MOST_NOT_YET = 14
 FOLDERS = ("hydrator", "adapters", "toil_batch_system_classad_hydrator")
 MODULES = sorted(str(path.relative_to(ROOT)) for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 CLAUSE = re.compile(r"(What|Whose|Who|Whether|Where|How|Why|That|Those|When|Which)\b")
