@@ -1,6 +1,7 @@
 """The commands; each imports its dependencies late, so that ``hydrator hook`` and ``--help`` stay quick."""
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from hydrator import __version__
 from hydrator.cli.commands.approve import approve
 from hydrator.cli.commands.check import check
 from hydrator.cli.commands.history import history, rollback
-from hydrator.cli.commands.init import init
+from hydrator.cli.commands.init import InitOptions, init
 from hydrator.cli.commands.inspect import datasets, sites, status
 from hydrator.cli.commands.release import release
 from hydrator.cli.commands.renumber import renumber
@@ -24,6 +25,7 @@ from hydrator.cli.commands.submit.wrapper import wrapper
 from hydrator.cli.commands.token import token
 from hydrator.cli.commands.top import top
 from hydrator.cli.commands.why import why
+from hydrator.cli.options import command_of
 from hydrator.cli.output.examples import epilog
 from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.stdio import make_plain, unwrap_stream
@@ -48,18 +50,13 @@ def main() -> None:
     try:
         app(prog_name="hydrator")
     except ConfigError as error:
-        for problem in error.problems:
-            print(f"hydrator: {problem}", file=sys.stderr)
-        print_problems(docs_folder_note(*error.problems))
+        print_problems(*error.problems, docs_folder_note(*error.problems))
         sys.exit(2)
     except HydratorError as error:
         print_problems(f"{error}", docs_folder_note(f"{error}"))
         sys.exit(1)
     except PermissionError as error:
-        print(
-            f"hydrator: {error.filename}: {error.strerror}; run this as the daemon's user or as root",
-            file=sys.stderr,
-        )
+        print_problems(f"{error.filename}: {error.strerror}; run this as the daemon's user or as root")
         sys.exit(1)
     except BrokenPipeError:
         unwrap_stream(sys.stderr).close()
@@ -82,13 +79,11 @@ def _handle_global_options(
     """Advertise to an HTCondor pool which data each site has, so that jobs match where their data is."""
 
 
-@app.command()
 def version() -> None:
     """Print the version."""
     print(__version__)
 
 
-@app.command()
 def man() -> None:
     """Print the man page: hydrator man > /usr/local/share/man/man1/hydrator.1."""
     from hydrator.cli.output.manpage import build_manpage
@@ -97,37 +92,31 @@ def man() -> None:
     print(build_manpage(typer.main.get_command(app), __version__, f"{system_clock():%Y-%m-%d}"), end="")
 
 
-app.command()(run)
-app.command()(once)
-app.command()(plan)
-app.command()(status)
-app.command()(sites)
-app.command()(datasets)
-app.command()(check)
-app.command()(release)
-
-
-@app.command()
 def hook() -> None:
-    """Print the STARTD_CRON hook: one Python file for worker nodes; see docs/how-to/operate/install-on-a-glidein.md."""
+    """Print the STARTD_CRON hook, one Python file for worker nodes.
+
+    docs/how-to/operate/install-on-a-glidein.md explains its installation.
+    """
     source = Path(__file__).parents[1].joinpath("startd_cron.py")
     sys.stdout.write(source.read_text())
 
 
-app.command()(why)
-app.command()(approve)
-app.command()(history)
-app.command()(rollback)
-app.command()(renumber)
-app.command()(top)
-app.command()(init)
-app.command()(report)
-submit.command("pool-config")(pool_config)
-submit.command("rapthor")(submit_rapthor)
-submit.command("wrap")(wrap)
-submit.command("filter")(filter_file)
-submit.command("wrapper")(wrapper)
-submit.command("toil-shim")(toil_shim)
+_COMMANDS: Sequence[Callable[..., None]] = (
+    *(version, man, run, once, plan, status, sites, datasets, check, release, hook),
+    *(why, approve, history, rollback, renumber, top, command_of(InitOptions, init), report),
+)
+_SUBMIT_COMMANDS: Mapping[str, Callable[..., None]] = {
+    "pool-config": pool_config,
+    "rapthor": submit_rapthor,
+    "wrap": wrap,
+    "filter": filter_file,
+    "wrapper": wrapper,
+    "toil-shim": toil_shim,
+}
+for _command in _COMMANDS:
+    app.command()(_command)
+for _name, _command in _SUBMIT_COMMANDS.items():
+    submit.command(_name)(_command)
 
 
 def _add_examples(commands: typer.Typer, prefix: str = "") -> None:

@@ -1,9 +1,13 @@
 """Options of many commands."""
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
+
+_Options = TypeVar("_Options")
 
 DEFAULT_CONFIG_PATH = Path("/etc/classad-hydrator/config.toml")
 EXIT_NO_MATCH_NOW = 3
@@ -15,3 +19,15 @@ ConfigOption = Annotated[
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")
 ]
+
+
+def command_of(options: type[_Options], run: Callable[[_Options], None]) -> Callable[..., None]:
+    """Build a command whose parameters are the fields of the dataclass *options*, and which calls *run*."""
+
+    def command(**values: Any) -> None:  # noqa: ANN401 - as the fields
+        run(options(**values))
+
+    command.__signature__ = inspect.signature(options)  # type: ignore[attr-defined]
+    command.__doc__ = run.__doc__
+    command.__name__ = run.__name__
+    return command

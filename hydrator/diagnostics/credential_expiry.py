@@ -20,9 +20,9 @@ from hydrator.domain.text import format_duration
 from hydrator.domain.untrusted import claims_of
 
 RENEWAL_LIFE_DIVISOR = 10
-"""An operator must renew a credential once less than this fraction (1/10) of its lifetime is left,"""
+"""An operator must renew a credential once less than 1/10 of its lifetime is left."""
 MAX_RENEWAL_LEAD = timedelta(days=30)
-"""but at the earliest this long before its end; the alerts use the same rule."""
+"""No renewal is due earlier than this before the end. The alerts use the same two rules."""
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
 _SEQUENCE, _INTEGER, _VERSION, _UTC_TIME, _TIME = 0x30, 0x02, 0xA0, 0x17, 0x18
 
@@ -65,11 +65,11 @@ class Credential:
         """One line for people."""
         left = (self.expires_at - now).total_seconds()
         when = f"{self.expires_at:%Y-%m-%d %H:%M} UTC"
-        renewed = "; the daemon renews it" if self.renewed_by is Renewer.DAEMON else ""
+        renewal = "; the daemon renews it" if self.renewed_by is Renewer.DAEMON else ""
         return (
             f"ended {when}, {format_duration(-left)} ago"
             if left <= 0
-            else f"ends {when}, in {format_duration(left)}{renewed}"
+            else f"ends {when}, in {format_duration(left)}{renewal}"
         )
 
     @property
@@ -103,9 +103,9 @@ def parse_idtokens(texts: Iterable[str]) -> list[Credential]:
             since[pool[:100], until] = _to_datetime(claims.get("iat"))
     credentials = []
     for pool, ends in sorted(by_pool.items()):
-        known = [end for end in ends if end]
-        if known and len(known) == len(ends):
-            last = max(known)
+        known_ends = [end for end in ends if end]
+        if known_ends and len(known_ends) == len(ends):
+            last = max(known_ends)
             credentials.append(
                 Credential(f"IDTOKEN of {pool}", "idtokens", Renewer.OPERATOR, last, since[pool, last])
             )

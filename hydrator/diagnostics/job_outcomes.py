@@ -41,14 +41,16 @@ def collect_outcomes(
         PoolError: the query of the collector failed.
     """
     answers = history.read_newly_ended_jobs()
-    unreachable = {name: one.reason for name, one in answers.items() if isinstance(one, Unseen)}
-    known = {name: one for name, one in answers.items() if not isinstance(one, Unseen)}
-    jobs = [parse_ended_job(row, default_scope) for one in known.values() for row in one.jobs]
+    unreachable = {name: answer.reason for name, answer in answers.items() if isinstance(answer, Unseen)}
+    readable_answers = {name: answer for name, answer in answers.items() if not isinstance(answer, Unseen)}
+    jobs = [
+        parse_ended_job(row, default_scope) for answer in readable_answers.values() for row in answer.jobs
+    ]
     started_jobs = [job for job in jobs if job.datasets is not None and job.last_started_at is not None]
     ad_history = AdHistory(load_entries() if started_jobs else ())
     return JobOutcomeBatch(
         tuple(determine_outcome(job, ad_history, sizes) for job in started_jobs),
         tuple(jobs),
         unreachable,
-        tuple(name for name, one in known.items() if not one.is_complete),
+        tuple(name for name, answer in readable_answers.items() if not answer.is_complete),
     )

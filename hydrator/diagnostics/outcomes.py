@@ -5,7 +5,8 @@ A job's site is the one that its schedd recorded of the slot where it ran last
 of the site's ad at that start, from the history table, minus the datasets that the job itself
 reported as missing. If the site or the ad of that time is unknown, the result is unknown.
 
-Pure: values in, values out. The job's owner wrote its ad: a value of the wrong kind counts as absent.
+Pure: values in, values out. The job's owner can write any value into its ad, so a value of the
+wrong type counts as absent.
 """
 
 import bisect
@@ -126,26 +127,32 @@ def parse_ended_job(row: Mapping[str, Any], default_scope: str | None = None) ->
 
 def determine_outcome(job: EndedJob, ad_history: AdHistory, sizes: Mapping[Did, int]) -> JobOutcome:
     """Determine the locality of *job*, which names datasets and started; *sizes* complete its own."""
-    wanted = job.datasets or frozenset()
-    there = (
+    wanted_dids = job.datasets or frozenset()
+    available_dids = (
         ad_history.available_datasets(job.site, job.last_started_at)
         if job.site and job.last_started_at
         else None
     )
-    known = {did: job.sizes.get(did, sizes.get(did)) for did in wanted}
-    if there is None:
+    known_sizes = {did: job.sizes.get(did, sizes.get(did)) for did in wanted_dids}
+    if available_dids is None:
         return JobOutcome(
-            job, LocalityResult.UNKNOWN, datasets_without_size=sum(size is None for size in known.values())
+            job,
+            LocalityResult.UNKNOWN,
+            datasets_without_size=sum(size is None for size in known_sizes.values()),
         )
     since = (job.last_started_at or from_unix(0)) - MAX_CLOCK_SKEW
-    missed = {miss.did for miss in job.misses if miss.site == job.site and miss.missed_at >= since}
-    here = (wanted & there) - missed
+    missed_dids = {miss.did for miss in job.misses if miss.site == job.site and miss.missed_at >= since}
+    local_dids = (wanted_dids & available_dids) - missed_dids
     return JobOutcome(
         job,
-        LocalityResult.ALL if here == wanted else LocalityResult.SOME if here else LocalityResult.NONE,
-        bytes_at_site=sum(known[did] or 0 for did in here),
-        bytes_elsewhere=sum(known[did] or 0 for did in wanted - here),
-        datasets_without_size=sum(size is None for size in known.values()),
+        LocalityResult.ALL
+        if local_dids == wanted_dids
+        else LocalityResult.SOME
+        if local_dids
+        else LocalityResult.NONE,
+        bytes_at_site=sum(known_sizes[did] or 0 for did in local_dids),
+        bytes_elsewhere=sum(known_sizes[did] or 0 for did in wanted_dids - local_dids),
+        datasets_without_size=sum(size is None for size in known_sizes.values()),
     )
 
 
@@ -167,8 +174,8 @@ class OutcomeCounts:
     @property
     def share_of_jobs(self) -> float | None:
         """Return the share of jobs with a known result that found all data; None without such jobs."""
-        known = sum(self.job_counts.values()) - self.job_counts[LocalityResult.UNKNOWN]
-        return self.job_counts[LocalityResult.ALL] / known if known else None
+        known_count = sum(self.job_counts.values()) - self.job_counts[LocalityResult.UNKNOWN]
+        return self.job_counts[LocalityResult.ALL] / known_count if known_count else None
 
     @property
     def share_of_bytes(self) -> float | None:
@@ -201,7 +208,7 @@ class OutcomeSummary:
 def tally(jobs: Iterable[EndedJob], ad_history: AdHistory, sizes: Mapping[Did, int]) -> OutcomeSummary:
     """Count the outcomes of *jobs*."""
     total, sites = OutcomeCounts(), defaultdict[Site, OutcomeCounts](OutcomeCounts)
-    never = unsized = missed = 0
+    never_started = datasets_without_size = missed_datasets = 0
     waits: list[float] = []
     others: list[float] = []
     for job in jobs:
@@ -210,19 +217,27 @@ def tally(jobs: Iterable[EndedJob], ad_history: AdHistory, sizes: Mapping[Did, i
         if job.datasets is None:
             continue
         if job.last_started_at is None:
-            never += 1
+            never_started += 1
             continue
-        one = determine_outcome(job, ad_history, sizes)
-        unsized += one.datasets_without_size
-        missed += len(job.misses)
-        total.add(one)
+        outcome = determine_outcome(job, ad_history, sizes)
+        datasets_without_size += outcome.datasets_without_size
+        missed_datasets += len(job.misses)
+        total.add(outcome)
         total.jobs_with_misses += bool(job.misses)
         for site in {miss.site for miss in job.misses if ad_history.has_site(miss.site)}:
             sites[site].jobs_with_misses += 1
         if job.site and ad_history.has_site(job.site):
-            sites[job.site].add(one)
-    known = {site: sites[site] for site in sorted(sites)}
-    return OutcomeSummary(total, known, never, unsized, missed, tuple(sorted(waits)), tuple(sorted(others)))
+            sites[job.site].add(outcome)
+    sorted_sites = {site: sites[site] for site in sorted(sites)}
+    return OutcomeSummary(
+        total,
+        sorted_sites,
+        never_started,
+        datasets_without_size,
+        missed_datasets,
+        tuple(sorted(waits)),
+        tuple(sorted(others)),
+    )
 
 
 def median(values: Sequence[float]) -> float | None:
@@ -256,7 +271,7 @@ def _parse_sizes(sizes: Mapping[Any, object], dids: frozenset[Did], scope: str |
             did = spellings.get(parse_did(str(name), scope).lower())
         except BadDid:
             continue
-        known = valid_integer(size, _MAX_BYTES)
-        if did and known is not None:
-            known_sizes[did] = known
+        valid_size = valid_integer(size, _MAX_BYTES)
+        if did and valid_size is not None:
+            known_sizes[did] = valid_size
     return known_sizes

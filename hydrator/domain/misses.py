@@ -49,8 +49,11 @@ class Miss:
     """One failed read: a job at *site* could not read *did* at *missed_at*."""
 
     site: Site
+    """site of the run"""
     did: Did
+    """the dataset"""
     missed_at: datetime
+    """time of the report"""
 
 
 def parse_misses(job: Mapping[str, object]) -> tuple[Miss, ...]:

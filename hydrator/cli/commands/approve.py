@@ -1,12 +1,11 @@
 """``hydrator approve``: release held changes."""
 
-import json
-import sys
 from typing import Annotated
 
 import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
+from hydrator.cli.output.printing import print_problems, print_result
 from hydrator.domain.errors import ConfigError
 
 
@@ -28,20 +27,24 @@ def approve(
     state_dir = load(config).daemon.state_dir
     with Store.open_to_read(state_dir) as store:
         state = store.load()
-    held = {name: frozenset(one.missing_polls) for name, one in state.held_losses.items()}
-    held |= {name: held.get(name, frozenset()) for name in state.rollbacks}
-    if site is not None and Site(site) not in held:
-        now_held = f"held are {comma_separated(sorted(held))}" if held else "nothing is held"
+    held_datasets = {name: frozenset(loss.missing_polls) for name, loss in state.held_losses.items()}
+    held_datasets |= {name: held_datasets.get(name, frozenset()) for name in state.rollbacks}
+    if site is not None and Site(site) not in held_datasets:
+        now_held = (
+            f"held are {comma_separated(sorted(held_datasets))}" if held_datasets else "nothing is held"
+        )
         raise ConfigError([f"approve {site}: this site has no held change; {now_held}"])
-    chosen = {name: datasets for name, datasets in sorted(held.items()) if site in (None, name)}
+    approvals = {name: datasets for name, datasets in sorted(held_datasets.items()) if site in (None, name)}
     commands = CommandQueue(state_dir)
-    for name, datasets in chosen.items():
+    for name, datasets in approvals.items():
         commands.submit(Approve(name, datasets))
-    if as_json:
-        print(json.dumps({name: len(datasets) for name, datasets in chosen.items()}, indent=2))
-        return
-    for name, datasets in chosen.items():
-        ends = "; its rollback ends" if name in state.rollbacks else ""
-        print(f"{name}: {format_count(len(datasets), 'dataset')} may leave at the daemon's next cycle{ends}")
-    if not chosen:
-        print("hydrator: nothing is held", file=sys.stderr)
+
+    def print_texts() -> None:
+        for name, datasets in approvals.items():
+            ends = "; its rollback ends" if name in state.rollbacks else ""
+            count = format_count(len(datasets), "dataset")
+            print(f"{name}: {count} may leave at the daemon's next cycle{ends}")
+        if not approvals:
+            print_problems("nothing is held")
+
+    print_result(as_json, {name: len(datasets) for name, datasets in approvals.items()}, print_texts)

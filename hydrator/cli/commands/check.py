@@ -1,5 +1,6 @@
 """hydrator check: examine an installation."""
 
+from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -36,12 +37,11 @@ def check(
             findings = list(dmapi_findings(*fetch_openapi(dmapi, load(config) if config.exists() else None)))
     else:
         settings = load(config)
-        parts = assemble(settings, system_clock)
-        try:
-            with show_progress("asking the pool and the catalogues"):
-                findings = examine(build_check_inputs(settings, parts))
-        finally:
-            parts.close()
+        with (
+            closing(assemble(settings, system_clock)) as parts,
+            show_progress("asking the pool and the catalogues"),
+        ):
+            findings = examine(build_check_inputs(settings, parts))
     print_result(as_json, finding_rows(findings), lambda: show.print_findings(findings))
     if not as_json:
         print_problems(docs_folder_note(*(finding.todo for finding in findings)))

@@ -2,13 +2,18 @@
 
 import json
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
+from hydrator.cli.output.printing import print_result
 from hydrator.domain.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hydrator.domain.model import SiteAd
 
 _UNITS = {"s": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "days"}
 
@@ -32,15 +37,14 @@ def history(
     oldest = parse_since(since, now) if since else None
     with Store.open_to_read(load(config).daemon.state_dir) as store:
         entries = store.load_history()
-    if site is not None and site not in {one.ad.site for one in entries}:
+    if site is not None and site not in {entry.ad.site for entry in entries}:
         raise ConfigError([f"--site {site}: this site has no history; see hydrator sites"])
-    chosen = [
-        one for one in entries if site in (None, one.ad.site) and (oldest is None or one.decided_at >= oldest)
+    shown_entries = [
+        entry
+        for entry in entries
+        if site in (None, entry.ad.site) and (oldest is None or entry.decided_at >= oldest)
     ]
-    if as_json:
-        print(json.dumps(history_rows(chosen), indent=2))
-    else:
-        show.print_history(chosen, now)
+    print_result(as_json, history_rows(shown_entries), lambda: show.print_history(shown_entries, now))
 
 
 def rollback(
@@ -63,30 +67,36 @@ def rollback(
 
     if end == (generation is not None):
         raise ConfigError([f"rollback {site}: give either a GENERATION or --end"])
-    settings = load(config)
-    with Store.open_to_read(settings.daemon.state_dir) as store:
-        state, entries = store.load(), [one for one in store.load_history() if one.ad.site == site]
-    commands = CommandQueue(settings.daemon.state_dir)
-    if end:
+    state_dir = load(config).daemon.state_dir
+    with Store.open_to_read(state_dir) as store:
+        state, entries = store.load(), store.load_history()
+    commands = CommandQueue(state_dir)
+    if generation is None:
         if Site(site) not in state.rollbacks:
             raise ConfigError([f"rollback {site} --end: this site is not rolled back"])
         commands.submit(Resume(Site(site)))
         message = f"{site}: follows its catalogues again from the daemon's next cycle"
     else:
-        ad = next((one.ad for one in entries if one.ad.generation == generation), None)
-        if ad is None:
-            generations = ", ".join(str(one.ad.generation) for one in entries[-5:]) or "none"
-            problem = f"the history does not have it; the last ones are: {generations}"
-            raise ConfigError([f"rollback {site} {generation}: {problem}"])
-        current = state.ads.get(Site(site))
-        if current and current.generation == generation:
-            ad = current
+        known_ads = [entry.ad for entry in entries if entry.ad.site == site]
+        ad = _find_ad(site, generation, known_ads, state.ads.get(Site(site)))
         commands.submit(Return(ad))
         message = (
             f"{site}: the daemon's next cycle publishes generation {generation}, as read "
             f"{ad.as_of:%Y-%m-%d %H:%M:%S} UTC; hydrator rollback {site} --end ends this"
         )
     print(json.dumps({"site": site, "generation": generation}) if as_json else message)
+
+
+def _find_ad(
+    site: str, generation: int, known_ads: "Sequence[SiteAd]", current_ad: "SiteAd | None"
+) -> "SiteAd":
+    """Return the ad of *generation*: the current one, else the one in the history."""
+    ads = {ad.generation: ad for ad in reversed(known_ads)}
+    if generation not in ads:
+        generations = ", ".join(str(ad.generation) for ad in known_ads[-5:]) or "none"
+        problem = f"the history does not have it; the last ones are: {generations}"
+        raise ConfigError([f"rollback {site} {generation}: {problem}"])
+    return current_ad if current_ad and current_ad.generation == generation else ads[generation]
 
 
 def parse_since(text: str, now: datetime) -> datetime:
@@ -98,6 +108,6 @@ def parse_since(text: str, now: datetime) -> datetime:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        known = "give a span like 90m, 6h or 2d, or a time like 2026-11-21T12:00:00Z"
-        raise ConfigError([f"--since {text!r}: {known}"])
+        formats = "give a span like 90m, 6h or 2d, or a time like 2026-11-21T12:00:00Z"
+        raise ConfigError([f"--since {text!r}: {formats}"])
     return moment

@@ -1,12 +1,14 @@
 """``hydrator init``: a first configuration, from the pool, the catalogue and a few prompts.
 
-Every prompt has an option; without a terminal, or with --yes, there are no prompts.
+Every prompt has an option; without a terminal, or with --yes, the command does not prompt.
 The command tests the settings before it writes them, unless --untried skips this.
 """
 
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -15,6 +17,7 @@ import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH
 from hydrator.cli.output.new_files import write_new_file
+from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.progress import show_progress
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.text import format_count, shorten_list
@@ -76,76 +79,172 @@ _OPTIONAL_KEYS: Mapping[CatalogueKind, tuple[str, ...]] = {
 """By kind, further keys that only options set."""
 
 
+_CATALOGUE_KEYS = frozenset(
+    key
+    for keys in (*_REQUIRED_KEYS.values(), *_LOGIN_REQUIRED_KEYS.values(), *_OPTIONAL_KEYS.values())
+    for key in keys
+)
+
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
-
 Prompt = Callable[[str, str], str]
-"""A function that answers a question: the option for it, and its words."""
+"""A function that takes the name of an option and a question, and returns the user's answer."""
 
 
-def build_sections(
-    kind: CatalogueKind | None,
-    login: LoginMethod | None,
-    option_values: Mapping[str, str | None],
-    prompt: Prompt,
-) -> dict[str, Any]:
-    """Build the catalogue's section of a configuration, and the section of Site Capabilities if given.
+@dataclass(frozen=True)
+class InitOptions:
+    """Options of ``hydrator init``; those of the catalogue have the names of its keys."""
 
-    Args:
-        kind: type of the catalogue; None: a URL means Rucio, else prompt for it.
-        login: login method; None: derived from the options (such as a token file), else prompt for it.
-        option_values: values of options, by key of the configuration.
-        prompt: asks for the rest.
+    config: Annotated[
+        Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The file to write.")
+    ] = DEFAULT_CONFIG_PATH
+    collector: Annotated[
+        str | None, typer.Option(help="host or host:port; default: as HTCondor's configuration says.")
+    ] = None
+    condor_config: Annotated[
+        Path | None, typer.Option(help="HTCondor configuration file for the daemon only.")
+    ] = None
+    token_directory: Annotated[
+        Path | None, typer.Option(help="Folder with the daemon's IDTOKEN and nothing else.")
+    ] = None
+    site_attribute: Annotated[
+        str | None,
+        typer.Option(help="Slot attribute with the site's name; default: GLIDEIN_Site and similar."),
+    ] = None
+    catalogue: Annotated[CatalogueKind | None, typer.Option(help="Type of the catalogue.")] = None
+    path: Annotated[str | None, typer.Option(help="For file: the list of datasets, TOML or JSON.")] = None
+    url: Annotated[str | None, typer.Option(help="For rucio and dmapi: the server's URL.")] = None
+    account: Annotated[str | None, typer.Option(help="For rucio: the account.")] = None
+    auth: Annotated[
+        LoginMethod | None, typer.Option(help="Login method of the daemon; default: from the other options.")
+    ] = None
+    username: Annotated[str | None, typer.Option(help="For userpass: the user name.")] = None
+    password_file: Annotated[
+        str | None, typer.Option(help="For userpass: the file with the password; never the password.")
+    ] = None
+    token_file: Annotated[
+        str | None, typer.Option(help="For token: the file with the token, which you must renew.")
+    ] = None
+    token_url: Annotated[str | None, typer.Option(help="For oidc: the identity provider's token URL.")] = None
+    client_id: Annotated[str | None, typer.Option(help="For oidc: the client's id.")] = None
+    client_secret_file: Annotated[
+        str | None, typer.Option(help="For oidc: the file with the client's secret.")
+    ] = None
+    client_cert: Annotated[
+        str | None, typer.Option(help="For x509: the file with the certificate or proxy.")
+    ] = None
+    client_key: Annotated[
+        str | None, typer.Option(help="For x509: the file with its key, if it is another file.")
+    ] = None
+    ca_cert: Annotated[
+        str | None, typer.Option(help="For rucio and dmapi: file with the CA certificate of the server.")
+    ] = None
+    site_capabilities: Annotated[
+        str | None,
+        typer.Option(help="For dmapi: URL of SKA's Site Capabilities, which maps storage to sites."),
+    ] = None
+    state_dir: Annotated[str, typer.Option(help="Folder of the state that must survive a restart.")] = (
+        DEFAULT_STATE_DIR
+    )
+    untried: Annotated[bool, typer.Option("--untried", help="Query neither pool nor catalogue.")] = False
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask no questions.")] = False
+
+    @property
+    def catalogue_values(self) -> dict[str, str]:
+        """Return the values of the catalogue's keys, as far as the user gave them."""
+        return {key: value for key, value in vars(self).items() if key in _CATALOGUE_KEYS and value}
+
+
+def init(options: InitOptions) -> None:
+    """Write a first configuration: query the pool and the catalogue, and prompt for the rest.
+
+    It overwrites nothing. `hydrator check` lists what else an installation needs.
+    """
+    from hydrator.config import parse
+
+    config = options.config
+    if config.exists():
+        raise ConfigError([f"init: {config} exists and is not overwritten: name another file with -c"])
+    data = build_data(options, _build_prompt(is_quiet=options.yes or not sys.stdin.isatty()))
+    settings = parse(_nest_tables(data), folder=config.parent.absolute(), origin="init")
+    if not options.untried:
+        with show_progress("asking the pool and the catalogue"):
+            messages = _query_pool_and_catalogues(settings)
+        print_problems(*messages)
+    _write_config(config, format_toml(data))
+    print(f"wrote {config}")
+    print_problems(f"next: hydrator check -c {config}, then hydrator plan -c {config}")
+
+
+def build_data(options: InitOptions, prompt: Prompt) -> dict[str, Any]:
+    """Build the sections of the configuration; *prompt* asks for what *options* do not have.
 
     Raises:
         ConfigError: a value is missing and prompts are off, or options do not belong together.
     """
-    known_kind = kind or (CatalogueKind.RUCIO if option_values["url"] else None)
-    chosen = known_kind or _prompt_choice(prompt, "--catalogue", "The catalogue", CatalogueKind)
-    values = _collect_values(_REQUIRED_KEYS[chosen], option_values, prompt)
-    login_method = _choose_login_method(chosen, login, option_values, prompt)
-    optional_keys = [
-        key for key in _OPTIONAL_KEYS[chosen] if key != "client_key" or login_method is LoginMethod.X509
-    ]
-    valid_keys = {*_REQUIRED_KEYS[chosen], *_LOGIN_REQUIRED_KEYS[login_method], *optional_keys}
-    if foreign := [
-        _option_name(key) for key, value in option_values.items() if value and key not in valid_keys
-    ]:
-        by = f" by {login_method}" if len(_LOGIN_METHODS[chosen]) > 1 else ""
-        raise ConfigError([f"init: {', '.join(foreign)}: not an option of a catalogue {chosen}{by}"])
-    values |= _collect_values(_LOGIN_REQUIRED_KEYS[login_method], option_values, prompt)
-    values |= {key: value for key in optional_keys if (value := option_values[key])}
-    capabilities = values.pop("site_capabilities", None)
-    auth = (
-        {"auth": login_method.value}
-        if chosen is CatalogueKind.RUCIO and login_method is not LoginMethod.USERPASS
-        else {}
-    )
-    sections: dict[str, Any] = {
-        "catalogue": [{"type": chosen.value, "name": chosen.value, **auth, **values}],
+    pool = {
+        "collector": options.collector,
+        "config_file": options.condor_config,
+        "token_directory": options.token_directory,
     }
+    site_attribute, state_dir = options.site_attribute, options.state_dir
+    data: dict[str, Any] = {
+        "daemon": {"state_dir": state_dir},
+        "htcondor": {key: str(value) for key, value in pool.items() if value is not None},
+        "sites": {"slot_attributes": [site_attribute]} if site_attribute else {},
+        **_build_catalogue_sections(options, prompt),
+    }
+    if state_dir != DEFAULT_STATE_DIR:  # the default folder may have another daemon's ad files
+        data["publish.file"] = {"directory": f"{state_dir.rstrip('/')}/ads"}
+    return data
+
+
+def _build_catalogue_sections(options: InitOptions, prompt: Prompt) -> dict[str, Any]:
+    """Build the catalogue's section, and the section of Site Capabilities if its URL is given.
+
+    Without a type, a URL means Rucio. Without a login method, the options may have values for only one.
+    """
+    given_values = options.catalogue_values
+    kind = options.catalogue or (CatalogueKind.RUCIO if options.url else None)
+    kind = kind or _prompt_choice(prompt, "--catalogue", "The catalogue", CatalogueKind)
+    values = _collect_values(_REQUIRED_KEYS[kind], given_values, prompt)
+    method = _choose_login_method(kind, options.auth, given_values, prompt)
+    login_keys = _LOGIN_REQUIRED_KEYS[method]
+    optional_keys = [key for key in _OPTIONAL_KEYS[kind] if key != "client_key" or method is LoginMethod.X509]
+    valid_keys = {*_REQUIRED_KEYS[kind], *login_keys, *optional_keys}
+    if foreign_options := [_option_name(key) for key in given_values if key not in valid_keys]:
+        by = f" by {method}" if len(_LOGIN_METHODS[kind]) > 1 else ""
+        raise ConfigError([f"init: {', '.join(foreign_options)}: not an option of a catalogue {kind}{by}"])
+    values |= _collect_values(login_keys, given_values, prompt)
+    values |= {key: given_values[key] for key in optional_keys if key in given_values}
+    capabilities = values.pop("site_capabilities", None)
+    has_auth = kind is CatalogueKind.RUCIO and method is not LoginMethod.USERPASS
+    auth = {"auth": method.value} if has_auth else {}
+    sections: dict[str, Any] = {"catalogue": [{"type": kind.value, "name": kind.value, **auth, **values}]}
     if capabilities:  # both use the same identity
-        same = {key: values[key] for key in [*_LOGIN_REQUIRED_KEYS[login_method], "ca_cert"] if key in values}
-        sections["site_capabilities"] = {"url": capabilities, **same}
+        identity = {key: values[key] for key in [*login_keys, "ca_cert"] if key in values}
+        sections["site_capabilities"] = {"url": capabilities, **identity}
     return sections
 
 
 def _collect_values(
-    questions: Mapping[str, str], option_values: Mapping[str, str | None], prompt: Prompt
+    questions: Mapping[str, str], given_values: Mapping[str, str], prompt: Prompt
 ) -> dict[str, str]:
-    return {key: option_values[key] or prompt(_option_name(key), words) for key, words in questions.items()}
+    return {
+        key: given_values.get(key) or prompt(_option_name(key), words) for key, words in questions.items()
+    }
 
 
 def _choose_login_method(
-    kind: CatalogueKind, login: LoginMethod | None, option_values: Mapping[str, str | None], prompt: Prompt
+    kind: CatalogueKind, method: LoginMethod | None, given_values: Mapping[str, str], prompt: Prompt
 ) -> LoginMethod:
-    ways = _LOGIN_METHODS[kind]
-    if login is not None and login not in ways:
-        raise ConfigError([f"init: --auth {login}: a catalogue {kind} supports {', '.join(ways)}"])
-    meant = [way for way in ways if any(option_values[key] for key in _LOGIN_REQUIRED_KEYS[way])]
-    if login or len(meant) == 1 or len(ways) == 1:
-        return login or (meant or [*ways])[0]
-    return _prompt_choice(prompt, "--auth", "How the daemon logs in there", ways)
+    methods = _LOGIN_METHODS[kind]
+    if method is not None and method not in methods:
+        raise ConfigError([f"init: --auth {method}: a catalogue {kind} supports {', '.join(methods)}"])
+    candidates = [one for one in methods if _LOGIN_REQUIRED_KEYS[one].keys() & given_values.keys()]
+    if method or len(candidates) == 1 or len(methods) == 1:
+        return method or (candidates or methods)[0]
+    return _prompt_choice(prompt, "--auth", "How the daemon logs in there", methods)
 
 
 def _prompt_choice(prompt: Prompt, option: str, question: str, choices: Iterable[_Choice]) -> _Choice:
@@ -158,98 +257,6 @@ def _prompt_choice(prompt: Prompt, option: str, question: str, choices: Iterable
 
 def _option_name(key: str) -> str:
     return f"--{key.replace('_', '-')}"
-
-
-def init(
-    config: Annotated[
-        Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The file to write.")
-    ] = DEFAULT_CONFIG_PATH,
-    collector: Annotated[
-        str | None, typer.Option(help="host or host:port; default: as HTCondor's configuration says.")
-    ] = None,
-    condor_config: Annotated[
-        Path | None, typer.Option(help="HTCondor configuration file for the daemon only.")
-    ] = None,
-    token_directory: Annotated[
-        Path | None, typer.Option(help="Folder with the daemon's IDTOKEN and nothing else.")
-    ] = None,
-    site_attribute: Annotated[
-        str | None,
-        typer.Option(help="Slot attribute with the site's name; default: GLIDEIN_Site and similar."),
-    ] = None,
-    catalogue: Annotated[CatalogueKind | None, typer.Option(help="Type of the catalogue.")] = None,
-    path: Annotated[str | None, typer.Option(help="For file: the list of datasets, TOML or JSON.")] = None,
-    url: Annotated[str | None, typer.Option(help="For rucio and dmapi: the server's URL.")] = None,
-    account: Annotated[str | None, typer.Option(help="For rucio: the account.")] = None,
-    auth: Annotated[
-        LoginMethod | None, typer.Option(help="Login method of the daemon; default: from the other options.")
-    ] = None,
-    username: Annotated[str | None, typer.Option(help="For userpass: the user name.")] = None,
-    password_file: Annotated[
-        str | None, typer.Option(help="For userpass: the file with the password; never the password.")
-    ] = None,
-    token_file: Annotated[
-        str | None, typer.Option(help="For token: the file with the token, which you must renew.")
-    ] = None,
-    token_url: Annotated[
-        str | None, typer.Option(help="For oidc: the identity provider's token URL.")
-    ] = None,
-    client_id: Annotated[str | None, typer.Option(help="For oidc: the client's id.")] = None,
-    client_secret_file: Annotated[
-        str | None, typer.Option(help="For oidc: the file with the client's secret.")
-    ] = None,
-    client_cert: Annotated[
-        str | None, typer.Option(help="For x509: the file with the certificate or proxy.")
-    ] = None,
-    client_key: Annotated[
-        str | None, typer.Option(help="For x509: the file with its key, if it is another file.")
-    ] = None,
-    ca_cert: Annotated[
-        str | None, typer.Option(help="For rucio and dmapi: file with the CA certificate of the server.")
-    ] = None,
-    site_capabilities: Annotated[
-        str | None,
-        typer.Option(help="For dmapi: URL of SKA's Site Capabilities, which maps storage to sites."),
-    ] = None,
-    state_dir: Annotated[
-        str, typer.Option(help="Folder of the state that must survive a restart.")
-    ] = DEFAULT_STATE_DIR,
-    untried: Annotated[bool, typer.Option("--untried", help="Query neither pool nor catalogue.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask no questions.")] = False,
-) -> None:
-    """Write a first configuration: query the pool and the catalogue, and prompt for the rest.
-
-    It overwrites nothing. `hydrator check` lists what else an installation needs.
-    """
-    from hydrator.config import parse
-
-    if config.exists():
-        raise ConfigError([f"init: {config} exists and is not overwritten: name another file with -c"])
-    ask = _build_prompt(is_quiet=yes or not sys.stdin.isatty())
-    pool = {"collector": collector, "config_file": condor_config, "token_directory": token_directory}
-    option_values = {
-        "path": path, "url": url, "account": account, "username": username, "password_file": password_file,
-        "token_file": token_file, "token_url": token_url, "client_id": client_id,
-        "client_secret_file": client_secret_file, "client_cert": client_cert, "client_key": client_key,
-        "ca_cert": ca_cert, "site_capabilities": site_capabilities,
-    }  # fmt: skip
-    sections = build_sections(catalogue, auth, option_values, ask)
-    data: dict[str, Any] = {
-        "daemon": {"state_dir": state_dir},
-        "htcondor": {key: str(value) for key, value in pool.items() if value is not None},
-        "sites": {"slot_attributes": [site_attribute]} if site_attribute else {},
-        **sections,
-    }
-    if state_dir != DEFAULT_STATE_DIR:  # the default folder may have another daemon's ad files
-        data["publish.file"] = {"directory": f"{state_dir.rstrip('/')}/ads"}
-    settings = parse(_nest_tables(data), folder=config.parent.absolute(), origin="init")
-    if not untried:
-        with show_progress("asking the pool and the catalogue"):
-            messages = _query_pool_and_catalogues(settings)
-        _print_messages(messages)
-    _write_config(config, format_toml(data))
-    print(f"wrote {config}")
-    _print_messages([f"next: hydrator check -c {config}, then hydrator plan -c {config}"])
 
 
 def _build_prompt(*, is_quiet: bool) -> Callable[[str, str], str]:
@@ -271,12 +278,9 @@ def _query_pool_and_catalogues(settings: Any) -> list[str]:  # noqa: ANN401 - co
     """
     from hydrator.wiring import assemble, system_clock
 
-    parts = assemble(settings, system_clock)
-    try:
+    with closing(assemble(settings, system_clock)) as parts:
         slots = _count_slots_by_site(parts.pool.client, settings)
         surveys = [each.read(frozenset()) for each in parts.catalogues]
-    finally:
-        parts.close()
     pool_sites = {name for name in slots if name}
     messages = [f"the pool has {format_count(sum(slots.values()), 'slot')} at {_format_sites(pool_sites)}"]
     if siteless := slots.get("", 0):
@@ -310,11 +314,11 @@ def _count_slots_by_site(client: Any, settings: Any) -> Mapping[str, int]:  # no
 
 def _nest_tables(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return *data* with a nested table for every name with a dot, as TOML parses it."""
-    whole: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
     for name, section in data.items():
         outer, _, inner = name.partition(".")
-        whole[outer] = {inner: section} if inner else section
-    return whole
+        tables[outer] = {inner: section} if inner else section
+    return tables
 
 
 def _format_sites(sites: Any) -> str:  # noqa: ANN401 - a set of names
@@ -343,8 +347,3 @@ def _write_config(file: Path, content: str) -> None:
         write_new_file(file, content.encode())
     except OSError as error:
         raise ConfigError([f"init: {file}: {error.strerror}; name another file with -c"]) from error
-
-
-def _print_messages(lines: list[str]) -> None:
-    for line in lines:
-        print(f"hydrator: {line}", file=sys.stderr)

@@ -52,14 +52,14 @@ def datasets(
 
     view = _load_state_view(config)
     pseudonymizer = _load_pseudonymizer(config)
-    chosen = [parse_did(did, view.default_scope) for did in dids] if dids else None
-    if chosen and pseudonymizer:
-        chosen = [pseudonymizer.pseudonym(did) for did in chosen]
+    names = [parse_did(did, view.default_scope) for did in dids] if dids else None
+    if names and pseudonymizer:
+        names = [pseudonymizer.pseudonym(did) for did in names]
     if why:
-        rows = provenance_rows(view.memories, chosen or sorted(view.demand.dids), now=view.now)
+        rows = provenance_rows(view.memories, names or sorted(view.demand.dids), now=view.now)
         print_result(as_json, rows, lambda: show.print_provenance(rows, view.now))
         return
-    print_result(as_json, dataset_rows(view, chosen), lambda: show.print_datasets(view, chosen))
+    print_result(as_json, dataset_rows(view, names), lambda: show.print_datasets(view, names))
 
 
 def _load_state_view(config: Path) -> Any:  # noqa: ANN401 - StateView, imported late

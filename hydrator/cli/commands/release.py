@@ -1,5 +1,6 @@
 """hydrator release: free queued jobs from their locality requirement."""
 
+from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -22,20 +23,19 @@ def release(
     from hydrator.config import load
     from hydrator.wiring import build_editing_client
 
-    client = build_editing_client(load(config))
-    try:
+    with closing(build_editing_client(load(config))) as client:
         schedds = [schedd] if schedd else [str(ad["Name"]) for ad in client.schedds()]
-        released = {name: 0 if lists else client.release(name, constraint) for name in schedds}
-        restored = {
+        released_jobs = {name: 0 if lists else client.release(name, constraint) for name in schedds}
+        restored_jobs = {
             name: client.restore_desired_sites(name, constraint, should_opt_out=not lists) for name in schedds
         }
-    finally:
-        client.close()
-    done, what = (restored, "with restored DESIRED_Sites") if lists else (released, "released")
+    job_counts, action = (
+        (restored_jobs, "with restored DESIRED_Sites") if lists else (released_jobs, "released")
+    )
     print_result(
         as_json,
-        done,
+        job_counts,
         lambda: print(
-            "\n".join(f"{format_count(jobs, 'job')} {what} at {name}" for name, jobs in done.items())
+            "\n".join(f"{format_count(jobs, 'job')} {action} at {name}" for name, jobs in job_counts.items())
         ),
     )

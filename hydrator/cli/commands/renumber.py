@@ -1,12 +1,11 @@
 """``hydrator renumber``: new generations for ads whose generation every hook refuses."""
 
-import json
-import sys
 from typing import Annotated
 
 import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
+from hydrator.cli.output.printing import print_problems, print_result
 from hydrator.domain.errors import ConfigError
 
 
@@ -34,16 +33,18 @@ def renumber(
     with Store.open_to_read(state_dir) as store:
         ads = store.load().ads
     if site is not None and Site(site) not in ads:
-        known = f"known are {comma_separated(sorted(ads))}" if ads else "no site is known yet"
-        raise ConfigError([f"renumber {site}: the daemon has no ad of this site; {known}"])
-    chosen = [Site(site)] if site is not None else sorted(implausible_generations(ads, system_clock()))
+        known_sites = f"known are {comma_separated(sorted(ads))}" if ads else "no site is known yet"
+        raise ConfigError([f"renumber {site}: the daemon has no ad of this site; {known_sites}"])
+    names = [Site(site)] if site is not None else sorted(implausible_generations(ads, system_clock()))
     commands = CommandQueue(state_dir)
-    for name in chosen:
+    for name in names:
         commands.submit(Renumber(name))
-    if as_json:
-        print(json.dumps({name: ads[name].generation for name in chosen}, indent=2))
-        return
-    for name in chosen:
-        print(f"{name}: the daemon's next cycle replaces generation {ads[name].generation} of its ad")
-    if not chosen:
-        print("hydrator: hooks accept every generation", file=sys.stderr)
+    generations = {name: ads[name].generation for name in names}
+
+    def print_texts() -> None:
+        for name, generation in generations.items():
+            print(f"{name}: the daemon's next cycle replaces generation {generation} of its ad")
+        if not names:
+            print_problems("hooks accept every generation")
+
+    print_result(as_json, generations, print_texts)

@@ -1,14 +1,14 @@
 """``hydrator report``: share of jobs that found their data, and their waiting times."""
 
-import json
-import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
+from hydrator.cli.output.printing import print_problems, print_result
 from hydrator.cli.output.progress import show_progress
 from hydrator.diagnostics.outcomes import (
     AdHistory,
@@ -53,22 +53,23 @@ def report(
     oldest = parse_since(since, now)
     with Store.open_to_read(settings.daemon.state_dir) as store:
         ad_history, sizes = AdHistory(store.load_history()), sizes_of(store.load().memories)
-    history = build_job_history(settings, system_clock)
-    try:
-        with show_progress("asking the schedds for their histories"):
-            answers = history.read_ended_jobs(oldest)
-    finally:
-        history.close()
-    rows = [row for answer in answers.values() if isinstance(answer, EndedJobs) for row in answer.jobs]
-    outcomes = tally((parse_ended_job(row, settings.daemon.default_scope) for row in rows), ad_history, sizes)
-    if as_json:
-        print(json.dumps(report_json(outcomes, answers, oldest, now), indent=2))
-    else:
-        _print_report(outcomes, oldest, now)
-    troubles = list(_schedd_problems(answers))
-    for trouble in troubles:
-        print(f"hydrator: {trouble}", file=sys.stderr)
-    if troubles:
+    with (
+        closing(build_job_history(settings, system_clock)) as history,
+        show_progress("asking the schedds for their histories"),
+    ):
+        answers = history.read_ended_jobs(oldest)
+    jobs = [
+        parse_ended_job(row, settings.daemon.default_scope)
+        for answer in answers.values()
+        if isinstance(answer, EndedJobs)
+        for row in answer.jobs
+    ]
+    outcomes = tally(jobs, ad_history, sizes)
+    rows = report_json(outcomes, answers, oldest, now)
+    print_result(as_json, rows, lambda: _print_report(outcomes, oldest, now))
+    problems = _schedd_problems(answers)
+    print_problems(*problems)
+    if problems:
         raise typer.Exit(1)
 
 
@@ -89,7 +90,7 @@ def report_json(
             "unnamed": _wait_row(results.other_wait_seconds),
             "added": results.added_wait_seconds,
         },
-        "sites": [{"site": site, **_tally_row(one)} for site, one in results.sites.items()],
+        "sites": [{"site": site, **_tally_row(counts)} for site, counts in results.sites.items()],
         "schedds": [
             {
                 "schedd": schedd,
@@ -104,7 +105,7 @@ def report_json(
 
 def _tally_row(summary: OutcomeCounts) -> dict[str, Any]:
     return {
-        "jobs": {found.value: summary.job_counts[found] for found in LocalityResult},
+        "jobs": {result.value: summary.job_counts[result] for result in LocalityResult},
         "share_of_jobs": summary.share_of_jobs,
         "bytes_at_site": summary.bytes_at_site,
         "bytes_elsewhere": summary.bytes_elsewhere,
@@ -121,23 +122,23 @@ def _print_report(results: OutcomeSummary, period_start: datetime, now: datetime
     from hydrator.cli.output import tables as show
 
     total = results.total
-    started = sum(total.job_counts.values())
-    if not started:
+    started_count = sum(total.job_counts.values())
+    if not started_count:
         when, others = f"{period_start:%Y-%m-%d %H:%M} UTC", len(results.other_wait_seconds)
         print(f"No job that named datasets ran and ended since {when}; {others} other jobs did.")
         return
     columns = ("site", "jobs", "all there", "some", "none", "not known", "bytes there", "elsewhere", "missed")
-    rows = [(site, *_tally_cells(one)) for site, one in results.sites.items()]
+    rows = [(site, *_tally_cells(counts)) for site, counts in results.sites.items()]
     show.print_table(columns, [*rows, ("all", *_tally_cells(total))])
     print()
-    for line in _summary_sentences(results, started, period_start, now):
+    for line in _summary_sentences(results, started_count, period_start, now):
         print(line)
 
 
 def _tally_cells(summary: OutcomeCounts) -> tuple[str, ...]:
     counts = [
-        str(summary.job_counts[found])
-        for found in (LocalityResult.SOME, LocalityResult.NONE, LocalityResult.UNKNOWN)
+        str(summary.job_counts[result])
+        for result in (LocalityResult.SOME, LocalityResult.NONE, LocalityResult.UNKNOWN)
     ]
     return (
         str(sum(summary.job_counts.values())),
@@ -154,9 +155,9 @@ def _summary_sentences(
 ) -> list[str]:
     total = results.total
     within = format_duration((now - period_start).total_seconds())
-    never = results.never_started
-    started = f"{format_count(started_count, 'job')} that named datasets ran and ended in {within}"
-    sentences = [f"{started}; {never} more never started."]
+    unstarted_count = results.never_started
+    started_text = f"{format_count(started_count, 'job')} that named datasets ran and ended in {within}"
+    sentences = [f"{started_text}; {unstarted_count} more never started."]
     if unknown := total.job_counts[LocalityResult.UNKNOWN]:
         sentences.append(
             f"The result of {unknown} is unknown: their schedd did not record the site (hydrator submit\n"
@@ -172,13 +173,13 @@ def _summary_sentences(
         sentences.append(
             f"{format_count(total.jobs_with_misses, 'job')} did not find {datasets} where they were sent."
         )
-    one, other = median(results.wait_seconds), median(results.other_wait_seconds)
-    if one is not None and other is not None:
-        added = f"{'-' if one < other else ''}{format_duration(abs(one - other))}"
-        most = format_duration(quantile(results.wait_seconds, 0.9) or 0)
+    wait, other_wait = median(results.wait_seconds), median(results.other_wait_seconds)
+    if wait is not None and other_wait is not None:
+        added_wait = f"{'-' if wait < other_wait else ''}{format_duration(abs(wait - other_wait))}"
+        ninth_decile = format_duration(quantile(results.wait_seconds, 0.9) or 0)
         sentences.append(
-            f"They waited {format_duration(one)} (median; 90 % at most {most}), "
-            f"jobs that name none {format_duration(other)}: added wait {added}."
+            f"They waited {format_duration(wait)} (median; 90 % at most {ninth_decile}), "
+            f"jobs that name none {format_duration(other_wait)}: added wait {added_wait}."
         )
         sentences.append(WAIT_EXPLANATION)
     return sentences
@@ -190,11 +191,13 @@ def _format_percent(share: float | None) -> str:
 
 def _schedd_problems(answers: Mapping[str, EndedJobs | Unseen]) -> list[str]:
     if not answers:
-        return ["the collector lists no schedd, so there is no history to read"]
-    silent = [f"schedd {name}: {one.reason}" for name, one in answers.items() if isinstance(one, Unseen)]
-    cut = [
-        f"schedd {name}: only the last {len(one.jobs)} jobs were read; use a shorter --since"
-        for name, one in answers.items()
-        if isinstance(one, EndedJobs) and not one.is_complete
+        return ["the collector lists no schedd, so no history can be read"]
+    failures = [
+        f"schedd {name}: {answer.reason}" for name, answer in answers.items() if isinstance(answer, Unseen)
     ]
-    return silent + cut
+    truncations = [
+        f"schedd {name}: only the last {len(answer.jobs)} jobs were read; use a shorter --since"
+        for name, answer in answers.items()
+        if isinstance(answer, EndedJobs) and not answer.is_complete
+    ]
+    return failures + truncations

@@ -1,6 +1,8 @@
 """hydrator run, once and plan: run cycles, or show the actions of one."""
 
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -8,6 +10,12 @@ from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
 from hydrator.cli.output.printing import print_problems, print_result
 from hydrator.cli.output.progress import show_progress
 from hydrator.domain.errors import StateMissing
+
+if TYPE_CHECKING:
+    from hydrator.privacy.pseudonym_store import PseudonymStore
+    from hydrator.reconcile.reconciler import Reconciler
+    from hydrator.reconcile.result import CycleReport
+    from hydrator.reconcile.state import ReconcileState
 
 
 def run(config: ConfigOption = DEFAULT_CONFIG_PATH) -> None:
@@ -23,34 +31,26 @@ def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
     from hydrator.cli.output.rows import plan_rows
     from hydrator.config import load
     from hydrator.reconcile.result import summary
-    from hydrator.state.clock_step import clamp_to_now
     from hydrator.state.command_files import CommandQueue
-    from hydrator.state.pseudonymize import pseudonymize_state
     from hydrator.state.store import Store
     from hydrator.wiring import assemble, build_pseudonym_store, system_clock
 
     settings = load(config)
     with Store.open_to_write(settings.daemon.state_dir) as store:
         pseudonym_store = build_pseudonym_store(settings)
-        state, _ = clamp_to_now(store.load(), system_clock(), settings.daemon.max_age)
-        state = pseudonymize_state(state, pseudonym_store.pseudonymizer) if pseudonym_store else state
+        state = _prepare_state(store.load(), settings, pseudonym_store)
         if pseudonym_store:
             store.forget_history(pseudonym_store.pseudonymizer.privacy.has_private_did)
-        parts = assemble(settings, system_clock, pseudonym_store=pseudonym_store)
-        try:
+        with closing(assemble(settings, system_clock, pseudonym_store=pseudonym_store)) as parts:
             commands = CommandQueue(settings.daemon.state_dir)
             commands.prepare()
             reconciler = parts.build_reconciler(state, store, system_clock, commands)
             with show_progress("asking schedds and catalogues, then publishing"):
                 reconciler.refresh_demand()
                 report = reconciler.run()
-        finally:
-            parts.close()
         print_problems(store.damage_report)
-    print_result(as_json, summary(report) | {"plan": plan_rows(report)}, lambda: show.print_cycle(report))
-    if not report.is_complete or reconciler.demand_error:
-        print_problems(reconciler.demand_error, *report.failures)
-        raise typer.Exit(1)
+    rows = summary(report) | {"plan": plan_rows(report)}
+    _print_report(as_json, report, reconciler, rows, show.print_cycle)
 
 
 def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
@@ -59,30 +59,49 @@ def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
     from hydrator.cli.output.rows import plan_rows
     from hydrator.config import load
     from hydrator.reconcile.state import ReconcileState
-    from hydrator.state.clock_step import clamp_to_now
     from hydrator.state.command_files import CommandQueue
-    from hydrator.state.pseudonymize import pseudonymize_state
     from hydrator.state.store import Store
     from hydrator.wiring import assemble, build_pseudonym_store, system_clock
 
     settings = load(config)
     state = ReconcileState()
     with suppress(StateMissing), Store.open_to_read(settings.daemon.state_dir) as store:
-        state, _ = clamp_to_now(store.load(), system_clock(), settings.daemon.max_age)
+        state = store.load()
     pseudonym_store = build_pseudonym_store(settings, is_owner=False)
-    if pseudonym_store:
-        state = pseudonymize_state(state, pseudonym_store.pseudonymizer)
-    parts = assemble(settings, system_clock, pseudonym_store=pseudonym_store)
-    try:
+    state = _prepare_state(state, settings, pseudonym_store)
+    with closing(assemble(settings, system_clock, pseudonym_store=pseudonym_store)) as parts:
         reconciler = parts.build_reconciler(
             state, None, system_clock, CommandQueue(settings.daemon.state_dir)
         )
         with show_progress("asking schedds and catalogues"):
             reconciler.refresh_demand()
             report = reconciler.plan()
-    finally:
-        parts.close()
-    print_result(as_json, plan_rows(report), lambda: show.print_plan(report))
+    _print_report(as_json, report, reconciler, plan_rows(report), show.print_plan)
+
+
+def _prepare_state(
+    state: "ReconcileState",
+    settings: Any,  # noqa: ANN401 - config.Settings, imported late
+    pseudonym_store: "PseudonymStore | None",
+) -> "ReconcileState":
+    """Return *state* without times in the future and without plain names of private datasets."""
+    from hydrator.state.clock_step import clamp_to_now
+    from hydrator.state.pseudonymize import pseudonymize_state
+    from hydrator.wiring import system_clock
+
+    state, _ = clamp_to_now(state, system_clock(), settings.daemon.max_age)
+    return pseudonymize_state(state, pseudonym_store.pseudonymizer) if pseudonym_store else state
+
+
+def _print_report(
+    as_json: bool,
+    report: "CycleReport",
+    reconciler: "Reconciler",
+    rows: Mapping[str, Any] | Sequence[Any],
+    print_table: "Callable[[CycleReport], None]",
+) -> None:
+    """Print the cycle; exit 1 if a part of it failed."""
+    print_result(as_json, rows, lambda: print_table(report))
     if not report.is_complete or reconciler.demand_error:
         print_problems(reconciler.demand_error, *report.failures)
         raise typer.Exit(1)

@@ -3,7 +3,6 @@
 import fcntl
 import os
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Annotated
 import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
+from hydrator.cli.output.printing import print_problems, print_result
 from hydrator.domain.errors import ConfigError
 
 token = typer.Typer(help="Create, list and revoke tokens of the HTTP API.", no_args_is_help=True)
@@ -47,26 +47,20 @@ def new(
     with _lock_tokens_file(file):
         _replace_file(file, append_grant(_read_tokens_file(file), grant))
     print(text)
-    print(f"hydrator: {grant.key} is for {grant.role_text}; {file} keeps its hash", file=sys.stderr)
+    print_problems(f"{grant.key} is for {grant.role_text}; {file} keeps its hash")
 
 
 @token.command("list")
 def list_tokens(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
     """Print the key, day and role of each token; no file has the tokens themselves."""
-    import json
-
     from hydrator.server.auth import parse_grants
 
     grants, problems = parse_grants(_read_tokens_file(_tokens_file(config)))
-    if as_json:
-        print(
-            json.dumps([{"key": g.key, "made": g.created_on, "role": g.role_text} for g in grants], indent=2)
-        )
-    else:
-        for grant in grants:
-            print(f"{grant.key}  {grant.created_on}  {grant.role_text}")
-    for problem in problems:
-        print(f"hydrator: {problem}", file=sys.stderr)
+    rows = [{"key": grant.key, "made": grant.created_on, "role": grant.role_text} for grant in grants]
+    print_result(
+        as_json, rows, lambda: print(*("  ".join(row.values()) + "\n" for row in rows), sep="", end="")
+    )
+    print_problems(*problems)
 
 
 @token.command()

@@ -186,7 +186,7 @@ def summary_line(state: ServedState) -> str:
 
 
 def render_frame(state: ServedState) -> "RenderableType":
-    """Return the frame for one state."""
+    """Return the content of the screen for one state."""
     from rich.console import Group
 
     from hydrator.cli.output import tables as show

@@ -5,9 +5,8 @@ or configuration. So a script can distinguish "not now" from "unknown".
 """
 
 import json
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import datetime
 from enum import IntEnum
@@ -16,11 +15,19 @@ from typing import Annotated, Any
 import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, EXIT_NO_MATCH_NOW, ConfigOption, JsonOption
+from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.progress import show_progress
 from hydrator.diagnostics.why.explain import explain_before_submit
 from hydrator.diagnostics.why.explanation import JobExplanation
 from hydrator.diagnostics.why.pool_facts import HERE_ATTRIBUTE, JobFacts, fact_expressions, parse_slot_groups
-from hydrator.diagnostics.why.query import JOB_PATTERN, WhyQuery, WhyResult, ask_job, datasets_over_budget
+from hydrator.diagnostics.why.query import (
+    JOB_PATTERN,
+    WhyPoolClient,
+    WhyQuery,
+    WhyResult,
+    ask_job,
+    datasets_over_budget,
+)
 from hydrator.diagnostics.why.render import COLUMNS, RenderedAnswer, render_answer
 from hydrator.domain.errors import BadDid, CatalogueError, ConfigError, StateError
 from hydrator.domain.model import (
@@ -57,7 +64,7 @@ def why(
     """
     from hydrator.config import load
     from hydrator.privacy.exchange import fetch_pseudonyms
-    from hydrator.wiring import build_condor_client, fetch_daemon_knowledge, privacy, system_clock
+    from hydrator.wiring import build_condor_client
 
     settings = load(config)
     job = JOB_PATTERN.match(what[0]) if len(what) == 1 and site is None else None
@@ -65,34 +72,34 @@ def why(
     if dids and schedd:
         raise ConfigError(["--schedd applies to a job, not to datasets"])
     names = fetch_pseudonyms(frozenset(dids), settings)
-    now = system_clock()
-    knowledge, knowledge_error = _load_daemon_knowledge(settings, now)
-    client = build_condor_client(settings.htcondor)
-    try:
-        query = WhyQuery(
-            client,
-            settings.sites.slot_attributes,
-            knowledge,
-            settings.daemon.default_scope,
-            now,
-            knowledge_error,
-            privacy(settings.private),
-            lambda dids: fetch_daemon_knowledge(
-                settings, dids.difference(privacy(settings.private).select_private(dids)), now
-            ),
-            NearNameSearch(lambda: _open_catalogues(settings)),
-            can_offer_release=True,
-        )
-        with show_progress("asking the pool"):
-            if job:
-                result = ask_job(query, int(job[1]), None if job[2] is None else int(job[2]), schedd)
-            else:
-                result = WhyResult((_explain_datasets(settings, query, names, Site(site) if site else None),))
-    finally:
-        client.close()
+    with closing(build_condor_client(settings.htcondor)) as client, show_progress("asking the pool"):
+        query = _build_query(settings, client)
+        if job:
+            result = ask_job(query, int(job[1]), None if job[2] is None else int(job[2]), schedd)
+        else:
+            result = WhyResult((_explain_datasets(settings, query, names, Site(site) if site else None),))
     print_result(result, query, as_json=as_json)
     if not all(answer.could_run for answer in result.answers):
         raise typer.Exit(EXIT_NO_MATCH_NOW)
+
+
+def _build_query(settings: Any, client: WhyPoolClient) -> WhyQuery:  # noqa: ANN401 - config.Settings, imported late
+    from hydrator.wiring import fetch_daemon_knowledge, privacy, system_clock
+
+    now, secrets = system_clock(), privacy(settings.private)
+    knowledge, knowledge_error = _load_daemon_knowledge(settings, now)
+    return WhyQuery(
+        client,
+        settings.sites.slot_attributes,
+        knowledge,
+        settings.daemon.default_scope,
+        now,
+        knowledge_error,
+        secrets,
+        lambda dids: fetch_daemon_knowledge(settings, dids.difference(secrets.select_private(dids)), now),
+        NearNameSearch(lambda: _open_catalogues(settings)),
+        can_offer_release=True,
+    )
 
 
 # --- before submitting --------------------------------------------------------------------------------
@@ -241,11 +248,8 @@ class NearNameSearch:
 def _open_catalogues(settings: Any) -> Iterator[Sequence[Catalogue]]:  # noqa: ANN401
     from hydrator.wiring import assemble, system_clock
 
-    parts = assemble(settings, system_clock)
-    try:
+    with closing(assemble(settings, system_clock)) as parts:
         yield parts.catalogues
-    finally:
-        parts.close()
 
 
 def with_catalogue_answers(
@@ -266,26 +270,26 @@ def with_catalogue_answers(
         except CatalogueError as error:
             answer = Unseen(error.reason)
         memories[catalogue.name] = apply_survey(CatalogueMemory(), answer, dids, now=knowledge.now)
-    news = build_snapshot(memories, dids, now=knowledge.now, max_age=max_age)
+    snapshot = build_snapshot(memories, dids, now=knowledge.now, max_age=max_age)
     return replace(
         knowledge,
-        snapshot=_merge_snapshots(knowledge.snapshot, news),
+        snapshot=_merge_snapshots(knowledge.snapshot, snapshot),
         queried_dids=knowledge.queried_dids | dids,
     )
 
 
-def _merge_snapshots(old: Snapshot, new: Snapshot) -> Snapshot:
+def _merge_snapshots(first: Snapshot, second: Snapshot) -> Snapshot:
     sites: dict[Site, SiteFacts] = {}
-    for site in sorted(old.sites.keys() | new.sites.keys()):
-        both = [facts for facts in (old.sites.get(site), new.sites.get(site)) if facts]
-        known = {did: fact for facts in both for did, fact in facts.facts.items()}
-        sites[site] = SiteFacts(both[0].as_of, known)
+    for site in sorted(first.sites.keys() | second.sites.keys()):
+        site_facts = [facts for facts in (first.sites.get(site), second.sites.get(site)) if facts]
+        all_facts = {did: fact for facts in site_facts for did, fact in facts.facts.items()}
+        sites[site] = SiteFacts(site_facts[0].as_of, all_facts)
     return Snapshot(
         sites,
-        {**old.unseen_reasons, **new.unseen_reasons},
-        (*old.case_collisions, *new.case_collisions),
-        {**old.bytes_total, **new.bytes_total},
-        {**old.misspelt_dids, **new.misspelt_dids},
+        {**first.unseen_reasons, **second.unseen_reasons},
+        (*first.case_collisions, *second.case_collisions),
+        {**first.bytes_total, **second.bytes_total},
+        {**first.misspelt_dids, **second.misspelt_dids},
     )
 
 
@@ -295,18 +299,18 @@ def _load_daemon_knowledge(settings: Any, now: datetime) -> tuple[DaemonKnowledg
     from hydrator.state.store import Store
     from hydrator.wiring import reconcile_policy
 
-    by = reconcile_policy(settings)
+    policy = reconcile_policy(settings)
     try:
         with Store.open_to_read(settings.daemon.state_dir) as store:
-            known = StateView.from_store(store, by, now=now)
+            view = StateView.from_store(store, policy, now=now)
     except StateError as error:
         if settings.submit.daemon_url:
             return None, None  # queried over HTTP, once the datasets are known
         return None, f"cannot read the daemon's state, so this answer uses the slot ads only: {error}"
-    no_room = datasets_over_budget(known.snapshot, known.demand, by.budget)
-    held = known.change_texts_by_site
+    omitted_dids = datasets_over_budget(view.snapshot, view.demand, policy.budget)
+    held_reasons = view.change_texts_by_site
     return DaemonKnowledge(
-        now, known.snapshot, known.demand.dids, dids_without_room=no_room, held_reasons=held
+        now, view.snapshot, view.demand.dids, dids_without_room=omitted_dids, held_reasons=held_reasons
     ), None
 
 
@@ -323,10 +327,10 @@ def print_result(result: WhyResult, query: WhyQuery, *, as_json: bool) -> None:
             _print_answer(render_answer(answer))
         if result.summary.jobs:
             print(f"\n{result.summary.text}")
-    for name, reason in result.unreachable_schedds.items():
-        print(f"hydrator: schedd {name} did not answer: {reason}", file=sys.stderr)
-    if query.knowledge_error:
-        print(f"hydrator: {query.knowledge_error}", file=sys.stderr)
+    schedd_problems = [
+        f"schedd {name} did not answer: {reason}" for name, reason in result.unreachable_schedds.items()
+    ]
+    print_problems(*schedd_problems, query.knowledge_error)
 
 
 def result_json(result: WhyResult) -> dict[str, Any]:

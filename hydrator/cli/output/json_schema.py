@@ -1,30 +1,29 @@
 """JSON Schemas of the ``--json`` output by command, derived from the models in ``json_models.py``."""
 
+import ast
+import inspect
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
+from typing_extensions import get_original_bases
 
-from .json_models import (
-    ActionJson,
-    BySchedd,
-    BySite,
-    Count,
+from hydrator.diagnostics.units import BySchedd, BySite, Count
+
+from .json_models.cycle import ActionJson, OnceJson
+from .json_models.facts import (
     DatasetJson,
     DatasetSourceJson,
     FindingJson,
     HistoryEntryJson,
-    JobAdJson,
-    OnceJson,
-    OutlookJson,
-    ReportJson,
     RollbackJson,
     SiteJson,
-    StatusJson,
-    TokenJson,
-    WhyJson,
 )
+from .json_models.outcomes import JobAdJson, OutlookJson, ReportJson, TokenJson
+from .json_models.status import StatusJson
+from .json_models.why import WhyJson
 
 JsonSchema = Mapping[str, Any]
 """A JSON Schema."""
@@ -51,8 +50,8 @@ _MODELS: Mapping[str, Any] = {
 """By command, and the option that changes its output."""
 
 
-class _PlainTitles(GenerateJsonSchema):
-    """A generator that sets only the titles that a model gives."""
+class _ModelSchema(GenerateJsonSchema):
+    """A generator that takes the titles and the meanings of keys from the models only."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401, ARG002 - pydantic's own
         return False
@@ -64,24 +63,73 @@ class _PlainTitles(GenerateJsonSchema):
             "additionalProperties": self.generate_inner(schema["values_schema"]),
         }
 
+    def typed_dict_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 - pydantic's own
+        return _with_meanings(super().typed_dict_schema(schema), schema["cls"])
+
+    def dataclass_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 - pydantic's own
+        return _with_meanings(super().dataclass_schema(schema), schema["cls"])
+
+    def field_is_required(self, field: Any, total: bool) -> bool:  # noqa: ANN401 - pydantic's own
+        """Return whether the output always has the key: that of a dataclass is never left out."""
+        return field["type"] == "dataclass-field" or super().field_is_required(field, total)
+
+    def default_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 - pydantic's own
+        """Leave out the default, which a reader of the output does not need."""
+        return self.generate_inner(schema["schema"])
+
+    def enum_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401, ARG002 - pydantic's own
+        """Describe a member by its name or text, as ``why`` prints it."""
+        return {"type": "string"}
+
+    def int_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 - pydantic's own
+        """Set the least value: no number in the output is negative."""
+        return {"minimum": 0, **super().int_schema(schema)}
+
+    def datetime_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401, ARG002 - pydantic's own
+        """Describe a time as the number that ``why`` prints."""
+        return {"minimum": 0, "title": "Unix s", "type": "integer"}
+
+
+def _with_meanings(json_schema: dict[str, Any], model: Any) -> dict[str, Any]:  # noqa: ANN401 - a class
+    """Add the meaning of each key of *model*."""
+    for name, meaning in _attribute_docstrings(model).items():
+        json_schema["properties"][name]["description"] = meaning
+    return json_schema
+
+
+def _attribute_docstrings(model: Any) -> dict[str, str]:  # noqa: ANN401 - a class
+    """Return the text below each attribute of *model* and of its bases."""
+    texts: dict[str, str] = {}
+    for base in get_original_bases(model):
+        if hasattr(base, "__annotations__"):
+            texts |= _attribute_docstrings(base)
+    definition: Any = ast.parse(inspect.getsource(model)).body[0]
+    for attribute, text in pairwise(definition.body):
+        match attribute, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(meaning))):
+                texts[name] = meaning
+    return texts
+
 
 def _build_schema(model: Any) -> JsonSchema:  # noqa: ANN401 - any type
-    schema = TypeAdapter(model).json_schema(schema_generator=_PlainTitles)
+    schema = TypeAdapter(model).json_schema(schema_generator=_ModelSchema)
     definitions = schema.pop("$defs", {})
     return dict(_inline(schema, definitions))
 
 
 def _inline(value: Any, definitions: JsonSchema) -> Any:  # noqa: ANN401 - JSON
-    """Replace each ``$ref`` by the definition; objects take no keys besides their own."""
+    """Replace each ``$ref`` by the definition; objects take only their own keys."""
     if isinstance(value, list):
         return [_inline(item, definitions) for item in value]
     if not isinstance(value, dict):
         return value
     if name := value.get("$ref"):
         definition = definitions[name.rpartition("/")[2]]
+        if definition["type"] == "string":  # an enumeration: its name says nothing in other languages
+            definition = {"type": "string"}
         return _inline({**definition, **{key: value[key] for key in value if key != "$ref"}}, definitions)
-    closed = {"additionalProperties": False} if "properties" in value else {}
-    return {key: _inline(item, definitions) for key, item in value.items()} | closed
+    limit = {"additionalProperties": False} if "properties" in value else {}
+    return {key: _inline(item, definitions) for key, item in value.items()} | limit
 
 
 SCHEMAS: Mapping[str, JsonSchema] = {name: _build_schema(model) for name, model in _MODELS.items()}
@@ -94,24 +142,24 @@ def find_schema(command: str, options: list[str]) -> JsonSchema:
         KeyError: it prints no JSON.
     """
     special = [name for name in SCHEMAS if name.startswith(f"{command} -")]
-    chosen = (name for name in special if name.removeprefix(f"{command} ").split()[0] in options)
-    return SCHEMAS[next(chosen, command)]
+    matching_names = (name for name in special if name.removeprefix(f"{command} ").split()[0] in options)
+    return SCHEMAS[next(matching_names, command)]
 
 
 def walk_keys(schema: JsonSchema, path: str = "") -> Iterator[tuple[str, str, str]]:
     """Yield every key below *schema*: its path (``sites[].site``, ``trust.SITE.false``), type and meaning."""
-    inner = next((one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"), schema)
+    inner = next((part for part in schema.get("anyOf", [schema]) if part.get("type") != "null"), schema)
     if "items" in inner:
         yield from walk_keys(inner["items"], f"{path}[]")
     elif "properties" in inner:
         for key, value in inner["properties"].items():
             suffix = "" if key in inner.get("required", ()) else ", or left out"
-            here = f"{path}.{key}" if path else key
-            yield here, type_text(value) + suffix, value["description"]
-            yield from walk_keys(value, here)
+            key_path = f"{path}.{key}" if path else key
+            yield key_path, type_text(value) + suffix, value["description"]
+            yield from walk_keys(value, key_path)
     elif "additionalProperties" in inner:
-        named = f"{path}.{inner['title']}" if path else str(inner["title"])
-        yield from walk_keys(inner["additionalProperties"], named)
+        entry_path = f"{path}.{inner['title']}" if path else str(inner["title"])
+        yield from walk_keys(inner["additionalProperties"], entry_path)
 
 
 def type_text(schema: JsonSchema) -> str:

@@ -91,5 +91,5 @@ def _first_sentence(text: str) -> str:
 def _escape_roff(text: str) -> str:
     """Escape *text* as ASCII without roff requests and escapes."""
     plain = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga")
-    ascii_only = re.sub(r"[^\x00-\x7f]", lambda found: f"\\[u{ord(found[0]):04X}]", plain)
+    ascii_only = re.sub(r"[^\x00-\x7f]", lambda match: f"\\[u{ord(match[0]):04X}]", plain)
     return re.sub(r"(?m)^\.", r"\\&.", ascii_only)

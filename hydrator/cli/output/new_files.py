@@ -131,7 +131,7 @@ def write_new_files(texts: Mapping[Path, bytes]) -> list[Path] | None:
 
 
 def remove_files(paths: Sequence[Path]) -> None:
-    """Remove files; missing ones are no error."""
+    """Remove those of *paths* that exist."""
     for path in paths:
         with suppress(OSError):
             path.unlink()
@@ -140,8 +140,10 @@ def remove_files(paths: Sequence[Path]) -> None:
 def _has_content(path: Path, content: bytes) -> bool:
     """Return whether *path* is a file, not a link to one, with *content*."""
     try:
-        found = path.lstat()
-        return stat.S_ISREG(found.st_mode) and found.st_size == len(content) and path.read_bytes() == content
+        status = path.lstat()
+        return (
+            stat.S_ISREG(status.st_mode) and status.st_size == len(content) and path.read_bytes() == content
+        )
     except OSError:
         return False
 

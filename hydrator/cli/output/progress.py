@@ -21,6 +21,6 @@ def show_progress(task: str) -> Iterator[None]:
     console = Console(file=unwrap_stream(sys.stderr), highlight=False, markup=False)
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     # a dumb terminal would keep every frame
-    with Progress(*columns, console=console, transient=True, disable=console.is_dumb_terminal) as shown:
-        shown.add_task(escape_unprintable(task), total=None)
+    with Progress(*columns, console=console, transient=True, disable=console.is_dumb_terminal) as progress:
+        progress.add_task(escape_unprintable(task), total=None)
         yield

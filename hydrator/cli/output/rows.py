@@ -1,31 +1,35 @@
 """Rows of the commands' ``--json`` output and tables."""
 
-import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Self, cast
 
+from hydrator.cli.output.json_models.cycle import ActionJson
+from hydrator.cli.output.json_models.facts import (
+    DatasetJson,
+    FindingJson,
+    HistoryEntryJson,
+    ReadBackJson,
+    SiteJson,
+)
+from hydrator.cli.output.json_models.status import (
+    CatalogueStatusJson,
+    CredentialJson,
+    DemandStatusJson,
+    HeldLossJson,
+    PublisherStatusJson,
+    ReloadFailureJson,
+    StatusJson,
+    TrustJson,
+)
 from hydrator.diagnostics.check.findings import Finding
 from hydrator.diagnostics.check.last_cycle import hung_after_seconds, silence_reason
 from hydrator.diagnostics.credential_expiry import Credential, credential_rows, parse_credential_rows
-from hydrator.diagnostics.trust import trust_row
-from hydrator.domain.model import (
-    Action,
-    DatasetState,
-    Demand,
-    Did,
-    Hold,
-    Publish,
-    PublishedAd,
-    Site,
-    SiteAd,
-    Snapshot,
-    Withdraw,
-    to_unix,
-)
+from hydrator.domain.model import DatasetState, Demand, Did, PublishedAd, Site, SiteAd, Snapshot, to_unix
 from hydrator.reconcile.ads.site_ads import implausible_generations
-from hydrator.reconcile.audit.ledger import Audit, apply_corrections
+from hydrator.reconcile.audit.ledger import Audit, AuditTally, apply_corrections
 from hydrator.reconcile.demand import build_demand
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.history import HistoryEntry
@@ -61,11 +65,11 @@ class StateView:
     @property
     def change_texts_by_site(self) -> dict[Site, str]:
         """Return by site the change that the daemon holds back, in words."""
-        held = {
+        loss_texts = {
             site: one.text(self.policy.breaker_limits.confirming_polls)
             for site, one in self.held_losses.items()
         }
-        return held | {site: one.text for site, one in self.rollbacks.items()}
+        return loss_texts | {site: one.text for site, one in self.rollbacks.items()}
 
     @classmethod
     def from_store(
@@ -105,173 +109,193 @@ class StateView:
         )
 
 
-def action_row(publisher: str, action: Action) -> dict[str, Any]:
-    """Return one action of a plan."""
-    why = action.reason if isinstance(action, Publish | Hold | Withdraw) else ""
-    ad = getattr(action, "ad", None)
+def plan_rows(report: CycleReport) -> list[ActionJson]:
+    """Return the actions of each publisher, then the held changes, which have no publisher."""
+    rows = [
+        _action_row(
+            outcome.publisher,
+            action.site,
+            type(action).__name__.lower(),
+            getattr(action, "reason", ""),
+            getattr(action, "ad", None),
+        )
+        for outcome in report.results
+        for action in outcome.plan
+    ]
+    return rows + [
+        _action_row(None, site, "held", reason, report.evaluation.ads.get(site))
+        for site, reason in report.held_reasons.items()
+    ]
+
+
+def _action_row(
+    publisher: str | None,
+    site: Site,
+    action: Any,  # noqa: ANN401 - a name that the model lists
+    reason: str,
+    ad: SiteAd | None,
+) -> ActionJson:
     return {
         "publisher": publisher,
-        "site": action.site,
-        "action": type(action).__name__.lower(),
-        "why": why,
+        "site": site,
+        "action": action,
+        "why": reason,
         "generation": ad.generation if ad else None,
         "as_of": to_unix(ad.as_of) if ad else None,
     }
 
 
-def plan_rows(report: CycleReport) -> list[dict[str, Any]]:
-    """Return the actions of each publisher, then the held changes, which have no publisher."""
-    rows = [action_row(outcome.publisher, action) for outcome in report.results for action in outcome.plan]
-    for site, why in report.held_reasons.items():
-        ad = report.evaluation.ads.get(site)
-        rows.append(
-            {
-                "publisher": None,
-                "site": site,
-                "action": "held",
-                "why": why,
-                "generation": ad.generation if ad else None,
-                "as_of": to_unix(ad.as_of) if ad else None,
-            }
-        )
-    return rows
+def _version_row(ad: SiteAd | PublishedAd) -> ReadBackJson:
+    return {"generation": ad.generation, "as_of": to_unix(ad.as_of)}
 
 
-def breaker_rows(losses: Mapping[Site, HeldLoss], needed_polls: int) -> list[dict[str, Any]]:
-    """Return the held losses by site."""
+def _held_rows(view: StateView) -> list[HeldLossJson]:
+    needed_polls = view.policy.breaker_limits.confirming_polls
     return [
         {
             "site": site,
-            "since": to_unix(one.started_at),
-            "cause": one.cause.value,
-            "datasets": len(one.missing_polls),
-            "listed_count": one.listed_count,
-            "polls": one.confirmations,
-            "polls_needed": None if one.cause is HoldCause.UNNAMED else needed_polls,
-            "why": one.text(needed_polls),
+            "since": to_unix(loss.started_at),
+            "cause": loss.cause.value,
+            "datasets": len(loss.missing_polls),
+            "listed_count": loss.listed_count,
+            "polls": loss.confirmations,
+            "polls_needed": None if loss.cause is HoldCause.UNNAMED else needed_polls,
+            "why": loss.text(needed_polls),
         }
-        for site, one in sorted(losses.items())
+        for site, loss in sorted(view.held_losses.items())
     ]
 
 
-def breaker_lines(losses: Mapping[Site, HeldLoss], needed_polls: int) -> list[str]:
-    """Return one sentence a site, with the command that ends the hold."""
-    return [
-        f"held at {row['site']}: {row['why']} (hydrator approve {shlex.quote(row['site'])} releases them)"
-        for row in breaker_rows(losses, needed_polls)
-    ]
-
-
-def status_rows(view: StateView) -> dict[str, Any]:
+def status_rows(view: StateView) -> StatusJson:
     report = view.last_cycle
     return {
         "last_cycle": report.get("at"),
         "complete": report.get("complete", report.get("whole")),
-        "catalogues": [
-            {
-                "catalogue": name,
-                "read": to_unix(memory.answered_at) if memory.answered_at else None,
-                "sites": sorted(memory.sites),
-                "datasets": len(memory.records),
-                "failure": memory.failure,
-                "unmapped": sorted(memory.unmapped_storages),
-            }
-            for name, memory in sorted(view.memories.items())
-        ],
-        "demand": {
-            "datasets": len(view.demand.dids),
-            "jobs": sum(want.job_count for want in view.demand.entries),
-            "refused": dict(view.demand.rejected_texts),
-            "unseen": dict(view.snapshot.unseen_reasons),
-            "clashes": [list(clash) for clash in view.snapshot.case_collisions],
-            "misspelt": {did: list(held) for did, held in view.snapshot.misspelt_dids.items()},
-            "absent_datasets": _find_absent_datasets(view),
-            "left_out": report.get("left_out", {}),
-        },
-        "held": breaker_rows(view.held_losses, view.policy.breaker_limits.confirming_polls),
+        "catalogues": _catalogue_rows(view),
+        "demand": _demand_row(view),
+        "held": _held_rows(view),
         "rolled_back": [
-            {
-                "site": site,
-                "since": to_unix(one.started_at),
-                "generation": one.ad.generation,
-                "as_of": to_unix(one.ad.as_of),
-            }
+            {"site": site, "since": to_unix(one.started_at), **_version_row(one.ad)}
             for site, one in sorted(view.rollbacks.items())
         ],
-        "publishers": [
-            {"publisher": name, "ads": len(view.readback.get(name, {})), **outcome}
-            for name, outcome in sorted(report.get("publishers", {}).items())
-        ],
+        "publishers": _publisher_rows(view),
         "rejected": report.get("rejected", {}),
         "rivals": report.get("rivals", {}),
         "implausible_generations": dict(implausible_generations(view.ads, view.now)),
         "trust": {site: trust_row(view.audit, site) for site in sorted(view.ads)},
-        "credentials": credential_rows(view.credentials),
-        "reload": dict(view.failed_reload) or None,
+        "credentials": cast("list[CredentialJson]", credential_rows(view.credentials)),
+        "reload": cast("ReloadFailureJson | None", dict(view.failed_reload) or None),
         "privacy_problem": view.privacy_problem,
         "daemon_problem": view.daemon_problem,
     }
 
 
-def _find_absent_datasets(view: StateView) -> list[Did]:
-    """Return the wanted datasets that no site has, with an answer of every catalogue."""
-    present = _find_present_datasets(view)
-    colliding = {did for clash in view.snapshot.case_collisions for did in clash}
-    absent = view.demand.dids - present - colliding - view.snapshot.misspelt_dids.keys()
-    return sorted(did for did in absent if _unknown_reason(did, view) is None)
+def _catalogue_rows(view: StateView) -> list[CatalogueStatusJson]:
+    return [
+        {
+            "catalogue": name,
+            "read": to_unix(memory.answered_at) if memory.answered_at else None,
+            "sites": sorted(memory.sites),
+            "datasets": len(memory.records),
+            "failure": memory.failure,
+            "unmapped": sorted(memory.unmapped_storages),
+        }
+        for name, memory in sorted(view.memories.items())
+    ]
 
 
-def site_rows(view: StateView) -> list[dict[str, Any]]:
-    rows = []
-    for site in sorted(view.ads.keys() | view.snapshot.sites.keys()):
-        ad, facts = view.ads.get(site), view.snapshot.sites.get(site)
-        states = [fact.state for fact in facts.facts.values()] if facts else []
-        rows.append(
-            {
-                "site": site,
-                "as_of": to_unix(ad.as_of) if ad else None,
-                "generation": ad.generation if ad else None,
-                "truncated": ("DataLocalityTruncated", "true") in ad.content if ad else None,
-                "held": len(view.held_losses[site].missing_polls) if site in view.held_losses else 0,
-                "states": {state.value: states.count(state) for state in DatasetState if state in states},
-                **trust_row(view.audit, site),
-                "read_back": {
-                    publisher: {"generation": ads[site].generation, "as_of": to_unix(ads[site].as_of)}
-                    for publisher, ads in sorted(view.readback.items())
-                    if site in ads
-                },
-            }
-        )
+def _demand_row(view: StateView) -> DemandStatusJson:
+    return {
+        "datasets": len(view.demand.dids),
+        "jobs": sum(want.job_count for want in view.demand.entries),
+        "refused": dict(view.demand.rejected_texts),
+        "unseen": dict(view.snapshot.unseen_reasons),
+        "clashes": [list(clash) for clash in view.snapshot.case_collisions],
+        "misspelt": {did: list(spellings) for did, spellings in view.snapshot.misspelt_dids.items()},
+        "absent_datasets": _find_absent_datasets(view),
+        "left_out": view.last_cycle.get("left_out", {}),
+    }
+
+
+def _publisher_rows(view: StateView) -> list[PublisherStatusJson]:
+    rows: list[Any] = [  # the report has the other keys
+        {"publisher": name, "ads": len(view.readback.get(name, {})), **outcome}
+        for name, outcome in sorted(view.last_cycle.get("publishers", {}).items())
+    ]
     return rows
 
 
-def dataset_rows(view: StateView, dids: Sequence[Did] | None) -> list[dict[str, Any]]:
-    jobs: dict[Did, int] = {}
+def trust_row(audit: Audit, site: Site) -> TrustJson:
+    """Return the audit's result for one site; counts cover the audit's window."""
+    tally = audit.tallies.get(site, AuditTally())
+    return {
+        "trust": round(tally.advertised_trust, 3),
+        "audited": tally.true_count + tally.false_count,
+        "false": tally.false_count,
+        "corrected": audit.count_false_claims(site),
+        "last_audit": to_unix(tally.last_audited_at) if tally.last_audited_at else None,
+    }
+
+
+def _find_absent_datasets(view: StateView) -> list[str]:
+    """Return the wanted datasets that no site has, with an answer of every catalogue."""
+    explained_dids = (
+        find_present_datasets(view) | _colliding_datasets(view) | view.snapshot.misspelt_dids.keys()
+    )
+    absent = view.demand.dids - explained_dids
+    return sorted(did for did in absent if _unknown_reason(did, view) is None)
+
+
+def _colliding_datasets(view: StateView) -> frozenset[Did]:
+    return frozenset(did for clash in view.snapshot.case_collisions for did in clash)
+
+
+def site_rows(view: StateView) -> list[SiteJson]:
+    return [_site_row(view, site) for site in sorted(view.ads.keys() | view.snapshot.sites.keys())]
+
+
+def _site_row(view: StateView, site: Site) -> SiteJson:
+    ad, facts = view.ads.get(site), view.snapshot.sites.get(site)
+    states = [fact.state for fact in facts.facts.values()] if facts else []
+    return {
+        "site": site,
+        "as_of": to_unix(ad.as_of) if ad else None,
+        "generation": ad.generation if ad else None,
+        "truncated": ("DataLocalityTruncated", "true") in ad.content if ad else None,
+        "held": len(view.held_losses[site].missing_polls) if site in view.held_losses else 0,
+        "states": {state.value: states.count(state) for state in DatasetState if state in states},
+        **trust_row(view.audit, site),
+        "read_back": {
+            publisher: _version_row(ads[site])
+            for publisher, ads in sorted(view.readback.items())
+            if site in ads
+        },
+    }
+
+
+def dataset_rows(view: StateView, dids: Sequence[Did] | None) -> list[DatasetJson]:
+    jobs = Counter[Did]()
     for want in view.demand.entries:
-        for did in want.dids:
-            jobs[did] = jobs.get(did, 0) + want.job_count
-    clashing = {did for clash in view.snapshot.case_collisions for did in clash}
-    return [
-        {
-            "did": did,
-            "jobs": jobs.get(did, 0),
-            "wanted": did in jobs,
-            "bytes": view.snapshot.bytes_total.get(did),
-            "unseen": _unknown_reason(did, view) if did in jobs else view.snapshot.unseen_reasons.get(did),
-            "clash": did in clashing,
-            "misspelt": list(view.snapshot.misspelt_dids.get(did, ())),
-            "sites": {
-                site: {
-                    "state": fact.state.value,
-                    "fraction": fact.fraction,
-                    "as_of": to_unix(fact.as_of),
-                }
-                for site, facts in view.snapshot.sites.items()
-                if (fact := facts.facts.get(did))
-            },
-        }
-        for did in (dids if dids is not None else sorted(jobs))
-    ]
+        jobs.update(dict.fromkeys(want.dids, want.job_count))
+    colliding = _colliding_datasets(view)
+    return [_dataset_row(view, did, jobs, colliding) for did in (sorted(jobs) if dids is None else dids)]
+
+
+def _dataset_row(view: StateView, did: Did, jobs: Counter[Did], colliding: frozenset[Did]) -> DatasetJson:
+    return {
+        "did": did,
+        "jobs": jobs[did],
+        "wanted": did in jobs,
+        "bytes": view.snapshot.bytes_total.get(did),
+        "unseen": _unknown_reason(did, view) if did in jobs else view.snapshot.unseen_reasons.get(did),
+        "clash": did in colliding,
+        "misspelt": list(view.snapshot.misspelt_dids.get(did, ())),
+        "sites": {
+            site: {"state": fact.state.value, "fraction": fact.fraction, "as_of": to_unix(fact.as_of)}
+            for site, facts in view.snapshot.sites.items()
+            if (fact := facts.facts.get(did))
+        },
+    }
 
 
 def _unknown_reason(did: Did, view: StateView) -> str | None:
@@ -284,20 +308,19 @@ def _unknown_reason(did: Did, view: StateView) -> str | None:
     return None if view.memories else "no catalogue was polled yet"
 
 
-def _find_present_datasets(view: StateView) -> frozenset[Did]:
+def find_present_datasets(view: StateView) -> frozenset[Did]:
     """Return the datasets with a fact at any site."""
     return frozenset(did for facts in view.snapshot.sites.values() for did in facts.facts)
 
 
-def history_rows(entries: Iterable[HistoryEntry]) -> list[dict[str, Any]]:
+def history_rows(entries: Iterable[HistoryEntry]) -> list[HistoryEntryJson]:
     """Return the history, newest first."""
     return [
         {
-            "at": to_unix(one.decided_at),
-            "site": one.ad.site,
-            "generation": one.ad.generation,
-            "as_of": to_unix(one.ad.as_of),
-            "published": {name: to_unix(when) for name, when in sorted(one.published_at.items())},
+            "at": to_unix(entry.decided_at),
+            "site": entry.ad.site,
+            **_version_row(entry.ad),
+            "published": {name: to_unix(when) for name, when in sorted(entry.published_at.items())},
             "changes": [
                 {
                     "did": change.did,
@@ -305,14 +328,14 @@ def history_rows(entries: Iterable[HistoryEntry]) -> list[dict[str, Any]]:
                     "after": change.state_after,
                     "why": change.reason,
                 }
-                for change in one.changes
+                for change in entry.changes
             ],
         }
-        for one in reversed(list(entries))
+        for entry in reversed(list(entries))
     ]
 
 
-def finding_rows(findings: Sequence[Finding]) -> list[dict[str, str]]:
+def finding_rows(findings: Sequence[Finding]) -> list[FindingJson]:
     return [
         {"level": f.level.value, "subject": f.subject, "message": f.message, "todo": f.todo} for f in findings
     ]

@@ -52,8 +52,8 @@ def make_plain() -> None:
             continue
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-        styled = stream.isatty() or bool(os.environ.get("FORCE_COLOR"))
-        setattr(sys, name, PlainStream(stream, passes_styles=styled))
+        passes_styles = stream.isatty() or bool(os.environ.get("FORCE_COLOR"))
+        setattr(sys, name, PlainStream(stream, passes_styles=passes_styles))
 
 
 def unwrap_stream(stream: TextIO) -> TextIO:

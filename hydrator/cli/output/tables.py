@@ -10,21 +10,19 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.table import Table
 
+from hydrator.cli.output.json_models.facts import DatasetJson, SiteJson
+from hydrator.cli.output.json_models.status import DemandStatusJson, StatusJson, TrustJson
 from hydrator.cli.output.rows import (
     StateView,
-    _find_present_datasets,
-    breaker_lines,
     dataset_rows,
+    find_present_datasets,
     plan_rows,
     site_rows,
     status_rows,
 )
 from hydrator.diagnostics.check.findings import Finding
-from hydrator.diagnostics.trust import find_distrusted_sites, trust_cell
-from hydrator.domain.model import (
-    Did,
-    to_unix,
-)
+from hydrator.diagnostics.trust import find_distrusted_sites
+from hydrator.domain.model import Did, to_unix
 from hydrator.domain.redaction import escape_unprintable
 from hydrator.domain.text import format_count as counted
 from hydrator.domain.text import format_duration
@@ -36,18 +34,19 @@ _MAX_COMPARED_NAMES = 5000
 
 
 def print_plan(report: CycleReport) -> None:
-    table = _new_table("publisher", "site", "action", "generation", "read", "why")
-    for row in plan_rows(report):
-        read = "" if row["as_of"] is None else format_duration(to_unix(report.started_at) - row["as_of"])
-        table.add_row(
+    started_at = to_unix(report.started_at)
+    rows = [
+        (
             row["publisher"] or "-",
             row["site"],
             row["action"],
             _text_or_empty(row["generation"]),
-            read,
+            "" if row["as_of"] is None else format_duration(started_at - row["as_of"]),
             row["why"],
         )
-    _new_console().print(table)
+        for row in plan_rows(report)
+    ]
+    print_table(("publisher", "site", "action", "generation", "read", "why"), rows)
     if report.held_reasons.keys() - report.evaluation.withheld_reasons.keys():
         line = "a held ad keeps its age: hydrator approve SITE releases the held change"
         _new_console().print(f"{line}, and ends a rollback")
@@ -63,54 +62,75 @@ def print_cycle(report: CycleReport) -> None:
 
 
 def print_status(view: StateView) -> None:
-    rows = status_rows(view)
+    status = status_rows(view)
     console = _new_console()
-    if rows["last_cycle"] is None:
+    if status["last_cycle"] is None:
         console.print("last cycle: none has ended yet")
     else:
-        ago = format_duration(to_unix(view.now) - rows["last_cycle"])
-        console.print(f"last cycle: {ago} ago, {'complete' if rows['complete'] else 'with failures'}")
-    if rows["daemon_problem"]:
-        line = f"daemon: {rows['daemon_problem']}; the values below are as old"
-        console.print(line, style="yellow", highlight=False)
-    if failed_reload := rows["reload"]:
-        ago = format_duration(to_unix(view.now) - failed_reload["at"])
-        why = "; ".join(failed_reload["problems"])
-        line = f"the daemon refused the reload {ago} ago and uses the previous configuration: {why}"
-        console.print(line, style="yellow", highlight=False)
-    table = _new_table("catalogue", "read", "sites", "datasets", "trouble")
-    for row in rows["catalogues"]:
-        read = "never" if row["read"] is None else f"{format_duration(to_unix(view.now) - row['read'])} ago"
-        trouble = row["failure"] or (f"no site for {', '.join(row['unmapped'])}" if row["unmapped"] else "")
-        table.add_row(row["catalogue"], read, str(len(row["sites"])), str(row["datasets"]), trouble)
-    console.print(table)
-    table = _new_table("publisher", "ads read back", "trouble")
-    for row in rows["publishers"]:
-        missing = ", ".join(row["not_read_back"])
-        table.add_row(
-            row["publisher"],
-            str(row["ads"]),
-            row["error"] or (f"not read back: {missing}" if missing else ""),
-        )
-    console.print(table)
-    demand = rows["demand"]
+        ago = _ago_text(status["last_cycle"], view.now)
+        console.print(f"last cycle: {ago}, {'complete' if status['complete'] else 'with failures'}")
+    _print_warnings(console, _daemon_problem_lines(status, view.now))
+    console.print(_catalogue_table(status, view.now))
+    console.print(_publisher_table(status))
+    demand = status["demand"]
     console.print(f"{counted(demand['datasets'], 'dataset')} wanted by {counted(demand['jobs'], 'job')}")
     rollback_lines = [
         f"{site} is {one.text} (hydrator rollback {shlex.quote(site)} --end)"
         for site, one in sorted(view.rollbacks.items())
     ]
-    held_lines = breaker_lines(view.held_losses, view.policy.breaker_limits.confirming_polls)
-    for line in [*held_lines, *rollback_lines, *_ad_problem_lines(rows), *_demand_problem_lines(demand)]:
-        console.print(line, style="yellow", highlight=False)
+    held_lines = [
+        f"held at {row['site']}: {row['why']} (hydrator approve {shlex.quote(row['site'])} releases them)"
+        for row in status["held"]
+    ]
+    problem_lines = [*_ad_problem_lines(status), *_demand_problem_lines(demand)]
+    _print_warnings(console, [*held_lines, *rollback_lines, *problem_lines])
     for one in view.credentials:
-        soon = one.is_renewal_due(view.now)
-        line = f"{one.name}: {one.expiry_text(view.now)}" + (f"; {one.todo}" if soon else "")
-        console.print(line, style="yellow" if soon else None, highlight=False)
-    for site, line in find_distrusted_sites(view.audit, 1.0):
-        console.print(f"{site}: {line}: docs/explanation/trust.md", style="yellow", highlight=False)
+        is_due = one.is_renewal_due(view.now)
+        line = f"{one.name}: {one.expiry_text(view.now)}" + (f"; {one.todo}" if is_due else "")
+        console.print(line, style="yellow" if is_due else None, highlight=False)
+    distrusted_sites = find_distrusted_sites(view.audit, 1.0)
+    _print_warnings(
+        console, [f"{site}: {line}: docs/explanation/trust.md" for site, line in distrusted_sites]
+    )
 
 
-def _ad_problem_lines(rows: Mapping[str, Any]) -> Iterable[str]:
+def _print_warnings(console: Console, lines: Iterable[str]) -> None:
+    for line in lines:
+        console.print(line, style="yellow", highlight=False)
+
+
+def _daemon_problem_lines(status: StatusJson, now: datetime) -> Iterable[str]:
+    if status["daemon_problem"]:
+        yield f"daemon: {status['daemon_problem']}; the values below are as old"
+    if failure := status["reload"]:
+        ago, why = _ago_text(failure["at"], now), "; ".join(failure["problems"])
+        yield f"the daemon refused the reload {ago} and uses the previous configuration: {why}"
+
+
+def _catalogue_table(status: StatusJson, now: datetime) -> Table:
+    rows = []
+    for row in status["catalogues"]:
+        trouble = row["failure"] or (f"no site for {', '.join(row['unmapped'])}" if row["unmapped"] else "")
+        read = _ago_text(row["read"], now)
+        rows.append((row["catalogue"], read, str(len(row["sites"])), str(row["datasets"]), trouble))
+    return build_table(("catalogue", "read", "sites", "datasets", "trouble"), rows)
+
+
+def _publisher_table(status: StatusJson) -> Table:
+    rows = []
+    for row in status["publishers"]:
+        missing = ", ".join(row["not_read_back"])
+        trouble = row["error"] or (f"not read back: {missing}" if missing else "")
+        rows.append((row["publisher"], str(row["ads"]), trouble))
+    return build_table(("publisher", "ads read back", "trouble"), rows)
+
+
+def _ago_text(moment: int | None, now: datetime, missing: str = "never") -> str:
+    """Return the age of *moment* (Unix s) in words; *missing* without a moment."""
+    return missing if moment is None else f"{format_duration(to_unix(now) - moment)} ago"
+
+
+def _ad_problem_lines(rows: StatusJson) -> Iterable[str]:
     if rows["privacy_problem"]:
         yield f"names of private datasets may be lost: {rows['privacy_problem']}"
     for publisher, ads in rows["rejected"].items():
@@ -125,13 +145,13 @@ def _ad_problem_lines(rows: Mapping[str, Any]) -> Iterable[str]:
         )
 
 
-def _demand_problem_lines(demand_row: Mapping[str, Any]) -> Iterable[str]:
+def _demand_problem_lines(demand_row: DemandStatusJson) -> Iterable[str]:
     for text, reason in demand_row["refused"].items():
         yield f"a job names {text!r}, which is not a DID: {reason}"
     for clash in demand_row["clashes"]:
         yield f"not advertised, because only letter case distinguishes them: {', '.join(clash)}"
-    for did, held in demand_row["misspelt"].items():
-        yield f"no catalogue has the wanted dataset {did}; with other letter case: {', '.join(held)}"
+    for did, spellings in demand_row["misspelt"].items():
+        yield f"no catalogue has the wanted dataset {did}; with other letter case: {', '.join(spellings)}"
     for did, reason in demand_row["unseen"].items():
         yield f"no catalogue answered about {did}: {reason}"
     if nowhere := demand_row["absent_datasets"]:
@@ -139,102 +159,101 @@ def _demand_problem_lines(demand_row: Mapping[str, Any]) -> Iterable[str]:
         yield f"{many}: check the spelling, since hydrator release cannot help; see hydrator datasets"
     for site, wants in demand_row["left_out"].items():
         jobs = sum(max(1, want["jobs"]) for want in wants)
-        theirs = counted(jobs, "job")
-        yield f"no space in the ad of {site} for the datasets of {theirs}, the first {wants[0]['first']}"
+        job_text = counted(jobs, "job")
+        yield f"no space in the ad of {site} for the datasets of {job_text}, the first {wants[0]['first']}"
 
 
 def print_sites(view: StateView) -> None:
-    table = _new_table("site", "read", "generation", "datasets", "trust", "published in")
-    for row in site_rows(view):
-        states = ", ".join(f"{count} {state}" for state, count in row["states"].items())
-        there = [
-            name if shown["generation"] == row["generation"] else f"{name} (generation {shown['generation']})"
-            for name, shown in row["read_back"].items()
-        ]
-        read = "never" if row["as_of"] is None else f"{format_duration(to_unix(view.now) - row['as_of'])} ago"
-        table.add_row(
-            row["site"],
-            read,
-            _text_or_empty(row["generation"]),
-            (states or "none wanted")
-            + (" (truncated)" if row["truncated"] else "")
-            + (f" ({row['held']} of them held)" if row["held"] else ""),
-            trust_cell(row),
-            ", ".join(there) or "nowhere",
-        )
-    _new_console().print(table)
+    columns = ("site", "read", "generation", "datasets", "trust", "published in")
+    print_table(columns, [_site_cells(row, view.now) for row in site_rows(view)])
+
+
+def _site_cells(row: SiteJson, now: datetime) -> tuple[str, ...]:
+    states = ", ".join(f"{count} {state}" for state, count in row["states"].items())
+    publishers = [
+        name if ad["generation"] == row["generation"] else f"{name} (generation {ad['generation']})"
+        for name, ad in row["read_back"].items()
+    ]
+    return (
+        row["site"],
+        _ago_text(row["as_of"], now),
+        _text_or_empty(row["generation"]),
+        (states or "none wanted")
+        + (" (truncated)" if row["truncated"] else "")
+        + (f" ({row['held']} of them held)" if row["held"] else ""),
+        trust_cell(row),
+        ", ".join(publishers) or "nowhere",
+    )
+
+
+def trust_cell(row: TrustJson) -> str:
+    """Return the table cell for a site's trust."""
+    return "not audited" if row["last_audit"] is None else f"{row['trust']:.2f} ({row['audited']} audited)"
 
 
 def print_datasets(view: StateView, dids: Sequence[Did] | None) -> None:
-    table = _new_table("dataset", "jobs", "site", "state", "read", "note")
-    names = _find_present_datasets(view)
-    for row in dataset_rows(view, dids):
-        note = _dataset_note(row) or ("" if row["sites"] else _suggest_name(row["did"], names))
-        if not row["sites"]:
-            nothing = "not known" if row["unseen"] else "nowhere"
-            state = nothing if row["wanted"] else "not asked"
-            table.add_row(row["did"], str(row["jobs"]), "-", state, "", note)
-        for site, fact in row["sites"].items():
-            fraction = "" if fact["fraction"] is None else f" {fact['fraction']:.0%}"
-            table.add_row(
-                row["did"],
-                str(row["jobs"]),
-                site,
-                fact["state"] + fraction,
-                f"{format_duration(to_unix(view.now) - fact['as_of'])} ago",
-                note,
-            )
-    _new_console().print(table)
+    names = find_present_datasets(view)
+    rows = [cells for row in dataset_rows(view, dids) for cells in _dataset_cells(row, names, view.now)]
+    print_table(("dataset", "jobs", "site", "state", "read", "note"), rows)
 
 
-def _suggest_name(did: Did, names: Iterable[Did]) -> str:
-    """Suggest the nearest one of *names* for a dataset that no catalogue has."""
+def _dataset_cells(row: DatasetJson, names: Iterable[Did], now: datetime) -> Iterable[tuple[str, ...]]:
+    dataset = (row["did"], str(row["jobs"]))
+    note = _dataset_note(row)
+    if not row["sites"]:
+        nothing = "not known" if row["unseen"] else "nowhere"
+        state = nothing if row["wanted"] else "not asked"
+        yield (*dataset, "-", state, "", note or _suggest_name(row["did"], names))
+    for site, fact in row["sites"].items():
+        fraction = "" if fact["fraction"] is None else f" {fact['fraction']:.0%}"
+        yield (*dataset, site, fact["state"] + fraction, _ago_text(fact["as_of"], now), note)
+
+
+def _suggest_name(did: str, names: Iterable[Did]) -> str:
+    """Suggest the most similar one of *names* for a dataset that no catalogue has."""
     near = difflib.get_close_matches(did, sorted(names)[:_MAX_COMPARED_NAMES], n=1, cutoff=0.8)
     return "no catalogue has it: check the spelling" + (f"; {near[0]} exists" if near else "")
 
 
 def print_provenance(rows: Sequence[Mapping[str, Any]], now: datetime) -> None:
     """Print rows of :func:`hydrator.reconcile.snapshot.provenance_rows.provenance_rows`."""
-    table = _new_table("dataset", "catalogue", "site", "state", "read", "storage", "by", "why")
+    cells = []
     for row in rows:
         fraction = "" if row.get("fraction") is None else f" {row['fraction']:.0%}"
-        read = "" if row["as_of"] is None else f"{format_duration(to_unix(now) - row['as_of'])} ago"
         why = row["why"] + (f"; since then: {row['unseen']}" if row["unseen"] and row["site"] else "")
-        place = (row["site"] or "-", (row["state"] or "") + fraction, read)
-        table.add_row(row["did"], row["catalogue"], *place, row.get("storage", ""), row.get("call", ""), why)
-    _new_console().print(table)
+        place = (row["site"] or "-", (row["state"] or "") + fraction, _ago_text(row["as_of"], now, ""))
+        cells.append((row["did"], row["catalogue"], *place, row.get("storage", ""), row.get("call", ""), why))
+    print_table(("dataset", "catalogue", "site", "state", "read", "storage", "by", "why"), cells)
 
 
 def print_history(entries: Sequence[HistoryEntry], now: datetime) -> None:
-    table = _new_table("decided", "site", "generation", "published in", "what", "for example")
-    for one in reversed(entries):
-        first = one.changes[0] if one.changes else None
-        example = (
-            f"{first.did}: {first.state_before or 'not listed'} to"
-            f" {first.state_after or 'not listed'}, {first.reason}"
-            if first
-            else ""
-        )
-        table.add_row(
-            f"{one.decided_at:%Y-%m-%d %H:%M:%S} UTC,"
-            f" {format_duration((now - one.decided_at).total_seconds())} ago",
-            one.ad.site,
-            str(one.ad.generation),
-            ", ".join(sorted(one.published_at)) or "nowhere",
-            one.text,
-            example,
-        )
-    _new_console().print(table)
+    columns = ("decided", "site", "generation", "published in", "what", "for example")
+    print_table(columns, [_history_cells(entry, now) for entry in reversed(entries)])
+
+
+def _history_cells(entry: HistoryEntry, now: datetime) -> tuple[str, ...]:
+    example = ""
+    if entry.changes:
+        change = entry.changes[0]
+        before, after = change.state_before or "not listed", change.state_after or "not listed"
+        example = f"{change.did}: {before} to {after}, {change.reason}"
+    age = format_duration((now - entry.decided_at).total_seconds())
+    return (
+        f"{entry.decided_at:%Y-%m-%d %H:%M:%S} UTC, {age} ago",
+        entry.ad.site,
+        str(entry.ad.generation),
+        ", ".join(sorted(entry.published_at)) or "nowhere",
+        entry.text,
+        example,
+    )
 
 
 def print_findings(findings: Sequence[Finding]) -> None:
-    table = _new_table("", "subject", "seen", "to do")
-    for finding in findings:
-        table.add_row(finding.level.value, finding.subject, finding.message, finding.todo)
-    _new_console().print(table)
+    rows = [(one.level.value, one.subject, one.message, one.todo) for one in findings]
+    print_table(("", "subject", "seen", "to do"), rows)
 
 
-def _dataset_note(row: Mapping[str, Any]) -> str:
+def _dataset_note(row: DatasetJson) -> str:
     if row["clash"]:
         return "not advertised: another dataset differs in letter case only"
     if row["misspelt"]:
@@ -256,7 +275,9 @@ def print_renderable(part: RenderableType) -> None:
 
 def build_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """Build a table of *rows* below the names of their *columns*."""
-    table = _new_table(*columns)
+    table = PlainTable(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*row)
     return table
@@ -278,13 +299,6 @@ class PlainConsole(Console):
 
 def _to_printable(part: Any) -> Any:  # noqa: ANN401 - what Rich can draw
     return escape_unprintable(part, "\n") if isinstance(part, str) else part
-
-
-def _new_table(*columns: str) -> Table:
-    table = PlainTable(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
 
 
 def _new_console() -> Console:

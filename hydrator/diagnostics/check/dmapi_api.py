@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hydrator.diagnostics.check.findings import Finding, Level
+from hydrator.diagnostics.check.findings import Finding, Level, advice, failure, ok, warning
 
 _REQUIRED_PATHS = (
     ("/data/list", ()),
@@ -30,17 +30,18 @@ def dmapi_findings(openapi: Any, list_path: str = "") -> Iterator[Finding]:  # n
     """
     paths = openapi.get("paths") if isinstance(openapi, Mapping) else None
     if not isinstance(paths, Mapping) or not paths:
-        yield Finding(
-            Level.FAIL,
+        yield failure(
             _SUBJECT,
             "its openapi.json describes no paths",
             "check that the URL is that of a DMAPI server",
         )
         return
-    known = {_normalize_path(str(path)): what for path, what in paths.items() if isinstance(what, Mapping)}
+    path_items = {
+        _normalize_path(str(path)): item for path, item in paths.items() if isinstance(item, Mapping)
+    }
     for path, parameters in _REQUIRED_PATHS:
-        yield from _check_path(path, parameters, known.get(path))
-    yield _check_list_path(list_path, known)
+        yield from _check_path(path, parameters, path_items.get(path))
+    yield _check_list_path(list_path, path_items)
 
 
 def _check_path(
@@ -49,30 +50,33 @@ def _check_path(
     call = path_item.get("get") if path_item else None
     if not isinstance(call, Mapping):
         todo = "the adapter does not support this release: report it to its maintainers"
-        yield Finding(Level.FAIL, _SUBJECT, f"the server has no GET {path}, which the adapter needs", todo)
+        yield failure(_SUBJECT, f"the server has no GET {path}, which the adapter needs", todo)
         return
-    listed = call.get("parameters")
-    names = {each.get("name") for each in listed if isinstance(each, Mapping)} if listed else set()
+    parameter_list = call.get("parameters")
+    names = (
+        {each.get("name") for each in parameter_list if isinstance(each, Mapping)}
+        if parameter_list
+        else set()
+    )
     missing = [name for name in parameters if names and name not in names]
     if missing:
-        yield Finding(
-            Level.WARN,
+        yield warning(
             _SUBJECT,
             f"GET {path} does not take {', '.join(missing)}, which the adapter sends",
             "answers may be truncated or have another format: compare docs/reference/catalogue-dmapi.md",
         )
     else:
-        yield Finding(Level.OK, _SUBJECT, f"GET {path} is there")
+        yield ok(_SUBJECT, f"GET {path} is there")
 
 
 def _check_list_path(list_path: str, path_items: Mapping[str, Any]) -> Finding:
     path = _normalize_path(list_path or "/data/list/{namespace}")
-    there = isinstance(path_items.get(path, {}).get("get"), Mapping)
-    if there and list_path:
-        return Finding(Level.OK, _SUBJECT, f"GET {path} is there, as list_path says")
-    if there:
+    has_path = isinstance(path_items.get(path, {}).get("get"), Mapping)
+    if has_path and list_path:
+        return ok(_SUBJECT, f"GET {path} is there, as list_path says")
+    if has_path:
         todo = 'list_path = "/data/list/{namespace}" lets demand.patterns find datasets'
-        return Finding(Level.ADVICE, _SUBJECT, f"GET {path}, which was inferred only, is there", todo)
+        return advice(_SUBJECT, f"GET {path}, which was inferred only, is there", todo)
     level = Level.FAIL if list_path else Level.ADVICE
     todo = "find the path in openapi.json, then set list_path" if list_path else "leave list_path unset"
     return Finding(level, _SUBJECT, f"GET {path}, which was inferred only, is not there", todo)

@@ -9,24 +9,31 @@ import shlex
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
-from hydrator.diagnostics.check.findings import CheckInputs, CheckPoolClient, Finding, Level, _run_guarded
+from hydrator.diagnostics.check.findings import (
+    CheckInputs,
+    CheckPoolClient,
+    Finding,
+    Level,
+    run_guarded,
+    warning,
+)
 from hydrator.diagnostics.check.installation import (
-    _check_broker,
-    _check_catalogue,
-    _check_folder,
-    _check_held_changes,
-    _check_trust,
+    check_broker,
+    check_catalogue,
+    check_folder,
+    check_held_changes,
     check_packages,
+    check_trust,
 )
 from hydrator.diagnostics.check.pool import (
-    _check_advertise_access,
-    _check_edit_access,
-    _check_merge_access,
-    _check_negotiator,
-    _check_read_access,
-    _check_schedds,
+    check_advertise_access,
+    check_edit_access,
+    check_merge_access,
+    check_negotiator,
+    check_read_access,
+    check_schedds,
 )
-from hydrator.diagnostics.check.slots import _check_slots
+from hydrator.diagnostics.check.slots import check_slots
 from hydrator.domain.model import Site
 
 
@@ -41,21 +48,21 @@ def _run_checks(inputs: CheckInputs) -> list[Finding]:
     findings = list(check_packages(importlib.metadata.packages_distributions()))
     sites: set[Site] = set()
     for catalogue in inputs.catalogues:
-        findings += _run_guarded(catalogue.name, lambda c=catalogue: _check_catalogue(c, sites))  # type: ignore[misc]
-    findings += [finding for broker in inputs.brokers for finding in _check_broker(broker)]
-    findings += [*inputs.daemon_findings, *_check_trust(inputs)]
+        findings += run_guarded(catalogue.name, check_catalogue, catalogue, sites)
+    findings += [finding for broker in inputs.brokers for finding in check_broker(broker)]
+    findings += [*inputs.daemon_findings, *check_trust(inputs)]
     if inputs.ad_folder:
-        findings += _check_folder(inputs.ad_folder, "file", "publish.file.directory")
+        findings += check_folder(inputs.ad_folder, "file", "publish.file.directory")
     if inputs.sites_file:
-        findings += _check_folder(inputs.sites_file.parent, "sites", "publish.sites.path")
+        findings += check_folder(inputs.sites_file.parent, "sites", "publish.sites.path")
     findings += [
-        *_check_held_changes(inputs.held_changes),
+        *check_held_changes(inputs.held_changes),
         *_check_rollbacks(inputs.rollbacks),
         *inputs.secret_findings,
     ]
     if inputs.pool:
-        silent = {finding.subject for finding in findings if finding.level is Level.FAIL}
-        findings += _check_pool(inputs.pool, inputs, sites, silent)
+        failed_subjects = {finding.subject for finding in findings if finding.level is Level.FAIL}
+        findings += _check_pool(inputs.pool, inputs, sites, failed_subjects)
     return findings
 
 
@@ -64,32 +71,28 @@ def _check_pool(
 ) -> list[Finding]:
     """Examine the pool; *sites* are the sites of the catalogues that are not in *failed_subjects*."""
     collectors = inputs.collectors or {"collector": pool}
-    denied = {
-        name: _run_guarded(name, lambda name=name, one=one: _check_read_access(name, one))  # type: ignore[misc]
-        for name, one in collectors.items()
+    read_findings = {
+        name: run_guarded(name, check_read_access, name, collector) for name, collector in collectors.items()
     }
-    findings = [finding for each in denied.values() for finding in each]
-    answering = {name: one for name, one in collectors.items() if not denied[name]}
-    if not answering:  # only a collector has the addresses of the other daemons
+    findings = [finding for each in read_findings.values() for finding in each]
+    answering_collectors = {name: one for name, one in collectors.items() if not read_findings[name]}
+    if not answering_collectors:  # only a collector has the addresses of the other daemons
         return findings
-    for name, one in answering.items() if inputs.is_advertising else ():
-        findings += _run_guarded(
-            name,
-            lambda n=name, one=one: _check_advertise_access(n, one, is_merging=inputs.is_merging),  # type: ignore[misc]
-        )
+    for name, one in answering_collectors.items() if inputs.is_advertising else ():
+        findings += run_guarded(name, check_advertise_access, name, one, is_merging=inputs.is_merging)
     if inputs.is_merging:
-        findings += _check_merge_access(pool, collectors.keys() - answering.keys())
+        findings += check_merge_access(pool, collectors.keys() - answering_collectors.keys())
     if inputs.queues:
-        queues = inputs.queues
-        findings += _run_guarded(
-            "schedds", lambda: _check_schedds(pool, queues, is_editing_jobs=inputs.is_editing_jobs)
+        findings += run_guarded(
+            "schedds", check_schedds, pool, inputs.queues, is_editing_jobs=inputs.is_editing_jobs
         )
     if inputs.editor:
-        editor = inputs.editor
-        findings += _run_guarded("schedds", lambda: _check_edit_access(editor))
-    findings += _run_guarded("negotiator", lambda: _check_negotiator(pool))
-    failed = failed_subjects | {finding.subject for finding in findings if finding.level is Level.FAIL}
-    findings += _run_guarded("slots", lambda: _check_slots(pool, inputs, sites, failed))
+        findings += run_guarded("schedds", check_edit_access, inputs.editor)
+    findings += run_guarded("negotiator", check_negotiator, pool)
+    all_failed_subjects = failed_subjects | {
+        finding.subject for finding in findings if finding.level is Level.FAIL
+    }
+    findings += run_guarded("slots", check_slots, pool, inputs, sites, all_failed_subjects)
     return findings
 
 
@@ -97,4 +100,4 @@ def _check_rollbacks(rollbacks: Mapping[Site, str]) -> Iterator[Finding]:
     """Report each rollback: an operator started it on purpose, and an operator must end it."""
     for site, why in sorted(rollbacks.items()):
         todo = f"run hydrator rollback {shlex.quote(site)} --end once its catalogue is right"
-        yield Finding(Level.WARN, f"site {site}", f"is {why}", todo)
+        yield warning(f"site {site}", f"is {why}", todo)

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, ParamSpec, Protocol
 
+from hydrator.diagnostics.daemon_probe import DaemonProbe, ScheddProbe
 from hydrator.domain.errors import CatalogueError, HydratorError, PoolDenied, PoolError
 from hydrator.domain.model import Site
 from hydrator.domain.ports import Catalogue, EventSource, Queues
@@ -14,6 +16,8 @@ from hydrator.reconcile.audit.ledger import Audit
 from hydrator.reconcile.evaluate import ReconcilePolicy
 
 MAX_NAMES = 5
+
+_Arguments = ParamSpec("_Arguments")
 
 
 class Level(StrEnum):
@@ -40,32 +44,16 @@ class Finding:
     failed_part: str = ""
 
 
-DaemonKind = Literal["collector", "negotiator", "schedd", "startd"]
+ok = partial(Finding, Level.OK)
+advice = partial(Finding, Level.ADVICE)
+warning = partial(Finding, Level.WARN)
+failure = partial(Finding, Level.FAIL)
 
 
-class AuthorizationResult(Protocol):
-    """An HTCondor daemon's answer about one authorization level, with the reason of a refusal."""
-
-    @property
-    def is_allowed(self) -> bool: ...
-    @property
-    def identity(self) -> str | None: ...
-    @property
-    def method(self) -> str | None: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def token_limit_advice(self) -> str: ...
-
-
-class CheckPoolClient(Protocol):
+class CheckPoolClient(DaemonProbe, Protocol):
     """The queries to the pool that the examinations use."""
 
     def slots(self, attributes: Sequence[str], constraint: str = ...) -> list[dict[str, Any]]: ...
-    def config_of(
-        self, daemon: DaemonKind, names: Iterable[str], name: str | None = None
-    ) -> dict[str, str | None]: ...
-    def ping(self, daemon: DaemonKind, level: str, name: str | None = None) -> AuthorizationResult: ...
     def collectors(self) -> list[str]: ...
 
 
@@ -101,18 +89,23 @@ class CheckInputs:
     brokers: Sequence[EventSource] = ()
 
 
-class JobEditorClient(CheckPoolClient, Protocol):
+class JobEditorClient(ScheddProbe, Protocol):
     """A pool client of the identity that edits queued jobs, which may differ from the daemon's."""
 
     def schedds(self) -> list[dict[str, Any]]: ...
-    def has_user_record(self, schedd: str, user: str) -> bool: ...
 
 
-def _run_guarded(subject: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+def run_guarded(
+    subject: str,
+    check: Callable[_Arguments, Iterable[Finding]],
+    *args: _Arguments.args,
+    **kwargs: _Arguments.kwargs,
+) -> list[Finding]:
+    """Return the findings of *check*; an error of the examined part is a finding about *subject*."""
     try:
-        return list(check())
+        return list(check(*args, **kwargs))
     except HydratorError as error:
-        return [Finding(Level.FAIL, subject, str(error), _error_remedy(error))]
+        return [failure(subject, str(error), _error_remedy(error))]
 
 
 def _error_remedy(error: HydratorError) -> str:
@@ -125,5 +118,5 @@ def _error_remedy(error: HydratorError) -> str:
     return ""
 
 
-def _name_list(names: Iterable[str]) -> str:
+def name_list(names: Iterable[str]) -> str:
     return shorten_list(sorted(names), limit=MAX_NAMES)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from hydrator.diagnostics.check.findings import Finding, Level
+from hydrator.diagnostics.check.findings import Finding, failure, ok, warning
 from hydrator.domain.model import Site, SiteAd, to_unix
 from hydrator.domain.text import format_duration
 from hydrator.reconcile.ads.site_ads import implausible_generations
@@ -62,42 +62,50 @@ def check_last_cycle(
     if not report:
         return
     age = to_unix(now) - report["at"]
-    if not is_running:
-        message = f"no daemon runs here; the last cycle was {format_duration(max(0, age))} ago"
-        yield Finding(Level.WARN, "daemon", message, _NO_DAEMON_TODO)
+    if problem := _find_old_cycle(age, max_silence_seconds, is_running=is_running):
+        yield problem
         return
-    if age < -_SKEW_SECONDS:
-        message = (
-            f"its last cycle is {format_duration(-age)} in the future: the clock was set back,"
-            " and no cycle ended since"
-        )
-        yield Finding(Level.WARN, "daemon", message, _CHECK_SERVICE_TODO)
-        return
-    if age > max_silence_seconds:
-        yield Finding(
-            Level.WARN, "daemon", f"its last cycle was {format_duration(age)} ago", _CHECK_SERVICE_TODO
-        )
-        return
-    failures = [(name, f"catalogue {name}: {why}") for name, why in report["catalogues"].items() if why]
-    failures += [
-        (name, f"publisher {name}: {one['error']}")
-        for name, one in report["publishers"].items()
-        if one["error"]
-    ]
-    for part, failure in failures:
-        todo = "if this check finds nothing wrong with it, run the check as the daemon's user"
-        message = f"in its last cycle, {format_duration(age)} ago, {failure}"
-        yield Finding(Level.FAIL, "daemon", message, todo, part)
-    yield from _check_letter_case(report)
+    part_findings = list(_check_parts(report, age))
     publisher_findings = list(_check_publishers(report, age))
-    yield from publisher_findings
+    yield from [*part_findings, *_check_letter_case(report), *publisher_findings]
+    yield from _check_rejected_ads(report)
+    if not (part_findings or publisher_findings):
+        yield ok("daemon", f"its last cycle was {format_duration(age)} ago")
+
+
+def _find_old_cycle(age_seconds: float, max_silence_seconds: float, *, is_running: bool) -> Finding | None:
+    """Return the finding about a cycle whose report is outdated; None for a current one."""
+    if not is_running:
+        message = f"no daemon runs here; the last cycle was {format_duration(max(0, age_seconds))} ago"
+        return warning("daemon", message, _NO_DAEMON_TODO)
+    if age_seconds < -_SKEW_SECONDS:
+        ahead = f"its last cycle is {format_duration(-age_seconds)} in the future"
+        message = f"{ahead}: the clock was set back, and no cycle ended since"
+        return warning("daemon", message, _CHECK_SERVICE_TODO)
+    if age_seconds > max_silence_seconds:
+        return warning(
+            "daemon", f"its last cycle was {format_duration(age_seconds)} ago", _CHECK_SERVICE_TODO
+        )
+    return None
+
+
+def _check_parts(report: Mapping[str, Any], age_seconds: float) -> Iterator[Finding]:
+    """Yield a finding for each catalogue and publisher that failed in the cycle."""
+    errors = [("catalogue", name, error) for name, error in report["catalogues"].items()]
+    errors += [("publisher", name, result["error"]) for name, result in report["publishers"].items()]
+    for kind, name, error in errors:
+        if error:
+            message = f"in its last cycle, {format_duration(age_seconds)} ago, {kind} {name}: {error}"
+            todo = "if this check finds nothing wrong with it, run the check as the daemon's user"
+            yield failure("daemon", message, todo, name)
+
+
+def _check_rejected_ads(report: Mapping[str, Any]) -> Iterator[Finding]:
     for publisher, ads in report.get("rejected", {}).items():
         for name, why in ads.items():
             message = f"publisher {publisher} shows an ad that the daemon did not adopt, {name}: {why}"
             todo = "find the writer: docs/reference/security.md; list a standby daemon in standby.identities"
-            yield Finding(Level.WARN, "daemon", message, todo)
-    if not failures and not publisher_findings:
-        yield Finding(Level.OK, "daemon", f"its last cycle was {format_duration(age)} ago")
+            yield warning("daemon", message, todo)
 
 
 def _check_letter_case(report: Mapping[str, Any]) -> Iterator[Finding]:
@@ -105,10 +113,10 @@ def _check_letter_case(report: Mapping[str, Any]) -> Iterator[Finding]:
     for did, spellings in report.get("misspelt", {}).items():
         message = f"no catalogue has the wanted dataset {did}; with other letter case: {', '.join(spellings)}"
         todo = "submit the jobs again, or correct the pin, with the catalogue's spelling"
-        yield Finding(Level.WARN, "letter case", message, todo)
+        yield warning("letter case", message, todo)
     for clash in report.get("clashes", []):
         message = f"not advertised, because only letter case distinguishes them: {', '.join(clash)}"
-        yield Finding(Level.WARN, "letter case", message, "rename one of them in the catalogue")
+        yield warning("letter case", message, "rename one of them in the catalogue")
 
 
 def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator[Finding]:
@@ -121,19 +129,17 @@ def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator
             )
             message += ", ".join(one["not_read_back"])
             todo = "the next cycle sends them again; if this persists, find other writers there"
-            yield Finding(Level.WARN, "daemon", message, todo)
+            yield warning("daemon", message, todo)
     for name, why in report.get("rivals", {}).items():
         todo = "stop one of the two daemons, or make one a standby: docs/how-to/operate/stand-by.md"
-        yield Finding(Level.FAIL, "daemon", f"publisher {name}: {why}", todo)
+        yield failure("daemon", f"publisher {name}: {why}", todo)
 
 
 def check_generations(ads: Mapping[Site, SiteAd], now: datetime) -> Iterator[Finding]:
     """Yield findings for generations of the daemon's *ads* that every hook refuses."""
     for site, generation in implausible_generations(ads, now).items():
         message = f"every hook refuses its generation {generation}, which is in the future"
-        yield Finding(
-            Level.FAIL, f"site {site}", message, f"hydrator renumber {site}: docs/how-to/operate/upgrade.md"
-        )
+        yield failure(f"site {site}", message, f"hydrator renumber {site}: docs/how-to/operate/upgrade.md")
 
 
 def check_private_names(trouble: str | None) -> Iterator[Finding]:
@@ -143,4 +149,4 @@ def check_private_names(trouble: str | None) -> Iterator[Finding]:
             "find the client that exchanges so many; check owner, mode and space of state_dir:"
             " docs/how-to/operate/private-datasets.md"
         )
-        yield Finding(Level.WARN, "private", f"names of private datasets may be lost: {trouble}", todo)
+        yield warning("private", f"names of private datasets may be lost: {trouble}", todo)

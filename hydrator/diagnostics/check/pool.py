@@ -4,13 +4,16 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 from hydrator.diagnostics.check.findings import (
-    AuthorizationResult,
     CheckPoolClient,
     Finding,
     JobEditorClient,
-    Level,
-    _run_guarded,
+    advice,
+    failure,
+    ok,
+    run_guarded,
+    warning,
 )
+from hydrator.diagnostics.daemon_probe import AuthorizationResult
 from hydrator.domain.model import Unseen
 from hydrator.domain.ports import Queues
 from hydrator.submit.pool_config import allow_line
@@ -29,19 +32,18 @@ _UNNEEDED_LEVELS = {
 """Permissions that the daemon does not need, by authorization level at the collector."""
 
 
-def _check_read_access(subject: str, collector: CheckPoolClient) -> Iterator[Finding]:
+def check_read_access(subject: str, collector: CheckPoolClient) -> Iterator[Finding]:
     """Check that the collector answers queries; yield nothing if it does."""
     answer = collector.ping("collector", "READ")
     if not answer.is_allowed and answer.identity is None:
-        yield Finding(
-            Level.FAIL,
+        yield failure(
             subject,
             f"the pool cannot be examined: {answer.reason}",
-            "create a token: docs/how-to/operate/install-on-a-pool.md; give it to the daemon: docs/how-to/operate/install-with-systemd.md",
+            "create a token: docs/how-to/operate/install-on-a-pool.md; give it to the daemon:"
+            " docs/how-to/operate/install-with-systemd.md",
         )
     elif not answer.is_allowed:
-        yield Finding(
-            Level.FAIL,
+        yield failure(
             subject,
             f"refuses queries (READ) from {_identity_text(answer)}: the pool cannot be examined",
             answer.token_limit_advice
@@ -60,76 +62,72 @@ def _allow_line_advice(daemon: str, level: str, answer: AuthorizationResult) -> 
     return f"add to the {daemon}'s configuration, unchanged: {line}"
 
 
-def _check_merge_access(pool: CheckPoolClient, failed_collectors: AbstractSet[str]) -> list[Finding]:
+def check_merge_access(pool: CheckPoolClient, failed_collectors: AbstractSet[str]) -> list[Finding]:
     """Check that collectors outside *failed_collectors* accept slot merges, and name the side effect."""
     return [
         finding
         for collector in pool.collectors()
         if f"collector {collector}" not in failed_collectors
-        for finding in _run_guarded(
-            f"collector {collector}",
-            lambda at=collector: _check_merge_access_at(pool, at),  # type: ignore[misc]
-        )
+        for finding in run_guarded(f"collector {collector}", _check_merge_access_at, pool, collector)
     ]
 
 
 def _check_merge_access_at(pool: CheckPoolClient, collector: str) -> Iterator[Finding]:
     answer = pool.ping("collector", "NEGOTIATOR", collector)
-    who = _identity_text(answer)
+    identity = _identity_text(answer)
     if answer.is_allowed:
-        yield Finding(
-            Level.ADVICE,
+        yield advice(
             f"collector {collector}",
-            f"accepts slot merges (NEGOTIATOR) from {who}; the same level lets it "
+            f"accepts slot merges (NEGOTIATOR) from {identity}; the same level lets it "
             f"{_UNNEEDED_LEVELS['NEGOTIATOR']}, and HTCondor grants only both",
             "protect its token like the negotiator's; if every slot has a hook, switch publish.merge off:"
             " docs/explanation/slot-merge.md",
         )
     else:
-        yield Finding(
-            Level.FAIL,
+        yield failure(
             f"collector {collector}",
-            f"refuses slot merges (NEGOTIATOR) from {who}: slots without a hook get no attributes",
+            f"refuses slot merges (NEGOTIATOR) from {identity}: slots without a hook get no attributes",
             answer.token_limit_advice
             or f"{_allow_line_advice('collector', 'NEGOTIATOR', answer)}, never pool-wide,"
-            " and -authz NEGOTIATOR to the token, or switch publish.merge off: docs/explanation/slot-merge.md",
+            " and -authz NEGOTIATOR to the token, or switch publish.merge off:"
+            " docs/explanation/slot-merge.md",
         )
 
 
-def _check_advertise_access(
+def check_advertise_access(
     subject: str, collector: CheckPoolClient, *, is_merging: bool
 ) -> Iterator[Finding]:
     answer = collector.ping("collector", "DAEMON")
-    who = _identity_text(answer)
+    identity = _identity_text(answer)
     if answer.is_allowed:
-        yield Finding(Level.OK, subject, f"accepts site ads (DAEMON) from {who}")
-        for level, what in _UNNEEDED_LEVELS.items():  # DAEMON brings some along where nothing is said
+        yield ok(subject, f"accepts site ads (DAEMON) from {identity}")
+        for (
+            level,
+            action,
+        ) in _UNNEEDED_LEVELS.items():  # DAEMON implies some of these unless the pool denies them
             if not (is_merging and level == "NEGOTIATOR") and collector.ping("collector", level).is_allowed:
-                yield Finding(
-                    Level.WARN,
+                yield warning(
                     subject,
-                    f"also lets {who} {what} ({level}), which the daemon does not need",
+                    f"also lets {identity} {action} ({level}), which the daemon does not need",
                     "limit the token: condor_token_create -identity … -authz READ -authz DAEMON"
                     + (" -authz NEGOTIATOR" if is_merging else ""),
                 )
     else:
-        yield Finding(
-            Level.FAIL,
+        yield failure(
             subject,
-            f"refuses site ads (DAEMON) from {who}",
+            f"refuses site ads (DAEMON) from {identity}",
             answer.token_limit_advice
             or f"{_allow_line_advice('collector', 'DAEMON', answer)}, never pool-wide",
         )
 
 
-def _check_schedds(
+def check_schedds(
     pool: CheckPoolClient, queues: Queues, *, is_editing_jobs: bool = False
 ) -> Iterator[Finding]:
     answers = queues.read_demand()
     for schedd, answer in sorted(answers.items()):
         if isinstance(answer, Unseen):
-            yield Finding(
-                Level.FAIL,
+            yield failure(
                 f"schedd {schedd}",
                 f"the query failed: {answer.reason}",
                 "grant the daemon's identity READ at the schedd: docs/reference/security.md has the"
@@ -137,39 +135,31 @@ def _check_schedds(
             )
             continue
         if not is_editing_jobs and pool.ping("schedd", "WRITE", schedd).is_allowed:
-            yield Finding(
-                Level.WARN,
+            yield warning(
                 f"schedd {schedd}",
                 "also lets the daemon submit jobs (WRITE), which it does not need: DAEMON in"
                 " a token implies WRITE",
                 "add the daemon's identity to DENY_WRITE there: docs/reference/security.md",
             )
         jobs = sum(group.job_count for group in answer.job_groups)
-        yield Finding(Level.OK, f"schedd {schedd}", f"{jobs} queued jobs name datasets")
-        yield from _run_guarded(
-            f"schedd {schedd}",
-            lambda name=schedd: _check_schedd_configuration(pool, name),  # type: ignore[misc]
-        )
+        yield ok(f"schedd {schedd}", f"{jobs} queued jobs name datasets")
+        yield from run_guarded(f"schedd {schedd}", _check_schedd_configuration, pool, schedd)
     if not answers:
-        yield Finding(Level.WARN, "schedds", "the collector lists no schedd", "check htcondor.collector")
+        yield warning("schedds", "the collector lists no schedd", "check htcondor.collector")
 
 
-def _check_edit_access(editor: JobEditorClient) -> Iterator[Finding]:
+def check_edit_access(editor: JobEditorClient) -> Iterator[Finding]:
     """Check that every schedd accepts edits of DESIRED_Sites in queued jobs, and name the side effect."""
     for schedd in sorted(str(ad["Name"]) for ad in editor.schedds()):
-        yield from _run_guarded(f"schedd {schedd}", lambda name=schedd: _check_edit_access_at(editor, name))  # type: ignore[misc]
+        yield from run_guarded(f"schedd {schedd}", _check_edit_access_at, editor, schedd)
 
 
 def _check_edit_access_at(editor: JobEditorClient, schedd: str) -> Iterator[Finding]:
     answer = editor.ping("schedd", "WRITE", schedd)
-    subject, who, todo = (
-        f"schedd {schedd}",
-        _identity_text(answer),
-        "or switch publish.desired_sites off: docs/explanation/desired-sites.md",
-    )
+    subject, who = f"schedd {schedd}", _identity_text(answer)
+    todo = "or switch publish.desired_sites off: docs/explanation/desired-sites.md"
     if not answer.is_allowed:
-        yield Finding(
-            Level.FAIL,
+        yield failure(
             subject,
             f"refuses edits (WRITE) from {who}: DESIRED_Sites of queued jobs stays unchanged",
             answer.token_limit_advice
@@ -180,18 +170,17 @@ def _check_edit_access_at(editor: JobEditorClient, schedd: str) -> Iterator[Find
     config = editor.config_of("schedd", ["QUEUE_SUPER_USERS", "IMMUTABLE_JOB_ATTRS"], schedd)
     if not {identity, identity.partition("@")[0]} & _split_list(config.get("QUEUE_SUPER_USERS")):
         message = f"does not list {who} in QUEUE_SUPER_USERS: DESIRED_Sites stays unchanged"
-        yield Finding(Level.FAIL, subject, message, f"add {identity} to QUEUE_SUPER_USERS there, {todo}")
+        yield failure(subject, message, f"add {identity} to QUEUE_SUPER_USERS there, {todo}")
     elif not editor.has_user_record(schedd, identity):
         message = (
             f"has no user record of {who}, so QUEUE_SUPER_USERS has no effect: DESIRED_Sites stays unchanged"
         )
-        yield Finding(Level.FAIL, subject, message, f"run condor_qusers -add {identity} there, {todo}")
+        yield failure(subject, message, f"run condor_qusers -add {identity} there, {todo}")
     elif "desired_sites" in {word.lower() for word in _split_list(config.get("IMMUTABLE_JOB_ATTRS"))}:
         message = "forbids changes of DESIRED_Sites of queued jobs (IMMUTABLE_JOB_ATTRS)"
-        yield Finding(Level.FAIL, subject, message, f"remove it from IMMUTABLE_JOB_ATTRS there, {todo}")
+        yield failure(subject, message, f"remove it from IMMUTABLE_JOB_ATTRS there, {todo}")
     else:
-        yield Finding(
-            Level.ADVICE,
+        yield advice(
             subject,
             f"lets {who} edit every queued job, and so run any command as any user:"
             " HTCondor has no narrower permission",
@@ -207,28 +196,25 @@ def _split_list(text: str | None) -> set[str]:
 def _check_schedd_configuration(pool: CheckPoolClient, schedd: str) -> Iterator[Finding]:
     config = pool.config_of("schedd", ["JOB_TRANSFORM_NAMES", MATCH_LIMITS], schedd)
     if (config.get(MATCH_LIMITS) or "").lower() == "true":
-        yield Finding(
-            Level.WARN,
+        yield warning(
             f"schedd {schedd}",
             f"{MATCH_LIMITS} is on: 20 kinds of waiting jobs of one user starve the jobs behind them",
             "install the output of hydrator submit pool-config --role schedd",
         )
     if "datalocality" not in (config.get("JOB_TRANSFORM_NAMES") or "").lower():
-        yield Finding(
-            Level.WARN,
+        yield warning(
             f"schedd {schedd}",
             "has no DataLocality transform: jobs with RequiredDatasets alone are not sent to their data",
             "install the output of hydrator submit pool-config --role schedd",
         )
 
 
-def _check_negotiator(pool: CheckPoolClient) -> Iterator[Finding]:
+def check_negotiator(pool: CheckPoolClient) -> Iterator[Finding]:
     config = pool.config_of("negotiator", ["NEGOTIATOR_PRE_JOB_RANK"])
     if RANK_TERM in (config.get("NEGOTIATOR_PRE_JOB_RANK") or ""):
-        yield Finding(Level.OK, "negotiator", "ranks locality first")
+        yield ok("negotiator", "ranks locality first")
     else:
-        yield Finding(
-            Level.WARN,
+        yield warning(
             "negotiator",
             "NEGOTIATOR_PRE_JOB_RANK has no locality term: slot size comes first, Rank has no effect",
             "install the output of hydrator submit pool-config --role negotiator",

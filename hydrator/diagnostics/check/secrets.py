@@ -5,7 +5,7 @@ from datetime import datetime
 from pathlib import Path
 
 from hydrator.config import Settings
-from hydrator.diagnostics.check.findings import Finding, Level
+from hydrator.diagnostics.check.findings import Finding, Level, failure, ok, warning
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.domain.errors import ConfigError
 from hydrator.privacy.pseudonym_store import is_open_to_others
@@ -44,19 +44,13 @@ def examine_secrets(settings: Settings, open_pseudonym_store: Callable[[Settings
     except ConfigError as error:
         return [
             *findings,
-            *(
-                Finding(Level.FAIL, "private", text, "docs/how-to/operate/private-datasets.md")
-                for text in error.problems
-            ),
+            *(failure("private", text, "docs/how-to/operate/private-datasets.md") for text in error.problems),
         ]
     count = len(settings.private.patterns)
-    findings.append(
-        Finding(Level.OK, "private", f"the keys are valid; {count} patterns select the private datasets")
-    )
+    findings.append(ok("private", f"the keys are valid; {count} patterns select the private datasets"))
     if not (settings.publish.http.enabled and settings.publish.http.tokens_file):
         findings.append(
-            Finding(
-                Level.WARN,
+            warning(
                 "private",
                 "submit hosts cannot exchange the names of private datasets: this needs tokens over HTTP",
                 "set publish.http.tokens_file, then run hydrator token new --role submit",
@@ -91,8 +85,6 @@ def _check_file_modes(files: Mapping[str, Path]) -> list[Finding]:
             continue  # the component that uses the file reports the error
         if is_open_to_others(status):
             findings.append(
-                Finding(
-                    Level.WARN, "secrets", f"other users may read or write {key} {file}", f"chmod 600 {file}"
-                )
+                warning("secrets", f"other users may read or write {key} {file}", f"chmod 600 {file}")
             )
     return findings

@@ -1,6 +1,5 @@
 """Examination of the slots: sites, attributes, hooks and START expressions."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -9,8 +8,10 @@ from hydrator.diagnostics.check.findings import (
     CheckInputs,
     CheckPoolClient,
     Finding,
-    Level,
-    _name_list,
+    advice,
+    name_list,
+    ok,
+    warning,
 )
 from hydrator.domain.model import Site
 from hydrator.domain.text import format_count
@@ -25,56 +26,23 @@ SLOT_ATTRIBUTES = (
 HERE_ATTRIBUTE = "DataLocalityHere"
 
 
-def _check_slots(
+def check_slots(
     pool: CheckPoolClient, inputs: CheckInputs, sites: set[Site], failed_subjects: AbstractSet[str]
 ) -> Iterator[Finding]:
     """Examine the slots, without findings that follow from one of the *failed_subjects*."""
-    failed_catalogues = failed_subjects & {catalogue.name for catalogue in inputs.catalogues}
-    is_merge_failing = inputs.is_merging and any(name.startswith("collector ") for name in failed_subjects)
     slots = pool.slots([*SLOT_ATTRIBUTES, *inputs.slot_attributes], "DynamicSlot =!= true")
     if not slots:
-        yield Finding(Level.WARN, "slots", "the collector lists no slot", "check htcondor.collector")
+        yield warning("slots", "the collector lists no slot", "check htcondor.collector")
         return
-    by_site = Counter(site_of(slot, inputs.slot_attributes) or "" for slot in slots)
     homeless, unhydrated, wiped = _classify_slots(slots, inputs, sites)
-    unknown_sites = {site for site in by_site if site and site not in sites}
-    yield Finding(
-        Level.OK,
-        "slots",
-        f"{format_count(len(slots), 'slot')} at {format_count(len(by_site.keys() - {''}), 'site')}",
-    )
-    if homeless:
-        yield Finding(
-            Level.WARN,
-            "slots",
-            f"{len(homeless)} name no site: {_name_list(homeless)}",
-            f"advertise one of {', '.join(inputs.slot_attributes)}, or extend sites.slot_attributes",
-        )
-    if unknown_sites and not failed_catalogues:
-        yield Finding(
-            Level.WARN,
-            "slots",
-            f"no catalogue covers the sites {_name_list(unknown_sites)}",
-            "make the names agree: site attribute of the RSE, [catalogue.rse_sites], or --site of the hook",
-        )
-    if unhydrated and not is_merge_failing:
-        yield Finding(
-            Level.WARN,
-            "slots",
-            f"{len(unhydrated)} at known sites have no DataLocality attributes: {_name_list(unhydrated)}",
-            "install the hook there: docs/how-to/operate/install-on-a-glidein.md"
-            + (
-                "; or find out why they are not merged: docs/explanation/slot-merge.md"
-                if inputs.is_merging
-                else ""
-            ),
-        )
+    yield from _check_sites(slots, homeless, inputs, sites, failed_subjects)
+    if not (inputs.is_merging and any(name.startswith("collector ") for name in failed_subjects)):
+        yield from _check_unhydrated(unhydrated, is_merging=inputs.is_merging)
     if wiped:
-        yield Finding(
-            Level.ADVICE,
+        yield advice(
             "slots",
             f"{len(wiped)} have no attributes until the next merge, since their startds just"
-            f" sent an update: {_name_list(wiped)}",
+            f" sent an update: {name_list(wiped)}",
             "if most checks show this, install the hook: docs/explanation/slot-merge.md states the coverage",
         )
     yield from _check_hooks(slots)
@@ -82,6 +50,42 @@ def _check_slots(
     if inputs.is_merging:
         yield from _check_merge_only_slots(
             [slot for slot in slots if site_of(slot, inputs.slot_attributes) in sites]
+        )
+
+
+def _check_sites(
+    slots: Sequence[Mapping[str, Any]],
+    homeless: Sequence[str],
+    inputs: CheckInputs,
+    sites: AbstractSet[str],
+    failed_subjects: AbstractSet[str],
+) -> Iterator[Finding]:
+    """Check that each slot names a site that a catalogue covers; *sites* are those of the catalogues."""
+    slot_sites = {site for slot in slots if (site := site_of(slot, inputs.slot_attributes))}
+    yield ok("slots", f"{format_count(len(slots), 'slot')} at {format_count(len(slot_sites), 'site')}")
+    if homeless:
+        yield warning(
+            "slots",
+            f"{len(homeless)} name no site: {name_list(homeless)}",
+            f"advertise one of {', '.join(inputs.slot_attributes)}, or extend sites.slot_attributes",
+        )
+    unknown_sites = slot_sites - sites
+    if unknown_sites and failed_subjects.isdisjoint(catalogue.name for catalogue in inputs.catalogues):
+        yield warning(
+            "slots",
+            f"no catalogue covers the sites {name_list(unknown_sites)}",
+            "make the names agree: site attribute of the RSE, [catalogue.rse_sites], or --site of the hook",
+        )
+
+
+def _check_unhydrated(names: Sequence[str], *, is_merging: bool) -> Iterator[Finding]:
+    if names:
+        merge_advice = "; or find out why they are not merged: docs/explanation/slot-merge.md"
+        yield warning(
+            "slots",
+            f"{len(names)} at known sites have no DataLocality attributes: {name_list(names)}",
+            "install the hook there: docs/how-to/operate/install-on-a-glidein.md"
+            + (merge_advice if is_merging else ""),
         )
 
 
@@ -123,10 +127,9 @@ def _check_hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
         if trouble := slot.get("DataLocalityTrouble"):
             failing.setdefault(str(trouble), []).append(str(slot["Name"]))
     for trouble, names in sorted(failing.items()):
-        yield Finding(
-            Level.WARN,
+        yield warning(
             "slots",
-            f"the hook fails at {format_count(len(names), 'slot')}, {_name_list(names)}: {trouble}",
+            f"the hook fails at {format_count(len(names), 'slot')}, {name_list(names)}: {trouble}",
             "docs/how-to/operate/install-on-a-glidein.md, When nothing arrives",
         )
 
@@ -143,20 +146,18 @@ def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: 
     refusing = [name for name, clause in has_clause.items() if clause and via[name] in unhooked]
     without_clause = [name for name, clause in has_clause.items() if not clause and via[name] == "hook"]
     if refusing:
-        yield Finding(
-            Level.WARN,
+        yield warning(
             "slots",
             f"{len(refusing)} slots have a START with {HERE_ATTRIBUTE} and no hook: their startds have no"
-            f" dataset attributes and refuse every job with datasets: {_name_list(refusing)}",
+            f" dataset attributes and refuse every job with datasets: {name_list(refusing)}",
             "remove the clause from START there, or install the hook: docs/explanation/slot-merge.md",
         )
     if without_clause:
-        yield Finding(
-            Level.WARN,
+        yield warning(
             "slots",
             f"{len(without_clause)} hydrated slots have a START without {HERE_ATTRIBUTE}: a"
             " claim may outlive "
-            f"its data by CLAIM_WORKLIFE: {_name_list(without_clause)}",
+            f"its data by CLAIM_WORKLIFE: {name_list(without_clause)}",
             "install the output of hydrator submit pool-config --role startd",
         )
 
@@ -174,13 +175,12 @@ def _check_merge_only_slots(slots: Sequence[Mapping[str, Any]]) -> Iterator[Find
         and slot.get("TotalSlotCpus") != 1
     ]
     if slow:
-        yield Finding(
-            Level.ADVICE,
+        yield advice(
             "slots",
             f"{format_count(len(slow), 'partitionable slot')} hydrated by merge only: each"
             " starts one job with"
             " datasets in each publish.merge.interval_seconds or negotiation cycle, whichever is longer:"
-            f" {_name_list(slow)}",
+            f" {name_list(slow)}",
             "if jobs are short, install the hook or use static slots: docs/explanation/slot-merge.md",
         )
 

@@ -1,7 +1,7 @@
 """Explain for each site why a job does not match there, and which change would help. Pure.
 
-The ClassAd library of the negotiator evaluates the clauses. This module concludes which of them keep
-the job away from a site, and which change is cheapest. Each sentence stays beside its values.
+The ClassAd library of the negotiator evaluates the clauses. This module decides which of them keep
+the job away from a site, and which change is cheapest.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,18 +10,10 @@ from datetime import datetime
 from itertools import groupby
 
 from hydrator.domain.model import DaemonKnowledge, Site, to_unix
-from hydrator.domain.text import (
-    comma_separated,
-    format_count,
-)
+from hydrator.domain.text import comma_separated, format_count
 
 from .explanation import JobExplanation, MismatchCause, Reason, SiteMatch
-from .missing_data import (
-    MissingReason,
-    count_datasets,
-    data_text,
-    list_missing_datasets,
-)
+from .missing_data import MissingReason, count_datasets, data_text, list_missing_datasets
 from .obstacles import causes_of, list_reasons, no_slot_reason, requested_amount
 from .pool_facts import JobFacts, JobStatus, SlotGroup
 from .remedies import cheapest_remedy_text, find_data_remedy, find_group_remedy
@@ -84,18 +76,7 @@ def explain_before_submit(
         now: aware UTC time.
         only_site: explain only this site.
     """
-    sites = []
-    for (_, site), site_groups in _group_by_site(groups):
-        if only_site in {None, site}:
-            sites.append(_explain_site_before_submit(job, site, list(site_groups), knowledge, now))
-    known_sites = {at.site for at in sites}
-    if only_site is None:
-        sites += _sites_without_slots(job, known_sites, knowledge, now)
-    elif only_site not in known_sites:
-        sites_without_slots = _sites_without_slots(job, known_sites, knowledge, now, only_site)
-        sites += sites_without_slots or [
-            SiteMatch(only_site, 0, 0, (no_slot_reason(job, only_site, knowledge, now),))
-        ]
+    sites = _explain_sites_before_submit(job, groups, knowledge, now, only_site)
     complete_sites = tuple(at.site for at in sites if at.matching_slots)
     where = f"at {only_site}, or it has no slots" if only_site else "at one site that has slots"
     return JobExplanation(
@@ -108,6 +89,27 @@ def explain_before_submit(
         sites=tuple(sites),
         remedy=None if complete_sites else cheapest_remedy_text(sites),
     )
+
+
+def _explain_sites_before_submit(
+    job: JobFacts,
+    groups: Sequence[SlotGroup],
+    knowledge: DaemonKnowledge | None,
+    now: datetime,
+    only_site: Site | None,
+) -> list[SiteMatch]:
+    """Explain the sites with slots, then those with data only; *only_site* even if it has neither."""
+    sites = [
+        _explain_site_before_submit(job, site, list(site_groups), knowledge, now)
+        for (_, site), site_groups in _group_by_site(groups)
+        if only_site in {None, site}
+    ]
+    known_sites = {at.site for at in sites}
+    if only_site not in known_sites:
+        sites += _sites_without_slots(job, known_sites, knowledge, now, only_site)
+    if only_site and not sites:
+        return [SiteMatch(only_site, 0, 0, (no_slot_reason(job, only_site, knowledge, now),))]
+    return sites
 
 
 def funnel(job: JobFacts, groups: Sequence[SlotGroup], now: datetime) -> str:

@@ -1,4 +1,8 @@
-"""Values of an explanation of a job: causes, reasons, remedies, one answer for each site."""
+"""Values of an explanation of a job: causes, reasons, remedies, one answer for each site.
+
+``hydrator why --json`` prints the fields. The text below a field is the meaning of its key, also in
+``missing_data``, ``pool_facts`` and ``summary``; the reference shows it.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -34,11 +38,17 @@ class Reason:
     """One obstacle between the job and ``slots`` slots of a site."""
 
     cause: MismatchCause
+    """data, missed, cores, memory, disk, gpus, platform, path, requirement, start…"""
     is_about_data: bool
+    """the cause is data"""
     slots: int
+    """slots that it excludes"""
     text: str
+    """one sentence"""
     clauses: tuple[str, ...] = ()
+    """clauses of the expressions that are not true"""
     missing_datasets: tuple[MissingDataset, ...] = ()
+    """datasets that do not count there"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +56,9 @@ class Remedy:
     """A change that lets the job match; a small ``cost`` means little effort or a short wait."""
 
     cost: int
+    """effort; the cheapest remedy is shown first"""
     text: str
+    """the change"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +66,21 @@ class SiteMatch:
     """One site: its slots, the matching ones, the obstacles at the others, and the cheapest remedy."""
 
     site: Site
+    """its name"""
     slots: int
+    """its slots"""
     matching_slots: int
+    """slots that match now"""
     reasons: tuple[Reason, ...] = ()
+    """obstacles at the other slots"""
     remedy: Remedy | None = None
+    """cheapest change that helps there"""
     dataset_counts: DatasetCounts | None = None
-    """Counts of the job's datasets there; None if all of them count."""
+    """null: all datasets count there"""
     held_change: str | None = None
-    """The change of the site's ad that the daemon holds back."""
+    """change of the site's ad that the daemon holds back"""
     pool: str = ""
-    """The collector of another pool to which the job's schedd flocks; empty for the job's own pool."""
+    """collector of the other pool, for a schedd that flocks there"""
 
     @property
     def display_name(self) -> str:
@@ -76,13 +93,22 @@ class JobExplanation:
     """The explanation of one job, or of several equal ones."""
 
     job: JobFacts
+    """the job"""
     verdict: str
+    """one sentence"""
     matching_sites: tuple[str, ...]
+    """sites with a slot that matches now"""
     could_run: bool
+    """it would match now, runs, or has run"""
     notes: tuple[str, ...] = ()
+    """further remarks"""
     wait: str | None = None
+    """end of the wait for its data"""
     funnel: str = ""
+    """slots left after each condition"""
     remedy: str | None = None
+    """the cheapest change that helps"""
     sites: tuple[SiteMatch, ...] = ()
+    """each site, with the obstacles there"""
     block_reason: str | None = None
-    """Limit or priority that keeps it from slots although some match."""
+    """limit or priority that keeps it from slots that match"""

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
+from hydrator.diagnostics.units import Bytes, Share, Title, UnixTime
 from hydrator.domain.model import DaemonKnowledge, DatasetState, Did, Fact, Site, to_unix
 from hydrator.domain.provenance import describe_provenance
 from hydrator.domain.text import (
@@ -28,7 +29,7 @@ class MissingReason(StrEnum):
 
     STATE = "state"  # the slot has another state than AVAILABLE
     STALE = "stale"  # the slot has AVAILABLE, but the fact is too old
-    NO_AGE = "no age"  # the slot has AVAILABLE without a time
+    NO_AGE = "no age"  # the slot has AVAILABLE without the time of that fact
     NOT_YET_IN_SLOTS = "not yet"  # the daemon has it there; the slot does not list it yet
     NOT_IN_DEMAND = "not asked"  # not in demand: the daemon publishes it once a job names it
     OVER_BUDGET = "left out"  # the size budget left it out
@@ -47,20 +48,27 @@ class MissingDataset:
     """One dataset that does not count at a site, with its state in slot ads, else in the daemon."""
 
     did: str
+    """the dataset as the job names it"""
     reason: MissingReason
+    """state, stale, not yet, elsewhere…"""
     text: str
+    """one sentence"""
     state: str | None = None
-    fraction: float | None = None
-    as_of: int | None = None
+    """state in the slot ads, else in the daemon's snapshot"""
+    fraction: Share | None = None
+    """share on disk"""
+    as_of: UnixTime | None = None
+    """time of that fact"""
     rule: str | None = None
+    """rule of the catalogue behind it"""
     explanation: str | None = None
-    """The catalogue's reason for that state: the rule, its account, the expected completion."""
-    missing_bytes: int | None = None
-    """Bytes still to arrive at the site; None if the size is unknown."""
-    ready_at: int | None = None
-    """Expected time of completion, Unix s."""
+    """the catalogue's reason for that state"""
+    missing_bytes: Bytes | None = None
+    """bytes still to arrive there; null: size unknown"""
+    ready_at: UnixTime | None = None
+    """expected time of completion"""
     similar_names: tuple[Did, ...] = ()
-    """Existing datasets with similar names, if no catalogue has this one."""
+    """similar names that exist, for a name that no catalogue has"""
 
     @property
     def is_at_site(self) -> bool:
@@ -143,7 +151,10 @@ def _explain_missing(
         "as_of": slot_state.as_of,
     }
     if group.generation is None and slot_state.state is None:
-        text = "the slots have no DataLocality attributes: no hook runs there (docs/how-to/operate/install-on-a-glidein.md)"
+        text = (
+            "the slots have no DataLocality attributes: no hook runs there"
+            " (docs/how-to/operate/install-on-a-glidein.md)"
+        )
         return MissingDataset(
             did, MissingReason.UNHYDRATED, f"{did}: {text}", **_state_fields(_find_fact(did, site, knowledge))
         )
@@ -212,8 +223,8 @@ def _explain_stale(
         if job.max_age_seconds is None
         else f"; the job accepts no fact older than {format_duration(job.max_age_seconds)}"
     )
-    old = format_duration(to_unix(now) - slot_state.as_of)
-    text = f"{did} was AVAILABLE {old} ago{limit}: check the hook's source (hydrator status, hydrator check)"
+    age = format_duration(to_unix(now) - slot_state.as_of)
+    text = f"{did} was AVAILABLE {age} ago{limit}: check the hook's source (hydrator status, hydrator check)"
     return MissingDataset(did, MissingReason.STALE, text, **values)
 
 
@@ -225,7 +236,7 @@ def _state_text(state: str, fraction: float | None) -> str:
         DatasetState.STUCK: "its rule is stuck: ask its owner",
         DatasetState.UNKNOWN: "no catalogue answered for too long",
     }
-    words = next((text for known, text in meaning.items() if known == state), "")
+    words = next((text for other, text in meaning.items() if other == state), "")
     return f"{state}{format_percent(fraction)}" + (f" ({words})" if words else "")
 
 
@@ -234,49 +245,49 @@ def _explain_absent_from_slots(
 ) -> MissingDataset:
     """Explain why the slots of *site* do not list *did*; its state is then the daemon's."""
     if knowledge is None:
-        return MissingDataset(
-            did, MissingReason.ELSEWHERE, f"{did} is not listed in the slot ads of this site"
-        )
+        text = f"{did} is not listed in the slot ads of this site"
+        return MissingDataset(did, MissingReason.ELSEWHERE, text)
+    fact = _find_fact(did, site, knowledge)
     if clash := knowledge.collisions_by_lower_name.get(did.lower()):
         other = comma_separated([one for one in clash if one != did])
         text = f"{did} is not advertised: only letter case distinguishes it from {other}"
-        return MissingDataset(
-            did, MissingReason.CASE_COLLISION, text, **_state_fields(_find_fact(did, site, knowledge))
-        )
+        return MissingDataset(did, MissingReason.CASE_COLLISION, text, **_state_fields(fact))
     if did in knowledge.dids_without_room.get(site, ()):
         text = f"{did} is left out of the site's ad by the size budget (budget.line_bytes)"
-        return MissingDataset(
-            did, MissingReason.OVER_BUDGET, text, **_state_fields(_find_fact(did, site, knowledge))
-        )
-    if fact := _find_fact(did, site, knowledge):
-        values = {**provenance_fields, **_state_fields(fact)}
-        state = _state_text(fact.state, fact.fraction) + _provenance_suffix(provenance_fields)
-        if did in knowledge.demanded_dids:
-            text = f"{did} is {state} there according to the daemon; the slot ads do not list it yet"
-            return MissingDataset(did, MissingReason.NOT_YET_IN_SLOTS, text, **values)
+        return MissingDataset(did, MissingReason.OVER_BUDGET, text, **_state_fields(fact))
+    if fact is None:
+        return _explain_absent_from_site(did, knowledge)
+    state = _state_text(fact.state, fact.fraction) + _provenance_suffix(provenance_fields)
+    if did in knowledge.demanded_dids:
+        reason = MissingReason.NOT_YET_IN_SLOTS
+        text = f"{did} is {state} there according to the daemon; the slot ads do not list it yet"
+    else:
+        reason = MissingReason.NOT_IN_DEMAND
         text = (
             f"{did} is {state} there according to the catalogue; the daemon publishes it once a job names it"
         )
-        return MissingDataset(did, MissingReason.NOT_IN_DEMAND, text, **values)
+    return MissingDataset(did, reason, text, **provenance_fields, **_state_fields(fact))
+
+
+def _explain_absent_from_site(did: Did, knowledge: DaemonKnowledge) -> MissingDataset:
+    """Explain a dataset of which the daemon has no fact at the site."""
     if reason := knowledge.snapshot.unseen_reasons.get(did):
         return MissingDataset(did, MissingReason.UNSEEN, f"{did}: no catalogue answered ({shorten(reason)})")
     elsewhere = [
-        f"{other} ({there.facts[did].state}{format_percent(there.facts[did].fraction)})"
-        for other, there in knowledge.snapshot.sites.items()
-        if did in there.facts
+        f"{site} ({facts.facts[did].state}{format_percent(facts.facts[did].fraction)})"
+        for site, facts in knowledge.snapshot.sites.items()
+        if did in facts.facts
     ]
     if elsewhere:
-        return MissingDataset(
-            did, MissingReason.ELSEWHERE, f"{did} is not there; it is at {shorten_list(elsewhere)}"
-        )
+        text = f"{did} is not there; it is at {shorten_list(elsewhere)}"
+        return MissingDataset(did, MissingReason.ELSEWHERE, text)
     if did not in knowledge.demanded_dids | knowledge.queried_dids:
         text = "the daemon does not poll it yet: it queries the schedds in its next cycle (hydrator status)"
         return MissingDataset(did, MissingReason.NOT_IN_DEMAND, f"{did}: {text}")
     near = knowledge.similar_names.get(did, ())
     advice = f"did you mean {' or '.join(near)}?" if near else "check the spelling (case matters)"
-    return MissingDataset(
-        did, MissingReason.NOWHERE, f"{did} is not in any catalogue; {advice}", similar_names=near
-    )
+    text = f"{did} is not in any catalogue; {advice}"
+    return MissingDataset(did, MissingReason.NOWHERE, text, similar_names=near)
 
 
 def _state_fields(fact: Fact | None) -> dict[str, Any]:
@@ -286,7 +297,7 @@ def _state_fields(fact: Fact | None) -> dict[str, Any]:
     return {"state": str(fact.state), "fraction": fact.fraction, "as_of": to_unix(fact.as_of)}
 
 
-# --- counted ------------------------------------------------------------------------------------------
+# --- counts ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,10 +309,15 @@ class DatasetCounts:
     """
 
     usable_count: int
-    other_counts: Mapping[str, int]
-    missing_bytes: int | None = None
+    """datasets of the job that count there"""
+    other_counts: Annotated[Mapping[str, int], Title("WORD")]
+    """the other datasets, by their condition there"""
+    missing_bytes: Bytes | None = None
+    """bytes still to arrive there, of datasets of known size"""
     has_all_sizes: bool = True
-    ready_at: int | None = None
+    """the sizes of all missing datasets are known"""
+    ready_at: UnixTime | None = None
+    """expected arrival of the last staging dataset"""
 
     def text(self, now: datetime) -> str:
         """Return one line, such as ``232 here, 8 partial, 4 staging until 15:10 UTC, 360 GB missing``."""
@@ -319,15 +335,15 @@ def count_datasets(job: JobFacts, missing: Sequence[MissingDataset]) -> DatasetC
     """Count the datasets of *job* at a site by condition, the most frequent first."""
     counts = Counter(_status_word(one) for one in missing)
     sizes = [one.missing_bytes for one in missing]
-    known = [size for size in sizes if size is not None]
-    staging = [one.ready_at for one in missing if _status_word(one) == "staging"]
-    ends = [at for at in staging if at is not None]
+    known_sizes = [size for size in sizes if size is not None]
+    staging_ends = [one.ready_at for one in missing if _status_word(one) == "staging"]
+    known_ends = [at for at in staging_ends if at is not None]
     return DatasetCounts(
         usable_count=len(job.datasets) + len(job.invalid_names) - len(missing),
         other_counts=dict(counts.most_common()),
-        missing_bytes=sum(known) if known else None,
-        has_all_sizes=len(known) == len(sizes),
-        ready_at=max(ends) if ends and len(ends) == len(staging) else None,
+        missing_bytes=sum(known_sizes) if known_sizes else None,
+        has_all_sizes=len(known_sizes) == len(sizes),
+        ready_at=max(known_ends) if known_ends and len(known_ends) == len(staging_ends) else None,
     )
 
 
@@ -355,7 +371,7 @@ def _status_word(missing: MissingDataset) -> str:
 
 
 def data_text(job: JobFacts, missing: Sequence[MissingDataset], now: datetime) -> str:
-    """Return the datasets that do not count in one line; for several datasets it starts with counts."""
+    """Describe in one line the datasets that do not count; for several datasets, counts come first."""
     if missing and all(one.reason is MissingReason.UNHYDRATED for one in missing):
         return missing[0].text.partition(": ")[2]
     each = shorten_list([one.text for one in missing], "; ")

@@ -51,7 +51,7 @@ def _cause_of(clause: Clause, default: MismatchCause) -> MismatchCause:
         return MismatchCause.UNREADABLE_DATA
     if PATHS_ATTRIBUTE.lower() in words:
         return MismatchCause.PATH
-    kinds = {cause for cause, known in _RESOURCE_ATTRIBUTES.items() if words & known}
+    kinds = {cause for cause, attributes in _RESOURCE_ATTRIBUTES.items() if words & attributes}
     return kinds.pop() if len(kinds) == 1 and words <= _GENERATED_WORDS else default
 
 
@@ -98,8 +98,8 @@ def _reason_text(
         case MismatchCause.CORES | MismatchCause.MEMORY | MismatchCause.DISK | MismatchCause.GPUS if (
             _RESOURCE[cause] not in job.requests
         ):
-            most = capacity_text(cause, groups)
-            return f"its request depends on the slot, and exceeds the {most} of the largest slot there"
+            capacity = capacity_text(cause, groups)
+            return f"its request depends on the slot, and exceeds the {capacity} of the largest slot there"
         case MismatchCause.CORES | MismatchCause.MEMORY | MismatchCause.DISK | MismatchCause.GPUS:
             return (
                 f"it requests {requested_amount(cause, job)}; the largest slot there has"
@@ -119,22 +119,22 @@ def _reason_text(
                     "its requirements are not true as a whole, although each part is: they may"
                     " be too deep to evaluate"
                 )
-            undefined = all(
+            is_undefined = all(
                 clause.value == "undefined"
                 for group in groups
                 for clause in group.job_clauses
                 if clause.text in failing_clauses and not clause.is_true
             )
-            why = ": the slots do not define its attributes" if undefined else ""
+            why = ": the slots do not define its attributes" if is_undefined else ""
             return f"its own requirement {clause_list} is not true{why}"
 
 
 def _misses_text(job: JobFacts, site: Site, now: datetime) -> str:
     """Return the datasets that the job could not read at *site*, the time, and the end of its avoidance."""
-    there = [miss for miss in job.misses if miss.site == site]
-    if there:
-        last = there[-1].missed_at
-        dids = deduplicate(miss.did for miss in there if miss.missed_at == last)
+    site_misses = [miss for miss in job.misses if miss.site == site]
+    if site_misses:
+        last = site_misses[-1].missed_at
+        dids = deduplicate(miss.did for miss in site_misses if miss.missed_at == last)
         text = (
             f"the job could not read {shorten_list(dids)} there {ago_text(last, now)}, although"
             " its slot listed it"
@@ -153,11 +153,11 @@ def ago_text(moment: datetime, now: datetime) -> str:
 def _resource_use_text(job: JobFacts, groups: Sequence[SlotGroup]) -> str:
     parts = []
     for cause, name in _RESOURCE.items():
-        requested = job.requests.get(name)
+        request = job.requests.get(name)
         free = max((group.largest_resources.get(name, 0) for group in groups), default=0)
         if (
-            requested is not None
-            and free < requested
+            request is not None
+            and free < request
             and any(name in group.largest_resources for group in groups)
         ):
             total = max(group.largest_resources.get(f"TotalSlot{name}", 0) for group in groups)
@@ -210,28 +210,30 @@ def list_reasons(
     job: JobFacts, site: Site, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
 ) -> Iterable[Reason]:
     for cause in MismatchCause:
-        affected = [group for group in groups if cause in causes_of(group)]
-        if not affected:
+        affected_groups = [group for group in groups if cause in causes_of(group)]
+        if not affected_groups:
             continue
         failing = deduplicate(
             clause.text
-            for group in affected
+            for group in affected_groups
             for clause, clause_cause in _failing_clauses(group)
             if clause_cause is cause
         )
         missing = (
-            list_missing_datasets(job, site, affected, knowledge, now) if cause is MismatchCause.DATA else ()
+            list_missing_datasets(job, site, affected_groups, knowledge, now)
+            if cause is MismatchCause.DATA
+            else ()
         )
         if missing:
             text = data_text(job, missing, now)
         elif cause is MismatchCause.UNREADABLE_DATA:
             text = _misses_text(job, site, now)
         else:
-            text = _reason_text(cause, job, affected, failing)
+            text = _reason_text(cause, job, affected_groups, failing)
         yield Reason(
             cause,
             cause is MismatchCause.DATA,
-            sum(group.slots for group in affected),
+            sum(group.slots for group in affected_groups),
             text,
             tuple(failing),
             missing,
@@ -239,16 +241,20 @@ def list_reasons(
 
 
 def no_slot_reason(job: JobFacts, site: Site, knowledge: DaemonKnowledge | None, now: datetime) -> Reason:
-    facts = knowledge.snapshot.sites.get(site) if knowledge else None
-    here = {did: facts.facts[did] for did in job.datasets if facts and did in facts.facts}
+    snapshot_facts = knowledge.snapshot.sites.get(site) if knowledge else None
+    site_facts = {
+        did: snapshot_facts.facts[did]
+        for did in job.datasets
+        if snapshot_facts and did in snapshot_facts.facts
+    }
     text = "the pool has no slot of this site"
-    if here:
-        states = [f"{did} {fact.state}{format_percent(fact.fraction)}" for did, fact in here.items()]
+    if site_facts:
+        states = [f"{did} {fact.state}{format_percent(fact.fraction)}" for did, fact in site_facts.items()]
         text += f"; the site has {shorten_list(states)}"
     if job.datasets and is_here_clause_true(
         job.datasets,
-        {did: str(fact.state) for did, fact in here.items()},
-        {did: to_unix(fact.as_of) for did, fact in here.items()},
+        {did: str(fact.state) for did, fact in site_facts.items()},
+        {did: to_unix(fact.as_of) for did, fact in site_facts.items()},
         None,
         now=to_unix(now),
         max_age_seconds=job.max_age_seconds,

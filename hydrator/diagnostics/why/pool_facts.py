@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any
+from typing import Annotated, Any
 
+from hydrator.diagnostics.units import Title, UnixTime
 from hydrator.domain.classad import classad_string
 from hydrator.domain.errors import BadDid
 from hydrator.domain.misses import (
@@ -101,27 +102,49 @@ class JobFacts:
     """Attributes of a job that the explanation uses."""
 
     name: str
+    """CLUSTER.PROC"""
     schedd: str
+    """schedd of the job"""
     job_count: int
+    """jobs of the cluster that share this answer"""
     status: JobStatus | None
+    """idle, running, held…"""
     datasets: tuple[Did, ...] = ()
-    invalid_names: Mapping[str, str] = field(default_factory=dict)
-    private_datasets: tuple[Did, ...] = ()  # private datasets that it names without a pseudonym
+    """datasets that it names"""
+    invalid_names: Annotated[Mapping[str, str], Title("NAME")] = field(default_factory=dict)
+    """names that are not DIDs, with the reason"""
+    private_datasets: tuple[Did, ...] = ()
+    """private datasets that it names without a pseudonym"""
     mode: str | None = None
-    any_after: int | None = None
+    """require, wait or prefer"""
+    any_after: UnixTime | None = None
+    """time from which it may run anywhere"""
     max_age_seconds: int | None = None
+    """older facts do not count for it"""
     is_transformed: bool = False
+    """the schedd's transform was applied"""
     is_released: bool = False
-    opens_paths: bool = False  # and cannot fetch: without its data at the site it fails
-    misses: tuple[Miss, ...] = ()  # datasets that it reported as unreadable, the oldest first
-    missed_sites: tuple[str, ...] = ()  # it avoids these
-    missed_until: int | None = None  # until then, Unix s
-    concurrency_limits: str = ""  # ConcurrencyLimits, unchanged
-    uploads: int = 0  # jobs of its user at its schedd that send input files or wait to
-    max_uploads: int | None = None  # from this many on, its schedd requests no slots for that user
-    can_release: bool = False  # the caller may release it with `hydrator release`
-    requests: Mapping[str, float] = field(default_factory=dict)
-    status_attributes: Mapping[str, Any] = field(default_factory=dict)
+    """`hydrator release` lets it run anywhere"""
+    opens_paths: bool = False
+    """it opens paths at the site and cannot fetch"""
+    misses: tuple[Miss, ...] = ()
+    """datasets that it could not read where it ran, the oldest first"""
+    missed_sites: tuple[str, ...] = ()
+    """sites that it avoids since then"""
+    missed_until: UnixTime | None = None
+    """time from which it tries them again"""
+    concurrency_limits: str = ""
+    """its ConcurrencyLimits"""
+    uploads: int = 0
+    """jobs of its user at its schedd that send input files or wait to send them"""
+    max_uploads: int | None = None
+    """from this many on, the schedd requests no slots for that user"""
+    can_release: bool = False
+    """the caller may release it with `hydrator release`"""
+    requests: Annotated[Mapping[str, float], Title("RESOURCE")] = field(default_factory=dict)
+    """resources that it requests"""
+    status_attributes: Annotated[Mapping[str, Any], Title("ATTRIBUTE")] = field(default_factory=dict)
+    """attributes that explain its status"""
 
     @property
     def has_required_datasets(self) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
+from hydrator.diagnostics.daemon_probe import ScheddProbe
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import DaemonKnowledge, Demand, Did, Site, Snapshot, to_unix
 from hydrator.domain.text import format_duration
@@ -27,14 +28,14 @@ from .pool_facts import (
     parse_string_literal,
     with_requests,
 )
-from .schedd_facts import ScheddClient, ScheddFacts, can_release, fetch_schedd_facts
+from .schedd_facts import ScheddFacts, can_release, fetch_schedd_facts
 from .summary import JobSummary, summarize_jobs
 
 JOB_PATTERN = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?\Z")
 """A job, or all jobs of a cluster, as typed by a user."""
 
 
-class WhyPoolClient(ScheddClient, Protocol):
+class WhyPoolClient(ScheddProbe, Protocol):
     """The queries to the pool; CondorClient implements them."""
 
     def schedds(self) -> list[dict[str, Any]]: ...
@@ -112,13 +113,17 @@ def ask_job(query: WhyQuery, cluster: int, proc: int | None, schedd: str | None)
 
 def _knowledge_for(query: WhyQuery, jobs: Sequence[JobFacts]) -> DaemonKnowledge | None:
     """Return the daemon's knowledge of the datasets of *jobs*, from its state, else over HTTP."""
-    wanted = frozenset(did for job in jobs for did in job.datasets)
+    wanted_dids = frozenset(did for job in jobs for did in job.datasets)
     knowledge = (
-        query.fetch_knowledge(wanted)
-        if query.knowledge is None and query.fetch_knowledge and wanted
+        query.fetch_knowledge(wanted_dids)
+        if query.knowledge is None and query.fetch_knowledge and wanted_dids
         else query.knowledge
     )
-    return query.add_similar_names(knowledge, wanted) if knowledge and query.add_similar_names else knowledge
+    return (
+        query.add_similar_names(knowledge, wanted_dids)
+        if knowledge and query.add_similar_names
+        else knowledge
+    )
 
 
 def _explain_queued_job(query: WhyQuery, schedd: str, row: Mapping[str, Any]) -> JobExplanation:
@@ -187,18 +192,18 @@ def _explain_ended_job(
 
 
 def _history_answer(ad: Mapping[str, Any], schedd: str, now: datetime) -> JobExplanation:
-    completed = ad["JobStatus"] == JobStatus.COMPLETED
+    is_completed = ad["JobStatus"] == JobStatus.COMPLETED
     since = ad["EnteredCurrentStatus"]
     when = f" {format_duration(to_unix(now) - since)} ago" if isinstance(since, int) else ""
-    if completed:
+    if is_completed:
         host = ad["LastRemoteHost"]
         verdict = f"it completed{when}" + (f", at {host}" if host else "")
     else:
         reason = ad["RemoveReason"]
         verdict = f"it was removed{when}" + (f": {reason}" if reason else "")
-    status = JobStatus.COMPLETED if completed else JobStatus.REMOVED
+    status = JobStatus.COMPLETED if is_completed else JobStatus.REMOVED
     job = JobFacts(f"{ad['ClusterId']}.{ad['ProcId']}", schedd, 1, status)
-    return JobExplanation(job, verdict, (), could_run=completed)
+    return JobExplanation(job, verdict, (), could_run=is_completed)
 
 
 def datasets_over_budget(snapshot: Snapshot, demand: Demand, budget: Budget) -> Mapping[Site, frozenset[Did]]:

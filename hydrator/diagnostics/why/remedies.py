@@ -25,8 +25,8 @@ def cheapest_remedy_text(sites: Sequence[SiteMatch]) -> str | None:
     best = min((at.remedy for at in sites if at.remedy), key=lambda way: way.cost, default=None)
     if best is None:
         return None
-    opened = [at.display_name for at in sites if at.remedy == best]
-    return f"{best.text} (then it matches at {shorten_list(opened)})"
+    site_names = [at.display_name for at in sites if at.remedy == best]
+    return f"{best.text} (then it matches at {shorten_list(site_names)})"
 
 
 def find_group_remedy(
@@ -119,12 +119,15 @@ def _manual_remedy(missing: Sequence[MissingDataset]) -> Remedy:
 
 def _combined_arrival_remedies(missing: Sequence[MissingDataset]) -> list[Remedy]:
     """Return the change after which all of *missing* count; none if one has no such change."""
-    each = [_arrival_remedy(one) for one in missing]
-    if any(way is None for way in each):
+    all_remedies = [_arrival_remedy(one) for one in missing]
+    if any(way is None for way in all_remedies):
         return []
-    known = [way for way in each if way is not None]
+    remedies = [way for way in all_remedies if way is not None]
     return [
-        Remedy(max(way.cost for way in known), shorten_list(deduplicate(way.text for way in known), " and "))
+        Remedy(
+            max(way.cost for way in remedies),
+            shorten_list(deduplicate(way.text for way in remedies), " and "),
+        )
     ]
 
 

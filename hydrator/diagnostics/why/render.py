@@ -22,8 +22,8 @@ def render_answer(answer: JobExplanation, hide: Callable[[str], str] = str) -> R
     """Return *answer* as text; *hide* redacts every text."""
     job = answer.job
     head = f"job {job.name}: " if job.name else ""
-    alike = f" (and {job.job_count - 1} like it)" if job.job_count > 1 else ""
-    lines = [f"{head}{answer.verdict}{alike}"]
+    like_it_text = f" (and {job.job_count - 1} like it)" if job.job_count > 1 else ""
+    lines = [f"{head}{answer.verdict}{like_it_text}"]
     lines += [answer.wait] if answer.wait else []
     lines += [*answer.notes, *([answer.funnel] if answer.funnel and answer.sites else [])]
     return RenderedAnswer(
@@ -37,8 +37,8 @@ def _table_rows(sites: Sequence[SiteMatch]) -> Iterable[tuple[str, str, str, str
     for at in sites:
         head: tuple[str, str, str] = (at.display_name, str(at.slots), str(at.matching_slots))
         for reason in at.reasons:
-            some = f" ({reason.slots} of {at.slots} slots)" if 0 < reason.slots < at.slots else ""
-            yield (*head, f"{'data: ' if reason.is_about_data else ''}{reason.text}{some}")
+            slot_share = f" ({reason.slots} of {at.slots} slots)" if 0 < reason.slots < at.slots else ""
+            yield (*head, f"{'data: ' if reason.is_about_data else ''}{reason.text}{slot_share}")
             head = ("", "", "")
         if at.held_change:
             advice = "see hydrator status and docs/how-to/operate/when-a-change-is-held.md"

@@ -1,10 +1,10 @@
 """Schedd facts: the settings of a job's schedd that decide where and when the job may run."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
 
+from hydrator.diagnostics.daemon_probe import ScheddProbe
 from hydrator.domain.errors import PoolError
 
 from .pool_facts import HERE_ATTRIBUTE
@@ -25,19 +25,6 @@ _DEFAULT_QUEUED_BYTES = 100_000_000
 """HTCondor's defaults for MAX_CONCURRENT_UPLOADS and BYTES_REQUIRED_TO_QUEUE_FOR_TRANSFER."""
 MAX_POOLS = 20
 """Largest number of queried pools to which a schedd flocks."""
-
-
-class ScheddClient(Protocol):
-    """The queries to schedds; CondorClient implements them."""
-
-    def config_of(
-        self,
-        daemon: Any,  # noqa: ANN401
-        names: Iterable[str],
-        name: str | None = None,
-    ) -> dict[str, str | None]: ...
-    def ping(self, daemon: Any, level: str, name: str | None = None) -> Any: ...  # noqa: ANN401
-    def has_user_record(self, schedd: str, user: str) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +49,11 @@ class ScheddFacts:
         """Return the collectors to which a job with this FlockTo may go, only from the schedd's own list."""
         if self.flocks_by_default:
             return self.flock_collectors
-        named = {word.lower() for word in _split_words(flock_to)}
-        return tuple(pool for pool in self.flock_collectors if pool.lower() in named)
+        names = {word.lower() for word in _split_words(flock_to)}
+        return tuple(pool for pool in self.flock_collectors if pool.lower() in names)
 
 
-def fetch_schedd_facts(pool: ScheddClient, schedd: str) -> ScheddFacts:
+def fetch_schedd_facts(pool: ScheddProbe, schedd: str) -> ScheddFacts:
     """Query the settings of *schedd*; without an answer it counts as a schedd without settings."""
     try:
         return parse_schedd_facts(pool.config_of("schedd", list(_SETTINGS), schedd))
@@ -77,12 +64,12 @@ def fetch_schedd_facts(pool: ScheddClient, schedd: str) -> ScheddFacts:
 def parse_schedd_facts(config: Mapping[str, str | None]) -> ScheddFacts:
     """Parse the schedd's values of _SETTINGS."""
     flocks_to = _split_words(config.get("FLOCK_COLLECTOR_HOSTS"))[:MAX_POOLS]
-    queued = _parse_integer(config.get("BYTES_REQUIRED_TO_QUEUE_FOR_TRANSFER"))
+    queued_bytes = _parse_integer(config.get("BYTES_REQUIRED_TO_QUEUE_FOR_TRANSFER"))
     return ScheddFacts(
         flock_collectors=tuple(dict.fromkeys(flocks_to)),
         flocks_by_default=_is_true(config.get("FLOCK_BY_DEFAULT") or "true"),
         max_uploads=_max_uploads(config),
-        queued_bytes=_DEFAULT_QUEUED_BYTES if queued is None else queued,
+        queued_bytes=_DEFAULT_QUEUED_BYTES if queued_bytes is None else queued_bytes,
         super_users=frozenset(_split_words(config.get("QUEUE_SUPER_USERS"))),
         immutable_attributes=frozenset(
             word.lower() for word in _split_words(config.get("IMMUTABLE_JOB_ATTRS"))
@@ -90,7 +77,7 @@ def parse_schedd_facts(config: Mapping[str, str | None]) -> ScheddFacts:
     )
 
 
-def can_release(pool: ScheddClient, schedd: str, facts: ScheddFacts) -> bool:
+def can_release(pool: ScheddProbe, schedd: str, facts: ScheddFacts) -> bool:
     """Return whether the client may edit DataLocalityHere of any user's queued job at *schedd*.
 
     Only a queue super user may, and only one that the schedd has a user record of.
@@ -98,10 +85,14 @@ def can_release(pool: ScheddClient, schedd: str, facts: ScheddFacts) -> bool:
     if HERE_ATTRIBUTE.lower() in facts.immutable_attributes or not facts.super_users:
         return False
     try:
-        who = pool.ping("schedd", "WRITE", schedd)
-        identity = str(who.identity or "")
-        known = {identity, identity.partition("@")[0]} - {""}
-        return bool(who.is_allowed and known & facts.super_users and pool.has_user_record(schedd, identity))
+        authorization = pool.ping("schedd", "WRITE", schedd)
+        identity = str(authorization.identity or "")
+        user_names = {identity, identity.partition("@")[0]} - {""}
+        return (
+            authorization.is_allowed
+            and not user_names.isdisjoint(facts.super_users)
+            and pool.has_user_record(schedd, identity)
+        )
     except PoolError:
         return False
 
@@ -113,14 +104,14 @@ def _max_uploads(config: Mapping[str, str | None]) -> int | None:
         return None
     if not _is_true(config.get("SCHEDD_ENABLE_PER_USER_MATCH_LIMITS") or ""):
         return None  # also schedds before 25, which do not have it
-    given = config.get("MAX_CONCURRENT_UPLOADS_PER_USER")
-    if given is None:
+    setting = config.get("MAX_CONCURRENT_UPLOADS_PER_USER")
+    if setting is None:
         return None
-    most = _parse_integer(given)
-    if most is None or most < 0:
+    limit = _parse_integer(setting)
+    if limit is None or limit < 0:
         all_users = _parse_integer(config.get("MAX_CONCURRENT_UPLOADS"))
-        most = (_DEFAULT_MAX_UPLOADS if all_users is None else all_users) // 5
-    return most if most > 0 else None
+        limit = (_DEFAULT_MAX_UPLOADS if all_users is None else all_users) // 5
+    return limit if limit > 0 else None
 
 
 def _is_true(text: str) -> bool:

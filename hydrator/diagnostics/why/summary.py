@@ -3,7 +3,9 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from hydrator.diagnostics.units import Title
 from hydrator.domain.model import DaemonKnowledge, Did, Fact, Site, to_unix
 from hydrator.domain.text import format_count, shorten_list
 
@@ -20,12 +22,19 @@ class JobSummary:
     """
 
     job_kinds: int = 0
+    """kinds of jobs without an explanation"""
     jobs: int = 0
-    by_status: Mapping[str, int] = field(default_factory=dict)
-    complete_by_site: Mapping[Site, int] = field(default_factory=dict)
+    """jobs of these kinds"""
+    by_status: Annotated[Mapping[str, int], Title("STATUS")] = field(default_factory=dict)
+    """jobs"""
+    complete_by_site: Annotated[Mapping[Site, int], Title("SITE")] = field(default_factory=dict)
+    """idle jobs with all their data there"""
     complete_nowhere: int = 0
+    """idle jobs without a site that has all their data"""
     unknown_jobs: int = 0
+    """idle jobs whose data is unknown"""
     example: str | None = None
+    """one of these jobs"""
 
     @property
     def text(self) -> str:
@@ -88,11 +97,11 @@ def _complete_sites(job: JobFacts, facts_by_site: Mapping[Site, Mapping[Did, Fac
 
 
 def _has_all_data(job: JobFacts, facts: Mapping[Did, Fact], now: int) -> bool:
-    here = {did: facts[did] for did in job.datasets if did in facts}
+    site_facts = {did: facts[did] for did in job.datasets if did in facts}
     return is_here_clause_true(
         job.datasets,
-        {did: str(fact.state) for did, fact in here.items()},
-        {did: to_unix(fact.as_of) for did, fact in here.items()},
+        {did: str(fact.state) for did, fact in site_facts.items()},
+        {did: to_unix(fact.as_of) for did, fact in site_facts.items()},
         None,
         now=now,
         max_age_seconds=job.max_age_seconds,

@@ -1,4 +1,4 @@
-"""The command line as people meet it: help, man page, completion, exit statuses, `top`."""
+"""The command line for its users: help, man page, completion, exit statuses, `top`."""
 
 import contextlib
 import io
@@ -50,7 +50,7 @@ class Done:
 
 @pytest.fixture
 def run(monkeypatch):
-    """Runs one command in this process, as the script does, without a terminal."""
+    """Run one command in this process, as the installed script does, without a terminal."""
     monkeypatch.delenv("HYDRATOR_CONFIG", raising=False)
 
     def running(*words: str, **environment: str) -> Done:
@@ -68,7 +68,7 @@ def run(monkeypatch):
     return running
 
 
-def test_before_the_first_cycle_has_ended_status_says_just_that(run, tmp_path):
+def test_status_before_the_first_cycle_says_that_none_has_ended(run, tmp_path):
     config = tmp_path / "config.toml"
     config.write_text(
         '[daemon]\nstate_dir = "state"\n[[catalogue]]\ntype = "file"\nname = "list"\npath = "list.json"\n'
@@ -84,7 +84,7 @@ def test_before_the_first_cycle_has_ended_status_says_just_that(run, tmp_path):
 
 
 @pytest.mark.parametrize("path", EXAMPLES)
-def test_an_example_uses_a_command_and_options_that_there_are(path):
+def test_each_example_uses_existing_commands_and_options(path):
     command = COMMANDS[path]
     for typed, why in EXAMPLES[path]:
         assert typed.startswith(f"hydrator {path}")
@@ -94,14 +94,14 @@ def test_an_example_uses_a_command_and_options_that_there_are(path):
         assert f"{typed}   # {why}" in command.epilog
 
 
-def test_every_command_says_what_it_does_and_every_option_what_it_is():
+def test_every_command_and_every_option_has_a_help_text():
     for path, command in COMMANDS.items():
         assert command.help, path
         for each in command.params:
             assert each.help or each.param_type_name == "argument", (path, each.name)
 
 
-def test_the_help_fits_a_terminal_of_80_columns_and_has_no_colours_when_none_are_wanted(run):
+def test_help_fits_80_columns_and_obeys_no_color(run):
     said = run("why", "--help", COLUMNS="80", NO_COLOR="1", FORCE_COLOR="1").stdout
     assert "hydrator why 123.4   # explain why this job is idle" in said
     assert not re.search(r"\x1b\[(3[0-7]|9[0-7])", said)  # bold is no colour
@@ -124,7 +124,7 @@ def test_the_man_page_has_every_command_option_example_and_exit_status():
         assert f"\n.TP\n.B {status}\n" in plain
 
 
-def test_what_is_no_roff_is_taken_for_text():
+def test_man_page_escapes_texts_that_look_like_roff():
     first = typer.Typer(help="of . and ' and \\ and…")
 
     @first.command()
@@ -160,7 +160,7 @@ def test_the_man_page_is_printed(run):
 
 
 def completed(run, line: str) -> list[str]:
-    """What bash offers after *line*, asked as its script asks."""
+    """Return the words that bash offers after *line*, by the completion script's own query."""
     words = line.split(" ")
     said = run(_HYDRATOR_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1)).stdout
     return said.split()
@@ -180,7 +180,7 @@ def test_the_script_for_bash_can_be_shown(run):
 # exit statuses
 
 
-def test_a_wrong_word_and_a_missing_configuration_are_2_and_no_traceback(tmp_path, run):
+def test_wrong_option_or_missing_configuration_exits_2_without_traceback(tmp_path, run):
     for words in (("nonsense",), ("status", "--nonsense"), ("status", "-c", str(tmp_path / "none.toml"))):
         done = run(*words)
         assert done.returncode == 2
@@ -194,7 +194,7 @@ def test_the_version_is_printed(run, words):
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{__version__}\n", "")
 
 
-def test_done_is_0(run):
+def test_successful_command_exits_0(run):
     assert [run(*words).returncode for words in (("version",), ("--help",), ("hook",))] == [0, 0, 0]
 
 
@@ -224,7 +224,7 @@ def daemon():
         yield made
 
 
-def test_top_shows_every_site_with_its_age_and_states_once_where_there_is_no_terminal(daemon, run):
+def test_top_without_a_terminal_prints_every_site_once(daemon, run):
     done = run("top", "--url", daemon.server.url)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
@@ -234,7 +234,7 @@ def test_top_shows_every_site_with_its_age_and_states_once_where_there_is_no_ter
     assert "\x1b" not in done.stdout
 
 
-def test_top_says_why_nothing_is_seen_and_exits_1(daemon, run):
+def test_top_exits_1_with_the_reason_if_the_daemon_does_not_answer(daemon, run):
     daemon.view = replace(daemon.view, snapshot=None, not_ready_reason="no catalogue has been read yet")
     refused = run("top", "--url", daemon.server.url)
     daemon.view = view()
@@ -246,7 +246,7 @@ def test_top_says_why_nothing_is_seen_and_exits_1(daemon, run):
     assert (away.returncode, "does not answer" in away.stderr, "Traceback" in away.stderr) == (1, True, False)
 
 
-def test_top_looks_where_the_configuration_says(daemon, tmp_path, run):
+def test_top_takes_the_daemons_address_from_the_configuration(daemon, tmp_path, run):
     port = daemon.server.url.rpartition(":")[2]
     config = tmp_path / "config.toml"
     catalogue = '[[catalogue]]\ntype = "file"\npath = "c.toml"\n'
@@ -258,21 +258,21 @@ def test_top_looks_where_the_configuration_says(daemon, tmp_path, run):
 
 
 @pytest.mark.parametrize("url", ["http://203.0.113.7", "HTTP://203.0.113.7", "http://127.evil.example"])
-def test_a_token_never_travels_in_clear_to_another_host(tmp_path, run, url):
+def test_top_sends_no_token_unencrypted_to_another_host(tmp_path, run, url):
     (tmp_path / "token").write_text("secret-token")
     refused = run("top", "--url", url, "--token-file", str(tmp_path / "token"))
     assert (refused.returncode, "unencrypted" in refused.stderr) == (2, True)
     assert "secret-token" not in refused.stderr
 
 
-def test_a_url_that_cannot_be_read_is_one_sentence(tmp_path, run):
+def test_invalid_url_of_top_is_one_sentence(tmp_path, run):
     (tmp_path / "token").write_text("secret-token")
     refused = run("top", "--url", "http://[203.0.113.7", "--token-file", str(tmp_path / "token"))
     assert (refused.returncode, "is not a URL" in refused.stderr) == (2, True)
     assert "Traceback" not in refused.stderr
 
 
-def test_what_is_no_hydrator_is_told():
+def test_top_reports_a_server_that_is_not_a_hydrator_daemon():
     client = httpx.Client(
         base_url="http://x", transport=httpx.MockTransport(lambda _: httpx.Response(200, text="<html>"))
     )
@@ -295,7 +295,7 @@ def test_top_reads_every_page_of_datasets():
     assert [row["did"] for row in seen.datasets] == ["a:1", "a:2", "a:3"]
 
 
-def test_what_could_not_be_asked_about_is_counted_and_a_site_without_facts_is_shown():
+def test_top_counts_unseen_datasets_and_shows_sites_without_facts():
     dataset = {"did": L1, "jobs": 2, "unseen": "timeout", "sites": []}
     site = {"site": CAM, "age_seconds": 61, "generation": 1, "known_datasets": None}
     seen = ServedState(0, [site], [dataset])
@@ -307,8 +307,8 @@ def test_what_could_not_be_asked_about_is_counted_and_a_site_without_facts_is_sh
 # an astronomer, on a host that has nothing
 
 
-def test_the_configuration_for_astronomers_is_all_that_they_need(daemon, tmp_path):
-    """docs/how-to/submit/write-a-job.md, as it is printed but for the address, with an empty HOME."""
+def test_configuration_for_submitters_in_the_docs_is_sufficient(daemon, tmp_path):
+    """Run the page docs/how-to/submit/write-a-job.md with another address and an empty HOME."""
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "submit" / "write-a-job.md").read_text()
     blocks = re.findall(r"^```toml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     (text,) = [block for block in blocks if "daemon_url" in block]
@@ -331,7 +331,7 @@ def test_the_configuration_for_astronomers_is_all_that_they_need(daemon, tmp_pat
 
 
 def read_all(main_end: int) -> str:
-    """What was written to a terminal until nobody had it open any more; closes it."""
+    """Return all text written to a terminal until its last writer closed it; close it."""
     seen = b""
     with contextlib.suppress(OSError):  # EIO
         while more := os.read(main_end, 4096):
@@ -341,7 +341,7 @@ def read_all(main_end: int) -> str:
 
 
 @pytest.mark.parametrize("columns", [60, 80, 132])
-def test_a_table_is_no_wider_than_the_terminal_and_loses_nothing(planned, tmp_path, columns):
+def test_table_fits_the_terminal_and_loses_no_text(planned, tmp_path, columns):
     site = "A-SITE-OF-A-LONG-NAME-" * 3
     (tmp_path / "list.json").write_text(f'{{"sites": ["{site}"], "datasets": {{}}}}')
     with planned.open("a") as config:
@@ -369,7 +369,7 @@ def test_a_table_is_no_wider_than_the_terminal_and_loses_nothing(planned, tmp_pa
 
 
 def spoken(file, tmp_path, *, term: str) -> str:
-    """What `plan` leaves on a terminal of the kind *term*, as stderr."""
+    """Return what `plan` writes to stderr on a terminal of the kind *term*."""
     main_end, terminal = pty.openpty()
     planning = subprocess.Popen(
         [sys.executable, "-m", "hydrator.cli", "plan", "-c", file],
@@ -394,13 +394,13 @@ def planned(tmp_path):
     return file
 
 
-def test_at_a_terminal_a_command_shows_that_it_works_and_takes_it_away_again(planned, tmp_path):
+def test_spinner_is_shown_at_a_terminal_and_removed_at_the_end(planned, tmp_path):
     seen = spoken(planned, tmp_path, term="xterm")
     assert "asking schedds and catalogues" in seen
     assert "\x1b[2K" in seen[seen.rindex("asking") :]  # the line is erased
 
 
-def test_without_a_terminal_or_on_a_dumb_one_there_is_no_sign_of_it(planned, tmp_path, run):
+def test_spinner_is_not_shown_without_a_terminal_or_on_a_dumb_one(planned, tmp_path, run):
     assert "asking" not in spoken(planned, tmp_path, term="dumb")
     done = run("plan", "-c", str(planned))
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,7 +1,7 @@
-"""`--json`: every command prints the keys of hydrator/cli/output/json_models.py, no key less and none more.
+"""`--json`: every command prints the keys of hydrator/cli/output/json_models/, all of them and no others.
 
-Each command's example is made of values that show every key; beside this, all tests that run a command
-with `--json`, on real pools too, hold what it prints against the same shapes (testbed/shaped.py).
+Each command has an example with every key. All other tests that run a command with `--json`, on real
+pools too, compare its output with the same schemas (testbed/shaped.py).
 """
 
 import json
@@ -74,7 +74,7 @@ LISTED = {"datasets": 3, "first": L1, "jobs": 4}
 
 
 def known() -> StateView:
-    """A state in which there is some of everything."""
+    """Return a state with some values of every kind."""
     half = Fact(DatasetState.PARTIAL, NOON, 0.5, TOLD)
     last = {
         "at": 1_700_000_000, "complete": False, "left_out": {CAM: [LISTED]},
@@ -109,7 +109,7 @@ def known() -> StateView:
 
 
 def cycle() -> dict:
-    """What `once` prints after a cycle in which much went wrong."""
+    """Return the JSON value of `once` after a cycle with many problems."""
     world = World(replica(L1, CAM), replica(L2, CAM), replica("lofar:X", CAM), replica("lofar:x", CAM))
     pins = frozenset({L1, "lofar:X", "lofar:x"})
     running = world.restarted(rules=ReconcilePolicy(pins=pins, budget=Budget(line_bytes=45)))
@@ -172,7 +172,7 @@ EXAMPLES = {
 
 
 def shown(shape: JsonSchema, value: object, path: str = "") -> Iterator[str]:
-    """Yield every key of *shape* that *value* shows, with the names of ``json_schema.walk_keys``."""
+    """Yield every key of *shape* that *value* has, named as in ``json_schema.walk_keys``."""
     inner = next((one for one in shape.get("anyOf", [shape]) if one.get("type") != "null"), shape)
     if isinstance(value, list):
         for one in value:
@@ -188,7 +188,7 @@ def shown(shape: JsonSchema, value: object, path: str = "") -> Iterator[str]:
             yield from shown(inner["additionalProperties"], one, named)
 
 
-def test_every_command_with_json_has_its_shape_and_no_other():
+def test_every_command_with_json_has_a_schema():
     tree = dict(walk_commands(typer.main.get_command(app)))
     options = {
         path: {name for each in command.params for name in each.opts} for path, command in tree.items()
@@ -201,7 +201,7 @@ def test_every_command_with_json_has_its_shape_and_no_other():
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_what_a_command_prints_is_as_promised_and_shows_every_key(name):
+def test_json_output_matches_its_schema_and_has_every_key(name):
     value = json.loads(json.dumps(EXAMPLES[name]()))
     assert list(problems(SCHEMAS[name], value)) == []
     promised = {path for path, _, _ in walk_keys(SCHEMAS[name])}
@@ -209,12 +209,12 @@ def test_what_a_command_prints_is_as_promised_and_shows_every_key(name):
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_a_shape_is_a_schema_that_says_what_every_key_means(name):
+def test_json_schema_is_valid_and_describes_every_key(name):
     jsonschema.Draft202012Validator.check_schema(SCHEMAS[name])
     assert [path for path, kind, meaning in walk_keys(SCHEMAS[name]) if not (kind and meaning)] == []
 
 
-def test_a_key_less_and_a_key_more_are_both_told():
+def test_missing_key_and_additional_key_are_both_reported():
     rows = EXAMPLES["check"]()
     less, more = [{**rows[0]}], [{**rows[0], "new": 1}]
     del less[0]["todo"]
@@ -224,7 +224,7 @@ def test_a_key_less_and_a_key_more_are_both_told():
         conforms(["check", "--json"], json.dumps(less))
 
 
-def test_options_choose_the_shape():
+def test_options_choose_the_json_schema():
     assert find_schema("datasets", ["datasets", L1, "--why", "--json"]) is SCHEMAS["datasets --why"]
     assert find_schema("datasets", ["datasets", "--json"]) is SCHEMAS["datasets"]
     assert find_schema("submit rapthor", ["--as", "ad", "--json"]) is SCHEMAS["submit rapthor --as ad"]

@@ -1,4 +1,4 @@
-"""Texts of others on the operator's screen: they are shown, steer no terminal, and end no command."""
+"""Texts of other users on the operator's screen: escaped, so they control no terminal and end no command."""
 
 import io
 import json
@@ -41,7 +41,7 @@ def harmless(text: str) -> bool:
     return all(letter.isprintable() or letter in "\n\t" for letter in text)
 
 
-def test_cells_and_lines_show_every_character():
+def test_tables_show_unprintable_characters_as_escapes():
     out = io.StringIO()
     with redirect_stdout(out):
         show.print_table(("site", "why"), [(f"UK{EVIL}", EVIL)])
@@ -58,7 +58,7 @@ def test_a_plain_stream_writes_any_text(text):
     assert harmless(raw.getvalue().decode("ascii"))
 
 
-def test_on_a_terminal_styles_pass_and_nothing_else_that_begins_as_they_do():
+def test_plain_stream_passes_styles_and_escapes_other_sequences():
     out = io.StringIO()
     PlainStream(out, passes_styles=True).write("\x1b[1mbold\x1b[0m \x1b[2J \x1b]0;x\x07\x1b[31;1;4")
     assert out.getvalue() == "\x1b[1mbold\x1b[0m \\x1b[2J \\x1b]0;x\\x07\\x1b[31;1;4"
@@ -66,7 +66,7 @@ def test_on_a_terminal_styles_pass_and_nothing_else_that_begins_as_they_do():
 
 @pytest.fixture
 def installation(tmp_path):
-    """A state that an earlier version filled with whatever catalogues and jobs said."""
+    """A state that an earlier version filled with unescaped texts of catalogues and jobs."""
     (tmp_path / "catalogue.toml").write_text(
         'sites = ["UK"]\n[datasets."lofar:L1"]\nsites.UK = "available"\n'
     )
@@ -96,7 +96,7 @@ def installation(tmp_path):
     [["status"], ["sites"], ["datasets"], ["datasets", "--why"], ["plan"], ["check"], ["once"], ["history"]],
     ids=" ".join,
 )
-def test_every_command_prints_what_is_stored_and_ends_as_it_should(installation, language, words):
+def test_every_command_prints_hostile_texts_of_the_state(installation, language, words):
     environment = {**os.environ, "LC_ALL": language, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     for more in ([], ["--json"]):
         done = subprocess.run(
@@ -113,7 +113,7 @@ def test_every_command_prints_what_is_stored_and_ends_as_it_should(installation,
         assert done.returncode in {0, 1}, text
 
 
-def test_a_text_of_half_a_pair_ends_no_command(tmp_path):
+def test_lone_surrogate_in_an_argument_ends_no_command(tmp_path):
     (tmp_path / "config.toml").write_text("")
     name = b"\x1b[2J\xff.toml"
     done = subprocess.run(
@@ -129,7 +129,7 @@ def test_a_text_of_half_a_pair_ends_no_command(tmp_path):
 
 
 @pytest.mark.parametrize("style", ["json", "console"])
-def test_the_log_shows_every_character(style):
+def test_log_shows_unprintable_characters_as_escapes(style):
     root = logging.getLogger()
     before = root.handlers[:], root.level
     stream = io.StringIO()
@@ -150,7 +150,7 @@ def test_the_log_shows_every_character(style):
     assert "ValueError" in stream.getvalue()
 
 
-def test_what_a_job_names_is_remembered_so_that_it_can_be_shown():
+def test_state_stores_invalid_names_of_jobs_as_printable_text():
     queue = ScheddDemand(NOON, (QueuedJobs((EVIL,), 1),))
     memory = remember_demand(
         DemandMemory(), {"schedd": queue}, default_scope=None, keep_for=timedelta(1), now=NOON
@@ -158,13 +158,13 @@ def test_what_a_job_names_is_remembered_so_that_it_can_be_shown():
     assert list(memory.rejected_texts) == [SAFE]
 
 
-def test_what_the_pool_answers_is_made_plain_with_its_ends_of_lines():
+def test_answers_of_the_pool_are_escaped_with_their_line_ends():
     assert escape_unprintable_tree({EVIL: [EVIL, 1, None, {"a": "b\nc"}]}, "\n") == {
         SAFE: [SAFE, 1, None, {"a": "b\nc"}]
     }
 
 
-def test_the_page_on_a_job_shows_every_character():
+def test_page_on_a_job_shows_unprintable_characters_as_escapes():
     from starlette.requests import Request
 
     from hydrator.server.handlers import _html_response
@@ -181,7 +181,7 @@ def test_the_page_on_a_job_shows_every_character():
 
 
 def wanting(*dids: str, memories: dict) -> StateView:
-    """What `hydrator datasets` and `status` know where a job wants *dids*."""
+    """Return the state view of `hydrator datasets` and `status` for a job that wants *dids*."""
     view = build_snapshot(memories, frozenset(map(Did, dids)), now=NOON, max_age=timedelta(hours=6))
     return StateView(
         now=NOON,
@@ -218,7 +218,7 @@ TYPO, RIGHT = Did("lofar:L667526_SB0001"), Did("lofar:L667526_SB001")
         ),
     ],
 )
-def test_a_dataset_is_nowhere_only_where_every_catalogue_said_so(capsys, memory, state, note):
+def test_dataset_is_absent_only_if_every_catalogue_answered(capsys, memory, state, note):
     known = wanting(TYPO, memories={"rucio": memory})
     show.print_datasets(known, None)
     text = " ".join(capsys.readouterr().out.split())
@@ -228,7 +228,7 @@ def test_a_dataset_is_nowhere_only_where_every_catalogue_said_so(capsys, memory,
     assert nowhere == ([TYPO] if state == "nowhere" else [])
 
 
-def test_a_name_that_no_catalogue_knows_is_shown_beside_the_nearest_one(capsys):
+def test_unknown_name_is_shown_with_the_nearest_known_one(capsys):
     memory = CatalogueMemory(NOON, frozenset({Site("UK")}), {TYPO: DatasetRecord(NOON, {}), RIGHT: HERE})
     known = wanting(TYPO, RIGHT, memories={"rucio": memory})
     show.print_datasets(known, None)

@@ -1,4 +1,4 @@
-"""When tokens and certificates end: read, never verified, and never a reason to fail."""
+"""Ends of tokens and certificates: parsed without verification, and without errors."""
 
 import base64
 import json
@@ -40,7 +40,7 @@ def lasting(since, until, **more) -> str:
     return jwt({"iat": to_unix(since), "exp": to_unix(until), **more})
 
 
-def test_a_token_says_when_it_began_and_when_it_ends():
+def test_token_has_its_start_and_end():
     one = parse_token("catalogue rucio: token_file", "token-files", lasting(NOON, NOON + HOUR) + "\n")
     assert (one.issued_at, one.expires_at, one.renewed_by, one.lifetime) == (
         NOON,
@@ -56,7 +56,7 @@ ENDLESS += [f"a.{'W1tb' * 20_000}.c"]  # JSON too deep to read
 
 
 @pytest.mark.parametrize("text", ENDLESS, ids=range(len(ENDLESS)))
-def test_what_states_no_end_is_not_listed(text):
+def test_token_without_an_end_is_not_listed(text):
     assert parse_token("x", "y", text) is None
 
 
@@ -72,7 +72,7 @@ def test_of_several_idtokens_of_a_pool_the_one_that_lasts_longest_counts():
     assert found == {"IDTOKEN of pool.a": DAY, "IDTOKEN of pool.b": HOUR}, "one of pool.c never ends"
 
 
-def test_a_certificate_is_read_as_another_library_reads_it():
+def test_certificate_dates_equal_those_of_the_library_cryptography():
     authority = trustme.CA()
     issued = authority.issue_cert("hydrator.test", not_after=NOON + 90 * DAY)
     chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems).decode()
@@ -87,7 +87,7 @@ def test_a_certificate_is_read_as_another_library_reads_it():
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 5, 20, 60, 100])
-def test_a_certificate_that_is_cut_or_spoilt_is_not_listed(length):
+def test_truncated_certificate_is_not_listed(length):
     pem = trustme.CA().cert_pem.bytes().decode()
     der = base64.b64decode("".join(pem.splitlines()[1:-1]))
     with pytest.raises((ValueError, IndexError)):
@@ -98,7 +98,7 @@ def test_a_certificate_that_is_cut_or_spoilt_is_not_listed(length):
     assert parse_certificates("x", "tls", pem[: len(pem) // 2]) is None
 
 
-def test_it_is_time_when_a_tenth_of_its_life_is_left_and_no_sooner_than_30_days():
+def test_renewal_is_due_at_a_tenth_of_the_lifetime_and_within_30_days():
     def soon(life, left, by=Renewer.OPERATOR):
         until = NOON + left
         return Credential("x", "y", by, until, until - life if life else None).is_renewal_due(NOON)
@@ -109,7 +109,7 @@ def test_it_is_time_when_a_tenth_of_its_life_is_left_and_no_sooner_than_30_days(
     assert [soon(HOUR, left, Renewer.DAEMON) for left in (MINUTE, -MINUTE)] == [False, True]
 
 
-def test_check_tells_how_to_renew_what_ended_or_soon_does():
+def test_check_advises_to_renew_expired_and_expiring_credentials():
     def one(left):
         return Credential(
             "publish.http.tls_certificate", "tls", Renewer.OPERATOR, NOON + left, NOON - 90 * DAY
@@ -121,7 +121,7 @@ def test_check_tells_how_to_renew_what_ended_or_soon_does():
     assert {finding.todo for finding in found} == {"renew it: docs/reference/credentials.md#tls", ""}
 
 
-def test_each_recipe_is_a_heading_of_the_page(request):
+def test_each_docs_section_of_credentials_is_a_heading_of_the_page(request):
     page = (request.config.rootpath / "docs" / "reference" / "credentials.md").read_text("utf-8")
     wiring = (request.config.rootpath / "hydrator" / "wiring" / "credentials.py").read_text("utf-8")
     for recipe, heading in {
@@ -136,7 +136,7 @@ def test_each_recipe_is_a_heading_of_the_page(request):
         assert recipe in {"idtokens", "logins"} or f'"{recipe}"' in wiring
 
 
-def test_what_the_state_keeps_is_what_was_found():
+def test_credential_rows_of_the_state_are_read_back_unchanged():
     found = [
         login_credential("catalogue rucio: login", TokenValidity(NOON, NOON + HOUR)),
         *parse_idtokens([lasting(NOON, NOON + DAY, iss="p")]),
@@ -145,7 +145,7 @@ def test_what_the_state_keeps_is_what_was_found():
     assert login_credential("catalogue file: login", None) is None
 
 
-def test_metrics_forget_what_is_no_longer_there():
+def test_metrics_of_removed_credentials_disappear():
     registry = CollectorRegistry()
     metrics = Metrics(registry, "0")
     labels = {"credential": "catalogue rucio: login", "renewed_by": "daemon"}
@@ -157,7 +157,7 @@ def test_metrics_forget_what_is_no_longer_there():
     assert registry.get_sample_value(expiry, labels) is None
 
 
-def test_the_token_that_edits_jobs_is_listed_apart_from_the_daemons_own(tmp_path):
+def test_token_for_job_edits_is_listed_separately(tmp_path):
     folders = {"own": 30 * DAY, "editor": DAY}
     for name, lasts in folders.items():
         (tmp_path / name).mkdir()

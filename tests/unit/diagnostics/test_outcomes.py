@@ -1,4 +1,4 @@
-"""What became of jobs that named datasets: values in, values out, whatever their owners wrote."""
+"""Outcomes of jobs that named datasets, with any value that their owners wrote."""
 
 import json
 from datetime import timedelta
@@ -27,7 +27,7 @@ SIZES = {L1: 100, L2: 50}
 
 
 def row(*datasets: str, site: object = CAM, waits=MINUTE, start=NOON, **more) -> dict:
-    """A job as its schedd tells of it, that waited and then started once."""
+    """Return a schedd's record of a job that waited and then started once."""
     return {
         "GlobalJobId": "schedd#1.0#1",
         "QDate": to_unix(start - waits),
@@ -63,12 +63,12 @@ def found(*rows: dict, shown=SHOWN, sizes=SIZES):
         ([L1], None, LocalityResult.UNKNOWN, 0, 0),
     ],
 )
-def test_a_job_found_what_its_site_said_when_it_started(datasets, site, what, here, elsewhere):
+def test_outcome_uses_the_sites_ad_at_the_jobs_start(datasets, site, what, here, elsewhere):
     one = determine_outcome(parse_ended_job(row(*datasets, site=site)), SHOWN, SIZES)
     assert (one.locality, one.bytes_at_site, one.bytes_elsewhere) == (what, here, elsewhere)
 
 
-def test_what_counts_is_the_ad_of_that_time_and_before_the_first_one_nothing_is_known():
+def test_outcome_uses_the_ad_of_that_time_and_none_before_the_first():
     shown = AdHistory([kept(L1, at=NOON), kept(at=NOON + HOUR), kept(L1, at=NOON + 2 * HOUR)])
     starts = [NOON - MINUTE, NOON, NOON + MINUTE, NOON + HOUR, NOON + 2 * HOUR]
     judged = [determine_outcome(parse_ended_job(row(L1, start=at)), shown, {}).locality for at in starts]
@@ -81,7 +81,7 @@ def test_what_counts_is_the_ad_of_that_time_and_before_the_first_one_nothing_is_
     ]
 
 
-def test_a_dataset_that_the_job_missed_was_not_there_whatever_the_ad_said():
+def test_missed_dataset_was_not_at_the_site_despite_the_ad():
     def missed(site, when):
         text = f"{to_unix(when)} {L1} {site}"
         return determine_outcome(parse_ended_job(row(L1, misses=[text])), SHOWN, SIZES).locality
@@ -91,13 +91,13 @@ def test_a_dataset_that_the_job_missed_was_not_there_whatever_the_ad_said():
     assert missed(CAM, NOON - HOUR) is LocalityResult.ALL, "of an earlier start"
 
 
-def test_sizes_are_the_jobs_own_else_the_catalogues_else_said_to_be_unknown():
+def test_sizes_come_from_the_job_then_the_catalogues_else_are_unknown():
     own = determine_outcome(parse_ended_job(row(L1, L2, bytes={"LOFAR:L1": 7})), SHOWN, {})
     assert (own.bytes_at_site, own.bytes_elsewhere, own.datasets_without_size) == (7, 0, 1)
     assert determine_outcome(parse_ended_job(row(L1)), SHOWN, SIZES).bytes_at_site == 100
 
 
-def test_waits_of_jobs_with_and_without_datasets_are_told_apart():
+def test_waits_are_counted_separately_with_and_without_datasets():
     several = found(row(L1, waits=3 * MINUTE), row(L1, waits=5 * MINUTE), row(waits=MINUTE))
     assert (several.wait_seconds, several.other_wait_seconds, several.added_wait_seconds) == (
         (180.0, 300.0),
@@ -107,13 +107,13 @@ def test_waits_of_jobs_with_and_without_datasets_are_told_apart():
     assert found(row(L1)).added_wait_seconds is None
 
 
-def test_a_job_that_never_started_is_counted_apart_and_waited_for_nothing():
+def test_job_that_never_started_is_counted_without_a_wait():
     one = found(row(L1, JobStartDate=None, JobCurrentStartDate=None))
     assert (one.never_started, one.wait_seconds, sum(one.total.job_counts.values())) == (1, (), 0)
 
 
 @pytest.mark.parametrize("value", ["now", True, -1, 1e300, float("nan"), [], {"a": 1}, 1 << 70])
-def test_a_time_that_is_none_counts_as_not_there(value):
+def test_invalid_time_counts_as_absent(value):
     job = parse_ended_job(row(L1, QDate=value, JobStartDate=value, JobCurrentStartDate=value))
     assert (job.submitted_at, job.last_started_at, job.wait_time) == (None, None, None)
 
@@ -135,24 +135,24 @@ def test_a_time_that_is_none_counts_as_not_there(value):
         {"QDate": to_unix(NOON + HOUR)},
     ],
 )
-def test_nothing_that_an_owner_writes_ends_the_report(odd):
+def test_invalid_job_attributes_do_not_end_the_report(odd):
     counted = found(row(L1, L2) | odd, row(L1))
     assert counted.total.job_counts[LocalityResult.ALL] == 1
     assert counted.total.bytes_at_site <= 200 + counted.total.bytes_elsewhere + 100
     json.dumps(report_json(counted, {}, NOON - HOUR, NOON))
 
 
-def test_an_empty_row_is_a_job_that_says_nothing():
+def test_empty_row_is_a_job_without_values():
     assert found({}).total.job_counts == dict.fromkeys(LocalityResult, 0)
 
 
-def test_a_site_that_never_had_an_ad_makes_no_row():
+def test_site_without_an_ad_has_no_row_in_the_report():
     counted = found(row(L1, site="made up"), row(L1))
     assert list(counted.sites) == [CAM]
     assert counted.total.job_counts[LocalityResult.UNKNOWN] == 1
 
 
-def test_a_miss_counts_at_the_site_where_it_happened_and_not_where_the_job_ended():
+def test_miss_counts_at_its_own_site_not_where_the_job_ended():
     at = to_unix(NOON - HOUR)
     misses = [f"{at} {L1},{L2} {RAL}", f"{at} {L1} {RAL}", f"{at} {L1} an odd site"]
     made = found(row(L1, site=CAM, misses=misses), row(L1, site=CAM))
@@ -169,7 +169,7 @@ def test_quantiles_are_values_that_occurred(values, half, most):
     assert (median(values), quantile(values, 0.9)) == (half, most)
 
 
-def test_the_report_for_programs_has_these_keys_and_says_who_was_silent():
+def test_report_json_has_its_keys_and_the_failed_schedds():
     answers = {"s1": EndedJobs((row(L1), row()), is_complete=False), "s2": Unseen("no answer within 20 s")}
     made = report_json(found(row(L1, L2), row(waits=HOUR)), answers, NOON - HOUR, NOON)
     assert made == {
@@ -209,7 +209,7 @@ def test_the_report_for_programs_has_these_keys_and_says_who_was_silent():
 
 
 class Told:
-    """A history that tells what it is given, once."""
+    """A history that returns each of the given answers once."""
 
     def __init__(self, *answers) -> None:
         self._answers = list(answers)
@@ -224,7 +224,7 @@ class Told:
         pass
 
 
-def test_counting_adds_up_and_knows_few_series():
+def test_job_metrics_add_up_with_few_series():
     registry = CollectorRegistry()
     metrics = Metrics(registry, "0")
     history = Told(
@@ -253,7 +253,7 @@ def test_counting_adds_up_and_knows_few_series():
     assert value("hydrator_job_wait_seconds_sum", datasets="none") == 0
 
 
-def test_the_archive_is_left_alone_while_no_job_ended():
+def test_history_is_not_loaded_without_ended_jobs():
     def unread():
         raise AssertionError("read")
 

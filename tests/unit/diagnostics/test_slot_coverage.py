@@ -1,4 +1,4 @@
-"""What the pool's slots carry of what we publish."""
+"""Slot coverage: slots with current, outdated or no attributes."""
 
 from prometheus_client import CollectorRegistry
 
@@ -14,7 +14,7 @@ def kinds(**counts: int) -> dict[Coverage, int]:
     return {kind: counts.get(kind.value, 0) for kind in Coverage}
 
 
-def test_slots_are_counted_by_what_they_carry():
+def test_slots_are_counted_by_coverage():
     slots = [
         SlotAdVersion(CAM, OURS.generation),
         SlotAdVersion(CAM, OURS.generation - 1),
@@ -25,7 +25,7 @@ def test_slots_are_counted_by_what_they_carry():
     assert counted[UNKNOWN_SITE] == kinds()
 
 
-def test_slots_of_sites_that_we_do_not_speak_for_make_no_series_of_their_own():
+def test_slots_of_foreign_sites_count_as_unknown():
     slots = [
         SlotAdVersion("elsewhere", None),
         SlotAdVersion(None, None),
@@ -34,7 +34,7 @@ def test_slots_of_sites_that_we_do_not_speak_for_make_no_series_of_their_own():
     assert count_coverage(slots, {CAM: OURS}) == {CAM: kinds(), UNKNOWN_SITE: kinds(none=2, outdated=1)}
 
 
-def test_a_site_that_is_gone_is_shown_no_longer():
+def test_removed_site_disappears_from_slot_coverage():
     registry = CollectorRegistry()
     metrics = Metrics(registry, "0")
     metrics.set_slot_coverage(count_coverage([SlotAdVersion(CAM, OURS.generation)], {CAM: OURS}))

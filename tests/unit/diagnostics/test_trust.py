@@ -1,10 +1,12 @@
-"""Trust as it is shown; and how soon a site that lies is found, by the real rota and the real audit."""
+"""Trust of a site in rows and cells, and the time until the real audit finds a site with false facts."""
 
 import pytest
 
 from adapters.condor.schedds import OVERLAP, ScheddMisses
 from benchmarks.trust import GOAL_SECONDS, Case, seconds_until_found
-from hydrator.diagnostics.trust import find_distrusted_sites, trust_cell, trust_row
+from hydrator.cli.output.rows import trust_row
+from hydrator.cli.output.tables import trust_cell
+from hydrator.diagnostics.trust import find_distrusted_sites
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Unseen
 from hydrator.reconcile.audit.ledger import Audit, AuditTally, Claim, Correction, VerificationMethod
@@ -16,7 +18,7 @@ LIED = Audit(
 )
 
 
-def test_a_site_is_shown_with_what_was_found_there():
+def test_trust_row_has_the_counts_of_the_audit():
     row = trust_row(LIED, CAM)
     assert {key: row[key] for key in ("trust", "audited", "false", "corrected")} == {
         "trust": 0.97,
@@ -28,7 +30,7 @@ def test_a_site_is_shown_with_what_was_found_there():
     assert trust_cell(trust_row(LIED, OSO)) == "not audited"
 
 
-def test_only_sites_below_the_bound_are_told_of():
+def test_only_sites_below_the_trust_threshold_are_reported():
     assert dict(find_distrusted_sites(LIED, 1.0)) == {
         CAM: "trust 0.97: 3 of 100 audited facts were false, 1 dataset corrected now"
     }
@@ -36,17 +38,17 @@ def test_only_sites_below_the_bound_are_told_of():
 
 
 @pytest.mark.parametrize("per_site", [500, 2000, 10_000])
-def test_one_lie_in_a_hundred_is_found_within_a_quarter_of_an_hour(per_site):
+def test_audit_finds_one_false_fact_in_100_within_15_minutes(per_site):
     taken = sorted(seconds_until_found(Case(1, per_site), seed) for seed in range(20))
     assert taken[18] <= GOAL_SECONDS  # 95 %
 
 
-def test_with_a_call_for_three_sites_the_goal_holds_for_more_of_them():
+def test_audit_meets_its_goal_for_six_sites_with_two_calls_a_second():
     taken = sorted(seconds_until_found(Case(6, 500, calls_per_second=2), seed) for seed in range(20))
     assert taken[18] <= GOAL_SECONDS
 
 
-def test_what_jobs_miss_helps_to_find_it():
+def test_misses_of_jobs_speed_up_the_audit():
     def median(jobs: int) -> int:
         case = Case(20, 500, jobs_per_hour=jobs)
         return sorted(seconds_until_found(case, seed) for seed in range(15))[7]
@@ -70,7 +72,7 @@ class Schedds:
         return [[f"1 {L1} {CAM}"]]
 
 
-def test_each_schedd_is_asked_for_what_ended_since_it_last_answered():
+def test_each_schedd_is_queried_since_its_last_answer():
     client, now = Schedds(), [NOON]
     misses = ScheddMisses(client, lambda: now[0])
     client.down = {"ap2"}

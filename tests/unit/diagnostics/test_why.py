@@ -1,4 +1,4 @@
-"""Reasons and ways out, from what the pool answered and what the daemon knows."""
+"""Reasons and remedies for an idle job, from the pool's answers and the daemon's knowledge."""
 
 import json
 from dataclasses import replace
@@ -78,19 +78,19 @@ def fact(state: DatasetState, fraction: float | None = None) -> Fact:
 def lacking(
     job=JOB, known: DaemonKnowledge | None = None, told: SlotDatasetState | None = None, **more
 ) -> Any:
-    """The first reason why the job's dataset does not count at CAM."""
+    """Return the first dataset of the job that does not count at CAM, with its reason."""
     group = slots(MISSING, told=told or SlotDatasetState(False), **more)
     (at, *_) = explain(job, [group], known, now=NOON).sites
     return at.reasons[0].missing_datasets[0]
 
 
-def test_a_job_that_matches_says_where_and_needs_no_way_out():
+def test_matching_job_names_its_sites_and_needs_no_remedy():
     answer = explain(JOB, [slots(FINE), slots(MISSING, site=RAL)], None, now=NOON)
     assert (answer.matching_sites, answer.could_run, answer.remedy) == ((CAM,), True, None)
     assert "would match at CAM" in answer.verdict
 
 
-def test_a_private_dataset_in_plain_is_said_to_need_an_exchange_even_if_some_slot_speaks_of_it():
+def test_private_dataset_without_pseudonym_needs_hydrator_submit():
     job = replace(JOB, private_datasets=(L1,))
     for known in (None, beliefs(CAM={L1: fact(DatasetState.AVAILABLE)})):
         lack = lacking(job, known, generation=None)
@@ -99,13 +99,13 @@ def test_a_private_dataset_in_plain_is_said_to_need_an_exchange_even_if_some_slo
         assert "`hydrator submit`" in lack.text
 
 
-def test_a_claimed_slot_does_not_match_whatever_its_expressions_say():
+def test_claimed_slot_does_not_match():
     answer = explain(JOB, [slots(FINE, state="Claimed")], None, now=NOON)
     assert not answer.could_run
     assert [reason.cause for reason in answer.sites[0].reasons] == [MismatchCause.BUSY]
 
 
-def test_a_site_to_which_no_path_was_known_is_told_from_other_requirements():
+def test_site_without_a_path_has_the_cause_path():
     clause = Clause(
         "identicalMember((TARGET.DataLocalitySite), MY.DataLocalityPathSites) =?= true", "false", "false"
     )
@@ -121,7 +121,7 @@ def test_the_funnel_counts_slots_from_data_to_cores():
     assert explain(job, groups, None, now=NOON).funnel == "12 slots → 8 with the data → 0 with 16 cores"
 
 
-def test_a_request_that_depends_on_the_slot_is_told_as_such():
+def test_request_that_depends_on_the_slot_has_its_own_sentence():
     choosing = Clause("TARGET.Cpus >= MY.RequestCpus", "false", "false")
     answer = explain(JOB, [slots(choosing, largest_resources={"TotalSlotCpus": 4})], None, now=NOON)
     assert answer.sites[0].reasons[0].text == (
@@ -129,7 +129,7 @@ def test_a_request_that_depends_on_the_slot_is_told_as_such():
     )
 
 
-def test_asking_for_fewer_cores_is_the_way_out_where_the_data_is():
+def test_remedy_is_fewer_cores_at_the_site_with_the_data():
     group = slots(CORES, largest_resources={"Cpus": 2, "TotalSlotCpus": 8})
     job = replace(JOB, requests={"Cpus": 16})
     answer = explain(job, [group, slots(MISSING, CORES, site=RAL)], None, now=NOON)
@@ -137,7 +137,7 @@ def test_asking_for_fewer_cores_is_the_way_out_where_the_data_is():
     assert "requests 16 cores; the largest slot there has 8 cores" in answer.sites[0].reasons[0].text
 
 
-def test_what_comes_by_itself_is_cheaper_than_what_somebody_must_do():
+def test_waiting_is_a_cheaper_remedy_than_manual_action():
     waiting = replace(JOB, any_after=to_unix(NOON) + 720)
     staging = SlotDatasetState(False, "STAGING", 0.4, to_unix(NOON))
     answer = explain(waiting, [slots(MISSING, told=staging), slots(CORES, site=RAL)], None, now=NOON)
@@ -148,8 +148,8 @@ def test_what_comes_by_itself_is_cheaper_than_what_somebody_must_do():
 RELEASE = "hydrator release 'ClusterId == 7' lets it run anywhere, with its data or without"
 
 
-def test_a_run_that_can_only_open_local_paths_is_not_advised_to_go_without_its_data():
-    """Released, it would start, miss its data and be held."""
+def test_release_is_not_offered_to_a_job_that_opens_local_paths():
+    """A released job of this kind would start, not find its data and be held."""
     left_out = beliefs(CAM={L1: fact(DatasetState.AVAILABLE)})
     left_out = replace(left_out, dids_without_room={CAM: {L1}})
     text = {"ClusterId": "7", "DataLocality": '"require"', "DataLocalityTransformed": "true"}
@@ -164,7 +164,7 @@ def test_a_run_that_can_only_open_local_paths_is_not_advised_to_go_without_its_d
 
 
 @pytest.mark.parametrize("state", ["PARTIAL", "NEARLINE", "STUCK"])
-def test_release_is_not_offered_for_data_that_is_not_whole_there(state):
+def test_release_is_not_offered_for_incomplete_data(state):
     asks = replace(JOB, can_release=True)
     answer = explain(asks, [slots(MISSING, told=SlotDatasetState(False, state))], None, now=NOON)
     assert "release" not in answer.remedy
@@ -178,7 +178,7 @@ def test_release_is_offered_neither_for_a_typo_nor_for_a_site_without_slots():
     assert "release" not in down.remedy
 
 
-def test_release_is_offered_only_to_those_who_may_where_our_word_alone_is_wanting():
+def test_release_is_offered_for_complete_data_to_those_who_may():
     known = replace(beliefs(CAM={L1: fact(DatasetState.AVAILABLE)}), dids_without_room={CAM: {L1}})
     for may, offered in ((True, True), (False, False)):
         job = replace(JOB, can_release=may)
@@ -206,7 +206,7 @@ def missed_job(**more: str) -> JobFacts:
     )  # fmt: skip
 
 
-def test_after_a_miss_the_site_names_what_was_missed_when_and_until_when_the_job_keeps_away():
+def test_missed_site_names_the_dataset_the_time_and_the_end_of_avoidance():
     answer = explain(missed_job(), [slots(MISSED_HERE)], None, now=NOON)
     (reason,) = answer.sites[0].reasons
     assert reason.cause is MismatchCause.UNREADABLE_DATA
@@ -219,12 +219,12 @@ def test_after_a_miss_the_site_names_what_was_missed_when_and_until_when_the_job
     assert answer.funnel == "1 slot → 1 with the data → 0 where it could read its data"
 
 
-def test_a_job_that_is_held_after_misses_names_them():
+def test_held_job_names_its_misses():
     held = missed_job(JobStatus="5", HoldReason='"its datasets could not be read at CAM"')
     assert f"it ran and could not read {L1} at CAM 12 min ago" in explain(held, [], None, now=NOON).notes
 
 
-def test_a_miss_that_the_job_could_not_report_is_still_no_requirement_of_its_owners():
+def test_unreported_miss_is_not_called_a_requirement_of_the_owner():
     clause = Clause(
         "MY.ChirpDataLocalityMissed isnt undefined || MY.ExitCode =!= 85 || ! true", "false", "false"
     )
@@ -239,7 +239,7 @@ def refused(reason: str, ago: timedelta = MINUTE, **more) -> JobFacts:
     )
 
 
-def test_the_headline_names_the_concurrency_limit_that_a_job_waits_for():
+def test_verdict_names_the_concurrency_limit_of_a_waiting_job():
     answer = explain(
         refused("concurrency limit license, tape reached |5|7.0|"), [slots(FINE)], None, now=NOON
     )
@@ -252,12 +252,12 @@ def test_the_headline_names_the_concurrency_limit_that_a_job_waits_for():
     assert nowhere.verdict.startswith("it waits for a concurrency limit (license)")
 
 
-def test_a_limit_that_the_negotiator_does_not_name_is_named_by_the_job():
+def test_verdict_takes_the_name_of_a_limit_from_the_job():
     job = refused("concurrency limit reached", concurrency_limits="license:2")
     assert "concurrency limit (license:2)" in explain(job, [slots(FINE)], None, now=NOON).verdict
 
 
-def test_other_refusals_of_matching_jobs_are_in_the_headline_too():
+def test_verdict_has_other_rejections_of_a_matching_job():
     answer = explain(refused("insufficient priority"), [slots(FINE)], None, now=NOON)
     assert answer.verdict.startswith("it waits for its turn (insufficient priority)")
 
@@ -265,12 +265,12 @@ def test_other_refusals_of_matching_jobs_are_in_the_headline_too():
 @pytest.mark.parametrize(
     "job", [refused("no match found"), refused("concurrency limit x reached", 20 * MINUTE)]
 )
-def test_what_was_said_long_ago_or_of_slots_alone_is_no_headline(job):
+def test_verdict_ignores_old_rejections_and_no_match_found(job):
     answer = explain(job, [slots(FINE)], None, now=NOON)
     assert (answer.verdict.startswith("it would match at CAM"), answer.could_run) == (True, True)
 
 
-def test_too_many_uploads_of_a_user_are_in_the_headline():
+def test_verdict_names_the_upload_limit_of_the_user():
     job = replace(JOB, uploads=21, max_uploads=20)
     answer = explain(job, [slots(FINE)], None, now=NOON)
     assert answer.verdict.startswith("its schedd requests no slots for its user: 21 jobs of the user send")
@@ -279,7 +279,7 @@ def test_too_many_uploads_of_a_user_are_in_the_headline():
     assert explain(replace(job, uploads=19), [slots(FINE)], None, now=NOON).could_run
 
 
-def test_datasets_of_a_site_are_counted_by_state_with_bytes_and_an_end():
+def test_datasets_of_a_site_are_counted_by_state_with_bytes_and_arrival():
     dids = [Did(f"lofar:D{number:03}") for number in range(245)]
     ready = NOON + 190 * MINUTE
     facts = {dids[0]: fact(DatasetState.PARTIAL, 0.5), dids[1]: fact(DatasetState.NEARLINE)}
@@ -304,7 +304,7 @@ def test_datasets_of_a_site_are_counted_by_state_with_bytes_and_an_end():
     )
 
 
-def test_a_size_that_is_not_known_makes_the_sum_a_least_one():
+def test_unknown_size_makes_the_missing_bytes_a_lower_bound():
     known = beliefs(CAM={L1: fact(DatasetState.PARTIAL), L2: fact(DatasetState.PARTIAL)})
     known = replace(known, snapshot=replace(known.snapshot, bytes_total={L1: 5 * 10**9}))
     job = replace(JOB, datasets=(L1, L2))
@@ -312,7 +312,7 @@ def test_a_size_that_is_not_known_makes_the_sum_a_least_one():
     assert text.startswith("0 here, 2 partial, at least 5 GB missing: ")
 
 
-def test_a_name_that_exists_nowhere_is_followed_by_the_nearest_ones():
+def test_unknown_name_is_followed_by_similar_names():
     right = Did("lofar:L1234_SB001.ms")
     wrong = Did("lofar:L1243_SB001.ms")
     known = beliefs(demanded=(wrong, right), RAL={right: fact(DatasetState.AVAILABLE)})
@@ -328,7 +328,7 @@ def test_a_name_that_exists_nowhere_is_followed_by_the_nearest_ones():
     assert answer.remedy == f"submit it again with {right} instead of {wrong} (then it matches at CAM)"
 
 
-def test_the_nearest_names_leave_out_those_that_look_like_nothing_and_long_lists_are_bounded():
+def test_similar_names_are_bounded_and_leave_out_unlike_ones():
     known = [Did(f"lofar:L{number}_SB001.ms") for number in range(1000, 1100)]
     assert similar_names(Did("lofar:l1050_sb001.ms"), known)[0] == "lofar:L1050_SB001.ms"
     assert len(similar_names(Did("lofar:L105_SB001.ms"), known)) == 3
@@ -336,7 +336,7 @@ def test_the_nearest_names_leave_out_those_that_look_like_nothing_and_long_lists
     assert similar_names(Did("a:" + "x" * 400), [Did("a:" + "x" * 401)]) == ()
 
 
-def test_a_held_change_stands_beside_the_site_it_is_about():
+def test_held_change_is_shown_at_its_site():
     known = replace(
         beliefs(CAM={L1: fact(DatasetState.PARTIAL)}), held_reasons={CAM: "5 of 6 datasets would leave"}
     )
@@ -348,37 +348,37 @@ def test_a_held_change_stands_beside_the_site_it_is_about():
     assert "a change of this site is held" in render_answer(free).rows[0][3]
 
 
-def test_slots_of_a_pool_that_the_schedd_flocks_to_are_a_place_of_their_own():
+def test_slots_of_a_flocked_pool_are_listed_separately():
     away = slots(FINE, pool="cm2:9618")
     answer = explain(JOB, [slots(MISSING, told=SlotDatasetState(False, "PARTIAL")), away], None, now=NOON)
     assert answer.matching_sites == ("CAM (pool cm2:9618, by flocking)",)
     assert [(at.pool, at.slots) for at in answer.sites] == [("", 1), ("cm2:9618", 1)]
 
 
-def test_a_busy_slot_that_also_lacks_the_data_needs_both():
+def test_busy_slot_without_the_data_needs_both_remedies():
     answer = explain(JOB, [slots(MISSING, BUSY, told=SlotDatasetState(False, "STAGING"))], None, now=NOON)
     assert answer.remedy == f"{L1} arrives (STAGING) and a slot becomes free (then it matches at CAM)"
 
 
-def test_a_state_is_told_with_its_share_and_its_meaning():
+def test_state_has_its_fraction_and_meaning():
     assert (
         lacking(told=SlotDatasetState(False, "STAGING", 0.409)).text == f"{L1} is STAGING 40 % (on its way)"
     )
     assert lacking(told=SlotDatasetState(False, "STUCK")).reason is MissingReason.STATE
 
 
-def test_a_fact_that_is_too_old_is_told_with_both_ages():
+def test_stale_fact_has_its_age_and_the_jobs_limit():
     one = lacking(told=SlotDatasetState(False, "AVAILABLE", None, to_unix(NOON - 7 * HOUR)))
     assert one.reason is MissingReason.STALE
     assert "7 h ago; the job accepts no fact older than 5 h 45 min" in one.text
     assert lacking(told=SlotDatasetState(False, "AVAILABLE")).reason is MissingReason.NO_AGE
 
 
-def test_a_slot_without_our_attributes_has_no_hook():
+def test_slot_without_attributes_is_called_unhydrated():
     assert lacking(generation=None).reason is MissingReason.UNHYDRATED
 
 
-def test_what_the_slots_do_not_mention_the_daemon_explains():
+def test_dataset_absent_from_slots_is_explained_by_the_daemons_knowledge():
     available, staging = fact(DatasetState.AVAILABLE), fact(DatasetState.STAGING, 0.5)
     known = beliefs(CAM={L1: available})
     elsewhere = beliefs(RAL={L1: staging})
@@ -411,7 +411,7 @@ def test_what_the_slots_do_not_mention_the_daemon_explains():
 
 
 @pytest.mark.parametrize("told", [SlotDatasetState(False, has_exact_name=False), SlotDatasetState(False)])
-def test_a_name_in_another_letter_case_is_said_with_the_catalogues(told):
+def test_misspelt_name_has_the_catalogues_spelling(told):
     known = replace(beliefs(RAL={Did("LOFAR:l1"): fact(DatasetState.AVAILABLE)}))
     known = replace(known, snapshot=replace(known.snapshot, misspelt_dids={L1: (Did("LOFAR:l1"),)}))
     one = lacking(told=told, known=known)
@@ -425,28 +425,28 @@ def test_a_name_in_another_letter_case_is_said_with_the_catalogues(told):
     assert answer.matching_sites == ()
 
 
-def test_a_site_that_has_all_the_data_and_no_slot_is_told():
+def test_site_with_all_data_and_no_slot_is_listed():
     answer = explain(JOB, [], beliefs(RAL={L1: fact(DatasetState.AVAILABLE)}), now=NOON)
     assert (answer.sites[0].site, answer.sites[0].slots) == (RAL, 0)
     assert "a glidein there would let it run" in answer.sites[0].reasons[0].text
     assert "the pool has no slots" in answer.verdict
 
 
-def test_a_requirement_that_no_slot_says_anything_about_is_told_from_one_that_is_false():
+def test_undefined_requirement_differs_from_a_false_one():
     undefined = Clause("TARGET.HasSpade > 1", "undefined", "undefined")
     answer = explain(JOB, [slots(undefined)], None, now=NOON)
     assert answer.sites[0].reasons[0].text.endswith("is not true: the slots do not define its attributes")
     assert answer.sites[0].reasons[0].clauses == ("TARGET.HasSpade > 1",)
 
 
-def test_start_that_refuses_is_the_site_operators():
+def test_start_that_refuses_the_job_is_for_the_sites_operator():
     refused = Clause('TARGET.Owner == "root"', "false", "false")
     answer = explain(JOB, [slots(FINE, start=[refused])], None, now=NOON)
     assert [reason.cause for reason in answer.sites[0].reasons] == [MismatchCause.START]
     assert answer.remedy.startswith("the site's operator changes START")
 
 
-def test_parts_that_hold_and_a_whole_that_does_not_is_said_to_be_too_deep():
+def test_true_clauses_with_a_false_whole_are_called_too_deep():
     answer = explain(JOB, [slots(FINE, is_match=False)], None, now=NOON)
     assert "too deep" in answer.sites[0].reasons[0].text
 
@@ -461,13 +461,13 @@ def test_parts_that_hold_and_a_whole_that_does_not_is_said_to_be_too_deep():
         (JobStatus.SUSPENDED, {}, "it is suspended", False),
     ],
 )
-def test_every_status_has_its_sentence(status, words, sentence, could_run):
+def test_every_job_status_has_its_verdict(status, words, sentence, could_run):
     answer = explain(replace(JOB, status=status, status_attributes=words), [slots(FINE)], None, now=NOON)
     assert answer.verdict.startswith(sentence)
     assert answer.could_run is could_run
 
 
-def test_jobs_that_nothing_of_ours_holds_back_are_told_so():
+def test_job_without_locality_requirement_has_a_note():
     plain = explain(replace(JOB, datasets=(), is_transformed=False), [slots(CORES)], None, now=NOON)
     assert "names no datasets" in plain.notes[0]
     never = explain(replace(JOB, is_transformed=False), [slots(CORES)], None, now=NOON)
@@ -477,7 +477,7 @@ def test_jobs_that_nothing_of_ours_holds_back_are_told_so():
     assert "released" in released.notes[0]
 
 
-def test_a_job_is_read_from_the_text_of_its_ad():
+def test_job_is_parsed_from_the_text_of_its_ad():
     texts = {
         "ClusterId": "12",
         "JobStatus": "5",
@@ -493,7 +493,7 @@ def test_a_job_is_read_from_the_text_of_its_ad():
     assert list(parse_job({"RequiredDatasets": "lofar:L1"}, [0], "s").invalid_names) == ["lofar:L1"]
 
 
-def test_before_submitting_a_dataset_that_a_catalogue_has_counts_as_there():
+def test_dataset_outside_demand_counts_before_submission_if_a_catalogue_has_it():
     job = JobFacts("", "", 1, None, (L1,), max_age_seconds=20700)
     known = beliefs(CAM={L1: fact(DatasetState.AVAILABLE)}, demanded=())
     groups = [
@@ -512,7 +512,7 @@ def test_before_submitting_a_dataset_that_a_catalogue_has_counts_as_there():
 
 
 class FakePool:
-    """Schedds with jobs, histories, or a reason why they cannot be asked; one slot that lacks everything."""
+    """Schedds with jobs, histories, or a failure; and one slot without any data."""
 
     def __init__(self, queues=None, histories=None) -> None:
         self.queues = queues or {}
@@ -570,7 +570,7 @@ def asked(pool: FakePool, known: DaemonKnowledge | None = None) -> WhyQuery:
     return WhyQuery(pool, ["GLIDEIN_Site"], known, None, NOON)
 
 
-def test_a_schedd_that_denies_does_not_hide_the_job_that_another_has():
+def test_denying_schedd_does_not_hide_a_job_of_another_schedd():
     found = ask_job(asked(FakePool({"a": IDLE, "b": DENIED})), 7, None, None)
     assert found.unreachable_schedds == {"b": "it authenticated the client as eve"}
     (answer,) = found.answers
@@ -578,20 +578,20 @@ def test_a_schedd_that_denies_does_not_hide_the_job_that_another_has():
     json.dumps(answer_json(answer))
 
 
-def test_a_job_that_nobody_has_names_the_schedds_that_could_not_be_asked():
+def test_unknown_job_names_the_unreachable_schedds():
     with pytest.raises(PoolError, match=r"job 7\.1: no schedd that answered has it.*b did not answer.*eve"):
         ask_job(asked(FakePool({"a": [], "b": DENIED})), 7, 1, None)
     with pytest.raises(PoolError, match="job 7: no schedd has it"):
         ask_job(asked(FakePool({"a": []})), 7, None, None)
 
 
-def test_a_number_that_two_schedds_know_needs_a_choice():
+def test_job_number_at_two_schedds_needs_the_option_schedd():
     with pytest.raises(ConfigError, match="job 7 is at a, b: choose one with --schedd"):
         ask_job(asked(FakePool({"a": IDLE, "b": IDLE})), 7, None, None)
     assert ask_job(asked(FakePool({"a": IDLE, "b": IDLE})), 7, None, "b").answers[0].job.schedd == "b"
 
 
-def test_a_job_that_left_the_queue_is_told_from_the_history():
+def test_ended_job_is_explained_from_the_history():
     ended = {
         "ClusterId": 7, "ProcId": 0, "JobStatus": 4, "EnteredCurrentStatus": to_unix(NOON - 5 * MINUTE),
         "RemoveReason": None, "LastRemoteHost": "slot1@x",
@@ -603,7 +603,7 @@ def test_a_job_that_left_the_queue_is_told_from_the_history():
     assert (answer.verdict, answer.could_run) == ("it was removed 5 min ago: by alice", False)
 
 
-def test_the_schedd_is_asked_where_it_flocks_how_much_it_sends_and_who_may_release():
+def test_schedd_is_queried_for_flocking_uploads_and_super_users():
     ad = {**IDLE[0]["ad"], "User": '"alice@pool"', "DataLocalityTransformed": "true"}
     pool = FakePool({"a": [{**IDLE[0], "ad": ad}]})
     pool.config = {
@@ -631,18 +631,18 @@ def test_the_schedd_is_asked_where_it_flocks_how_much_it_sends_and_who_may_relea
         ({"MAX_CONCURRENT_UPLOADS_PER_USER": "-1"}, 20),
     ],
 )
-def test_the_limit_of_uploads_is_computed_as_the_schedd_does(config, limit):
+def test_upload_limit_equals_that_of_the_schedd(config, limit):
     assert parse_schedd_facts({"SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": "True", **config}).max_uploads == limit
 
 
-def test_a_job_chooses_among_the_pools_of_its_schedd_and_makes_none_up():
+def test_flocking_uses_only_pools_of_the_schedds_own_list():
     facts = parse_schedd_facts({"FLOCK_COLLECTOR_HOSTS": "cm2, cm3", "FLOCK_BY_DEFAULT": "False"})
     assert facts.pools_of("CM3, evil.example") == ("cm3",)
     assert facts.pools_of(None) == ()
 
 
 class Answering:
-    """A catalogue that has L1 at CAM, or cannot be reached."""
+    """A catalogue that has L1 at CAM, or is unreachable."""
 
     name = "list"
 
@@ -658,7 +658,7 @@ class Answering:
         return Survey("list", NOON, frozenset({CAM}), {did: Seen(NOON, here.get(did, ())) for did in dids})
 
 
-def test_catalogues_are_asked_about_what_nobody_wanted_yet():
+def test_catalogues_are_queried_about_datasets_outside_demand():
     bound = timedelta(hours=6)
     known = with_catalogue_answers(
         DaemonKnowledge(NOON, Snapshot({})), [Answering()], frozenset({L1, L2}), max_age=bound
@@ -688,7 +688,7 @@ def test_durations_have_two_units_at_most(seconds, words):
 TOLD = Catalogued(rule="5f3a", account="ops", reason="its rule is stuck: no quota", ready_at=NOON + HOUR)
 
 
-def test_the_rule_behind_a_state_is_named_with_its_account_its_reason_and_when_it_will_be_whole():
+def test_state_names_the_rule_with_account_reason_and_completion_time():
     known = beliefs(CAM={L1: Fact(DatasetState.STAGING, NOON - MINUTE, 0.4, TOLD)})
     told = SlotDatasetState(False, "STAGING", 0.4, to_unix(NOON - MINUTE))
     answer = explain(JOB, [slots(MISSING, told=told)], known, now=NOON)
@@ -702,13 +702,13 @@ def test_the_rule_behind_a_state_is_named_with_its_account_its_reason_and_when_i
     assert answer_json(answer)["sites"][0]["reasons"][0]["missing_datasets"][0]["rule"] == "5f3a"
 
 
-def test_what_is_known_of_another_state_than_the_slots_say_is_not_told_of_it():
+def test_provenance_of_another_state_is_not_shown():
     known = beliefs(CAM={L1: Fact(DatasetState.AVAILABLE, NOON, provenance=TOLD)})
     missing = lacking(known=known, told=SlotDatasetState(False, "STUCK", None, to_unix(NOON)))
     assert (missing.rule, "5f3a" in missing.text) == (None, False)
 
 
-def test_a_state_that_the_slots_do_not_say_yet_has_its_rule_too():
+def test_state_missing_from_slots_names_its_rule_too():
     known = beliefs(CAM={L1: Fact(DatasetState.STUCK, NOON, provenance=TOLD)})
     missing = lacking(known=known)
     assert (missing.reason, missing.rule) == (MissingReason.NOT_YET_IN_SLOTS, "5f3a")
@@ -718,7 +718,7 @@ def test_a_state_that_the_slots_do_not_say_yet_has_its_rule_too():
 # --- more kinds of jobs than are explained one by one
 
 
-def test_the_kinds_beyond_the_first_are_summed_up_by_status_and_by_where_their_data_is_whole():
+def test_further_job_kinds_are_summed_up_by_status_and_complete_sites():
     known = beliefs(CAM={L1: fact(DatasetState.AVAILABLE), L2: fact(DatasetState.STAGING)})
     both = replace(JOB, name="7.30", datasets=(L1, L2), job_count=5)
     running = replace(JOB, name="7.40", status=JobStatus.RUNNING, job_count=2)
@@ -732,7 +732,7 @@ def test_the_kinds_beyond_the_first_are_summed_up_by_status_and_by_where_their_d
     )
 
 
-def test_without_beliefs_the_crowd_is_counted_and_nothing_is_said_of_its_data():
+def test_summary_without_knowledge_counts_jobs_only():
     summed = summarize_jobs([replace(JOB, job_count=3)], None)
     assert (summed.unknown_jobs, summed.complete_by_site, summed.complete_nowhere, summed.example) == (
         3,
@@ -743,7 +743,7 @@ def test_without_beliefs_the_crowd_is_counted_and_nothing_is_said_of_its_data():
     assert summarize_jobs([], None).text == ""
 
 
-def test_a_brief_row_of_the_queue_is_summed_up_and_not_judged():
+def test_brief_row_of_the_queue_is_summed_up_only():
     pool = FakePool({"a": [*IDLE, {**IDLE[0], "procs": [2, 3, 4], "brief": True}]})
     found = ask_job(asked(pool), 7, None, None)
     assert (len(found.answers), found.summary.job_kinds, found.summary.jobs) == (1, 1, 3)

@@ -1,4 +1,4 @@
-"""`hydrator why` by daemon_url says what it says beside the daemon's own state."""
+"""`hydrator why` over daemon_url gives the same answer as with the daemon's own state."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -84,20 +84,20 @@ def said(known: DaemonKnowledge | None, did: Did, site: Site = CAM):
     [L1, L2, OLD, RIGHT, TYPO, CLASHING, SILENT, UNHEARD, NOWHERE],
     ids=lambda did: did.partition(":")[2],
 )
-def test_a_job_is_explained_over_http_as_beside_the_state(daemon, did):
+def test_explanation_over_http_equals_that_from_the_state(daemon, did):
     local = view().knowledge
     assert local
     assert said(daemon.read_knowledge({did}, NOON), did) == said(add_similar_names(local, [did]), did)
 
 
-def test_over_http_a_dataset_without_room_is_left_out_by_the_budget_and_the_held_change_is_named(daemon):
+def test_explanation_over_http_has_budget_and_held_changes(daemon):
     told = said(daemon.read_knowledge({L2}, NOON), L2)
     assert "left out of the site's ad by the size budget" in told.rows[0][3]
     assert HELD in told.rows[1][3]
     assert "left out" not in said(daemon.read_knowledge({L2}, NOON), L2, RAL).rows[0][3]
 
 
-def test_over_http_the_nearest_name_is_suggested(daemon):
+def test_explanation_over_http_suggests_similar_names(daemon):
     (at, *_) = explain(
         replace(JOB, datasets=(TYPO,)),
         [replace(slots(MISSING), dataset_states={TYPO: SlotDatasetState(False)})],
@@ -108,7 +108,7 @@ def test_over_http_the_nearest_name_is_suggested(daemon):
     assert (missing.reason, missing.similar_names) == (MissingReason.NOWHERE, (RIGHT,))
 
 
-def test_what_the_daemon_does_not_answer_as_a_daemon_is_an_error_of_the_catalogue():
+def test_answer_that_is_not_a_daemons_is_a_catalogue_error():
     away = DaemonCatalogue("http://127.0.0.1:9")
     with pytest.raises(CatalogueError):
         away.read_knowledge({L1}, NOON)

@@ -1,4 +1,4 @@
-"""The pages of docs/: links lead somewhere, commands that need nothing else run, the reference has it all."""
+"""The pages of docs/: links have targets, commands run, and the reference is complete."""
 
 import json
 import os
@@ -27,20 +27,20 @@ _FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n.*?^\1```$", re.DOTALL | re.MULTILINE
 
 
 def prose(page: Path) -> str:
-    """A page without its fenced blocks and its code."""
+    """Return a page without its fenced blocks and its code."""
     return re.sub(r"`[^`\n]*`", "", _FENCE.sub("", page.read_text("utf-8")))
 
 
 @cache
 def anchors(page: Path) -> set[str]:
-    """What a link to a heading of *page* may say, as GitHub and Sphinx make it."""
+    """Return the anchors of the headings of *page*, as GitHub and Sphinx make them."""
     headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
     words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
     return {each.strip().replace(" ", "-") for each in words}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_of_a_page_leads_somewhere(page):
+def test_every_link_of_a_page_has_a_target(page):
     broken = []
     for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if link.startswith(("http://", "https://")):
@@ -56,7 +56,7 @@ GROUPS = {path.split()[0] for path in COMMANDS if " " in path}
 
 
 def typed(page: Path) -> list[str]:
-    """Every command of ours on *page*, in running text and in code."""
+    """Yield every hydrator command on *page*, in running text and in code."""
     text = page.read_text("utf-8")
     found = re.findall(r"^[ $]*hydrator ([a-z].*)$", text, re.MULTILINE)
     found += re.findall(r"`hydrator ([a-z][^`\n]*)`", text)
@@ -64,7 +64,7 @@ def typed(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_on_a_page_is_one_and_has_its_options(page):
+def test_every_command_on_a_page_exists_with_its_options(page):
     for line in typed(page):
         words = line.split()
         path = " ".join(words[: 2 if words[0] in GROUPS and len(words) > 1 else 1])
@@ -74,7 +74,7 @@ def test_every_command_on_a_page_is_one_and_has_its_options(page):
             assert used <= options(path) | {"--help"}, line
 
 
-def test_pages_do_have_commands():
+def test_pages_have_commands():
     assert sum(len(typed(page)) for page in PAGES) > 50
 
 
@@ -91,7 +91,7 @@ def test_there_are_commands_to_run():
 
 
 @pytest.mark.parametrize("block", RUNNABLE, ids=str)
-def test_commands_that_need_nothing_outside_this_project_run_as_they_stand(block, tmp_path):
+def test_commands_of_pages_without_outside_needs_run_unchanged(block, tmp_path):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", block.text],
@@ -115,7 +115,7 @@ def test_the_reference_has_every_key_of_the_configuration():
         assert f"[{section}" in text
 
 
-def test_the_reference_has_every_attribute_and_no_other():
+def test_reference_lists_exactly_the_existing_attributes():
     made = {name for name, _ in ad("lofar:L1").attributes}
     optional = {"DatasetFractions", "DatasetAsOf", "DataLocalityTruncated", "DataLocalityTrust"}
     assert made <= docs.ON_SLOTS.keys() <= made | optional
@@ -123,12 +123,12 @@ def test_the_reference_has_every_attribute_and_no_other():
     assert docs.ON_JOBS.keys() == {*fixed, desired.ASKS_ATTRIBUTE, desired.SAVED_ATTRIBUTE}
 
 
-def test_the_page_of_attributes_in_the_repository_is_the_one_that_is_made():
+def test_attributes_page_in_the_repository_equals_the_generated_one():
     # else: python scripts/docs.py --attributes
     assert (ROOT / "docs" / "reference" / "attributes.md").read_text("utf-8") == docs.attributes()
 
 
-def test_an_attribute_of_time_or_size_says_its_unit():
+def test_attribute_of_time_or_size_has_its_unit():
     for name, (kind, _) in {**docs.ON_SLOTS, **docs.ON_JOBS, **docs.ON_RUNS}.items():
         if re.search(r"AsOf$|After$|Max(Wait|Age)$|Bytes$", name):
             assert re.search(r"\bs$|bytes$", kind), name
@@ -145,11 +145,11 @@ def test_the_reference_has_every_metric_route_and_command():
     assert "`--since`" in commands
 
 
-def test_a_cell_of_a_table_breaks_no_table():
+def test_table_cell_escapes_pipes_and_line_ends():
     assert docs.table(("a",), [("x|y\nz",)]) == "| a |\n|---|\n| x\\|y z |\n"
 
 
-def test_the_source_is_whole_and_every_page_is_in_the_tree(tmp_path):
+def test_docs_source_is_complete_and_every_page_is_in_the_tree(tmp_path):
     docs.prepare(tmp_path / "source")
     index = (tmp_path / "source" / "index.md").read_text("utf-8")
     tree = index.rpartition("```{toctree}")[2].splitlines()
@@ -166,18 +166,18 @@ def test_the_source_is_whole_and_every_page_is_in_the_tree(tmp_path):
 
 
 @pytest.mark.parametrize("page", [*PAGES, CHART], ids=lambda page: page.name)
-def test_every_block_of_a_page_says_where_it_is_tested(page):
+def test_every_code_block_of_a_page_names_its_test(page):
     assert homeless(page.read_text("utf-8")) == [], f"write one of {sorted(HOMES)} behind the fence"
 
 
-def test_a_block_without_a_home_is_found():
+def test_code_block_without_a_test_is_found():
     text = (
         "```\nfirst\n```\n\n    second\n    line\n\n```sh elsewhere\nthird\n```\n\n```toml\nfine = 1\n```\n"
     )
     assert homeless(text) == ["first", "third", "second"]
 
 
-def test_every_home_has_blocks_and_every_test_that_it_names_is_there():
+def test_every_named_test_of_a_code_block_exists():
     assert {block.words for block in blocks()} == HOMES.keys()
     files = {name for home in HOMES.values() for name in re.findall(r"tests/\w+/\w+\.py", home)}
     assert [name for name in files if not (ROOT / name).is_file()] == []
@@ -187,28 +187,28 @@ CATALOGUE = '[[catalogue]]\ntype = "file"\npath = "datasets.json"\n'
 
 
 @pytest.mark.parametrize("block", blocks("toml"), ids=str)
-def test_a_configuration_of_a_page_is_one_that_the_daemon_takes(block, tmp_path):
+def test_configuration_of_a_page_is_accepted_by_the_daemon(block, tmp_path):
     text = block.text if "[[catalogue]]" in block.text else f"{CATALOGUE}{block.text}"
     (tmp_path / "config.toml").write_text(text)
     load(tmp_path / "config.toml")
 
 
 @pytest.mark.parametrize("block", blocks("toml"), ids=str)
-def test_a_mistyped_configuration_of_a_page_would_be_found(block, tmp_path):
+def test_wrong_configuration_of_a_page_is_found(block, tmp_path):
     text = block.text if "[[catalogue]]" in block.text else f"{CATALOGUE}{block.text}"
     (tmp_path / "config.toml").write_text(re.sub(r"^(\w+) = ", r"\1x = ", text, flags=re.MULTILINE))
     with pytest.raises(ConfigError):
         load(tmp_path / "config.toml")
 
 
-def test_the_entry_point_of_a_plugin_is_in_the_group_that_is_looked_through():
+def test_entry_point_of_a_plugin_is_in_the_searched_group():
     [block] = blocks("toml pyproject")
     [(group, entries)] = tomllib.loads(block.text)["project"]["entry-points"].items()
     assert group == ENTRY_POINT_GROUP
     assert entries
 
 
-def test_the_frontends_own_policy_reads_the_file_of_the_page(tmp_path):
+def test_frontend_policy_reads_the_file_of_the_page(tmp_path):
     [block] = blocks("json")
     file = tmp_path / "sites_by_dataset.json"
     later = re.sub(r"\b1763\d{6}\b", lambda time: str(int(time[0]) + 3_000_000_000), block.text)
@@ -225,7 +225,7 @@ def test_the_frontends_own_policy_reads_the_file_of_the_page(tmp_path):
     assert done.stdout.split() == ["True", "False"]
 
 
-def test_the_log_of_a_daemon_is_searched_as_the_page_says(tmp_path):
+def test_journalctl_search_of_the_page_finds_log_events(tmp_path):
     """journalctl is a stand-in that prints a daemon's own log."""
     [block] = blocks("sh logs")
     jq, environment = debs.program("jq", "jq", "usr/bin")
@@ -246,8 +246,8 @@ def test_the_log_of_a_daemon_is_searched_as_the_page_says(tmp_path):
 
 
 @pytest.mark.parametrize("block", blocks("sh install"), ids=str)
-def test_what_a_page_installs_is_this_checkout_with_an_extra_that_there_is(block):
-    """The project is on no package index."""
+def test_page_installs_this_checkout_with_an_existing_extra(block):
+    """No package index has the project, so pages install the checkout."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     known = {".", *(f".[{extra}]" for extra in project["optional-dependencies"])}
     asked = {word.strip("'") for word in re.findall(r"pip install (\S+)", block.text)}
@@ -256,12 +256,12 @@ def test_what_a_page_installs_is_this_checkout_with_an_extra_that_there_is(block
 
 
 @pytest.mark.parametrize("block", blocks("sh demo"), ids=str)
-def test_the_makefile_has_what_a_page_says_to_make(block):
+def test_makefile_has_the_targets_of_the_pages(block):
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     assert set(re.findall(r"^make ([\w-]+)", block.text, re.MULTILINE)) <= targets
 
 
-def test_what_the_commands_for_kubernetes_name_is_there():
+def test_files_in_kubernetes_commands_of_pages_exist():
     text = "\n".join(block.text for block in blocks("sh kubernetes"))
     named = re.findall(r"deploy/[\w./-]+", text)
     assert {Path(name).name for name in named} == {"Containerfile", "classad-hydrator"}
@@ -272,13 +272,13 @@ SHELL = [block for block in blocks() if block.words.startswith("sh ")]
 
 
 @pytest.mark.parametrize("block", SHELL, ids=str)
-def test_every_command_of_a_page_is_whole_to_a_shell(block):
+def test_every_command_of_a_page_is_complete_shell(block):
     done = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def test_the_lists_on_the_pages_are_extended_by_the_lines_that_check_advises():
-    """A line that names our identity alone would shut the pool's own daemons out."""
+def test_allow_lists_on_pages_equal_the_lines_that_check_advises():
+    """A line with the daemon's identity alone would lock out the pool's own daemons."""
     text = "\n".join(block.text for block in blocks("text condor"))
     lines = re.findall(r"^(\w+)\.ALLOW_(\w+) = .* (\S+)$", text, re.MULTILINE)
     assert {level for _, level, _ in lines} == {"READ", "DAEMON", "WRITE", "NEGOTIATOR"}
@@ -286,7 +286,7 @@ def test_the_lists_on_the_pages_are_extended_by_the_lines_that_check_advises():
         assert poolconfig.allow_line(daemon, level, identity) in text.splitlines()
 
 
-def test_no_other_text_that_we_ship_replaces_a_list_of_a_daemon():
+def test_no_shipped_text_replaces_an_allow_list_of_a_daemon():
     files = [path for path in [*(ROOT / "deploy").rglob("*"), *PAGES, CHART] if path.is_file()]
     found = [
         line.strip()

@@ -1,4 +1,4 @@
-"""The hook under every pilot, in stand-ins for what starts it there: GlideinWMS, pyglidein, a container."""
+"""The hook in a pilot, in stand-ins for GlideinWMS, pyglidein and a container."""
 
 import configparser
 import re
@@ -36,7 +36,7 @@ DataLocalityVersion = 1
 
 @pytest.fixture
 def settings(tmp_path) -> dict[str, str]:
-    """What stands in glidein_config of a pilot at UK whose hook reads a file."""
+    """Return glidein_config of a pilot at UK whose hook reads a file."""
     ad = tmp_path / "UK.ad"
     ad.write_text(AD % time.time())
     return {"GLIDEIN_Site": "UK", "HYDRATOR_FILE": str(ad)}
@@ -48,7 +48,7 @@ def glidein(tmp_path, settings) -> Glidein:
 
 
 def blocks(out: str) -> list[str]:
-    """What was printed, cut where the startd cuts it; each with its dash line at its end."""
+    """Split the output as the startd does; each block ends with its dash line."""
     return re.findall(r"(?:(?!-).*\n)*-.*\n", out)
 
 
@@ -59,11 +59,11 @@ def published(ran: Ran) -> bool:
 # GlideinWMS, by periodic script
 
 
-def test_at_its_start_a_glidein_prints_nothing_and_goes_on(glidein):
+def test_hook_prints_nothing_at_the_start_of_a_glidein(glidein):
     assert glidein.start(NAME) == Ran(0, "", "")
 
 
-def test_later_our_block_has_a_tag_and_the_wrappers_block_takes_nothing_of_it(glidein):
+def test_periodic_block_of_the_hook_has_a_tag_of_its_own(glidein):
     glidein.start(NAME)
     ran = glidein.periodic(NAME)
     trouble, ours, theirs = blocks(ran.out)
@@ -76,7 +76,7 @@ def test_later_our_block_has_a_tag_and_the_wrappers_block_takes_nothing_of_it(gl
     assert theirs.endswith("\n-\n")
 
 
-def test_what_the_hook_remembers_outlives_the_temporary_folder_of_a_run(glidein):
+def test_hooks_cache_outlives_the_temporary_folder_of_a_run(glidein):
     glidein.periodic(NAME)
     before = {path.name for path in (glidein.folder / "hydrator-hook").iterdir()}
     assert before
@@ -85,7 +85,7 @@ def test_what_the_hook_remembers_outlives_the_temporary_folder_of_a_run(glidein)
     assert not list(glidein.folder.glob("client/hydrator*"))
 
 
-def test_a_source_that_is_away_fails_no_run_and_publishes_nothing(glidein, settings):
+def test_unreachable_source_fails_no_run_and_publishes_nothing(glidein, settings):
     Path(settings["HYDRATOR_FILE"]).unlink()
     assert glidein.start(NAME).status == 0
     ran = glidein.periodic(NAME)
@@ -115,14 +115,14 @@ def test_the_hook_may_be_on_cvmfs_or_in_a_container(tmp_path, settings, delivery
     assert published(glidein.periodic(NAME, **environ))
 
 
-def test_the_last_line_of_glidein_config_says_where_the_hook_is(tmp_path, settings):
+def test_last_line_of_glidein_config_has_the_hooks_path(tmp_path, settings):
     glidein = Glidein(tmp_path / "glide_1", {NAME: SCRIPT}, {**settings, "HYDRATOR_HOOK": "/an/older/one"})
     with glidein.config.open("a") as config:
         config.write(f"HYDRATOR_HOOK {HOOK}\n")
     assert published(glidein.periodic(NAME))
 
 
-def test_a_hook_that_is_not_there_is_one_line_and_the_pilot_runs_on(tmp_path, settings):
+def test_missing_hook_is_one_line_and_the_pilot_goes_on(tmp_path, settings):
     glidein = Glidein(tmp_path / "glide_1", {NAME: SCRIPT}, {**settings, "HYDRATOR_HOOK": "/cvmfs/no/hook"})
     for ran in (glidein.start(NAME), glidein.periodic(NAME)):
         assert (ran.status, published(ran), ran.err.count("\n")) == (0, False, 1)
@@ -133,7 +133,7 @@ def test_a_hook_that_is_not_there_is_one_line_and_the_pilot_runs_on(tmp_path, se
 
 
 def tools(folder: Path, **scripts: str) -> str:
-    """A PATH with what the shell needs, and these *scripts*; no Python."""
+    """Build a PATH with the tools of a shell script and these *scripts*, without Python."""
     folder.mkdir()
     for name in ("sed", "tail", "mktemp", "rm", "sh"):
         found = shutil.which(name)
@@ -156,7 +156,7 @@ NO_PYTHON = pytest.mark.skipif(
     [{}, {"python": "exit 0"}, {"python3": "exit 1"}, {"python3": "exec false", "python2": "exit 0"}],
     ids=["none", "python 2 only", "python 3.5", "python 3 that does not start"],
 )
-def test_a_pilot_without_python_3_says_so_publishes_nothing_and_runs_on(glidein, tmp_path, scripts):
+def test_pilot_without_python_3_publishes_nothing_and_goes_on(glidein, tmp_path, scripts):
     path = tools(tmp_path / "bin", **scripts)
     for ran in (glidein.start(NAME, PATH=path), glidein.periodic(NAME, PATH=path)):
         assert (ran.status, ran.err) == (
@@ -167,7 +167,7 @@ def test_a_pilot_without_python_3_says_so_publishes_nothing_and_runs_on(glidein,
 
 
 @NO_PYTHON
-def test_so_does_the_hook_itself_as_a_periodic_script(tmp_path, settings):
+def test_hook_as_a_periodic_script_without_python_3_goes_on(tmp_path, settings):
     glidein = Glidein(tmp_path / "glide_1", {"hook.sh": HOOK}, settings)
     path = tools(tmp_path / "bin")
     for ran in (glidein.start("hook.sh", PATH=path), glidein.periodic("hook.sh", PATH=path)):
@@ -216,14 +216,14 @@ CRONS = {
 
 
 @pytest.mark.parametrize("lines", CRONS.values(), ids=CRONS)
-def test_every_startd_is_told_the_same_and_nothing_that_breaks_our_attributes(lines):
+def test_every_startd_has_the_same_settings_of_the_hook(lines):
     said = cron(lines)
     assert Path(said.pop("EXECUTABLE")).name == NAME
     assert said == {"MODE": "Periodic", "PERIOD": "300s", "KILL": "True"}
     assert lines["STARTD_CRON_JOBLIST"].split()[-1] == "LOCALITY"
 
 
-def test_pyglidein_passes_its_values_on_unquoted_so_none_has_a_blank():
+def test_values_for_pyglidein_have_no_blank():
     custom = pyglidein()["CustomEnv"]
     assert custom["HYDRATOR_URL"].startswith("https://")
     assert not [value for value in custom.values() if re.search(r"""[\s'"$;&|<>()\\]""", value)]
@@ -245,7 +245,7 @@ def test_a_pilot_of_pyglidein_publishes_by_its_environment_alone(tmp_path, setti
     assert published(Ran(0, done.stdout, ""))
 
 
-def test_config_condor_in_a_glidein_finds_all_it_needs_beside_condor_config(tmp_path, settings):
+def test_hook_in_a_glidein_finds_its_files_beside_condor_config(tmp_path, settings):
     settings["HYDRATOR_HOOK"] = str(HOOK)
     glidein = Glidein(tmp_path / "glide_1", {NAME: SCRIPT}, settings)
     environ = {"PATH": PATH, "CONDOR_CONFIG": str(glidein.folder / "condor_config")}
@@ -282,7 +282,7 @@ def test_the_container_has_what_its_configuration_names():
 
 
 def reader(name: str, package: str, places: str) -> str:
-    """The program that is to read the script: the machine's own, else the one of Debian's package."""
+    """Return the program that reads the script: the machine's own, else that of Debian's package."""
     with needs(NO_READER):
         return shutil.which(name) or str(program(name, package, places)[0])
 
@@ -295,7 +295,7 @@ def test_the_script_is_posix_shell(shell):
 
 
 @pytest.mark.parametrize("script", [SCRIPT, DEPLOY / "systemd" / "hydrator"], ids=["pilots", "systemd"])
-def test_shellcheck_finds_nothing_to_say(script):
+def test_shellcheck_has_no_findings(script):
     found = reader("shellcheck", "shellcheck", "usr/bin")
     done = subprocess.run([found, "-s", "sh", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")

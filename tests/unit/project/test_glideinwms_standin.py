@@ -1,4 +1,4 @@
-"""Pilots follow data: our groups and our policy under a stand-in for GlideinWMS's frontend."""
+"""Pilots follow data: the shipped groups and policy in a stand-in for GlideinWMS's frontend."""
 
 import json
 import re
@@ -56,7 +56,7 @@ def write(path: Path, *, age: int = 0, **changes) -> None:
 
 
 def counted(path: Path, *wanted: str | None, group: Group = LOCAL) -> set[str]:
-    """The entries that get a pilot for jobs that want these lists of datasets."""
+    """Return the entries that get a pilot for jobs with these lists of datasets."""
     jobs = [{"RequiredDatasetsCSV": csv} if csv is not None else {} for csv in wanted]
     counts = cycle(group, {"ap1": jobs}, ENTRIES, HYDRATOR_SITES_BY_DATASET=str(path))
     assert set(counts.values()) <= {0, len(jobs)}
@@ -80,7 +80,7 @@ def test_pilots_are_requested_where_all_datasets_of_a_job_are_and_nowhere_else(f
     assert counted(file, wanted) == entries
 
 
-def test_a_site_that_was_not_seen_for_too_long_gets_no_pilots_as_no_job_would_match_there(file):
+def test_stale_site_gets_no_pilots(file):
     now = int(time.time())
     write(file, sites={CAMBRIDGE: {"as_of": now - 20000}, AZUR: {"as_of": now - 20800}})
     assert counted(file, "lofar:L1") == {"cam"}
@@ -124,18 +124,18 @@ def test_every_job_of_a_kind_counts(file):
         "age",
     ],
 )
-def test_a_file_that_tells_nothing_leaves_pilots_as_they_were_without_us(file, spoil):
+def test_unusable_sites_file_leaves_the_pilots_unchanged(file, spoil):
     spoil(file)
     assert counted(file, "lofar:L1") == set(ENTRIES)
 
 
-def test_each_cycle_reads_the_file_anew(file):
+def test_each_frontend_cycle_reads_the_sites_file_again(file):
     assert counted(file, "lofar:L3") == {"cam"}
     write(file, datasets={"lofar:L3": ["NL"]})
     assert counted(file, "lofar:L3") == {"nl"}
 
 
-def test_the_file_is_read_once_a_process_and_says_why_it_tells_nothing_once(file, monkeypatch, caplog):
+def test_sites_file_is_read_and_its_problem_logged_once_a_process(file, monkeypatch, caplog):
     from testbed.glideinwms_standin import count_matches, loaded
 
     monkeypatch.setenv("HYDRATOR_SITES_BY_DATASET", str(file))
@@ -165,7 +165,7 @@ def test_a_stand_in_for_glideinwms_log_gets_the_reason(file, tmp_path):
     )
 
 
-def test_a_list_instead_of_a_text_ends_the_cycle_there_so_jobs_say_a_text(file):
+def test_list_attribute_ends_a_frontend_cycle_so_jobs_have_a_text(file):
     with pytest.raises(RuntimeError, match="unhashable type"):
         cycle(LOCAL, {"ap1": [{"RequiredDatasetsCSV": ["lofar:L1"]}]}, ENTRIES)
 
@@ -193,7 +193,7 @@ def test_the_stand_in_refuses_at_reconfiguration_what_glideinwms_refuses(tmp_pat
         reconfigure(replace(LOCAL, policy_file=str(tmp_path / "bad_policy.py")))
 
 
-def test_the_stand_in_swallows_what_a_policy_raises_as_glideinwms_does(tmp_path, file):
+def test_stand_in_ignores_exceptions_of_a_policy_as_glideinwms_does(tmp_path, file):
     (tmp_path / "bad_policy.py").write_text("def match(job, glidein): return 1 / job.get('Zero', 0)")
     assert (
         counted(file, "lofar:L1", group=replace(LOCAL, policy_file=str(tmp_path / "bad_policy.py"))) == set()
@@ -235,13 +235,13 @@ def test_jobs_without_datasets_are_in_neither_group():
     assert queried(LOCAL.job_query, ["[Owner=1]"]) == queried(OVERFLOW.job_query, ["[Owner=1]"]) == []
 
 
-def test_what_overflows_gets_pilots_everywhere(file):
+def test_overflowing_jobs_get_pilots_everywhere(file):
     (ad,) = queried(OVERFLOW.job_query, [job("wait", 1_000_000_000)])
     assert set(cycle(OVERFLOW, {"ap1": [ad]}, ENTRIES).values()) == {1}
 
 
 @pytest.mark.parametrize("group", GROUPS.values(), ids=GROUPS)
-def test_pilots_of_both_groups_start_only_what_their_site_still_has(group):
+def test_pilots_of_both_groups_start_only_jobs_with_data_at_their_site(group):
     assert group.start_expr == START_CLAUSE
 
 
@@ -266,7 +266,7 @@ def test_every_shipped_fragment_is_taken_by_a_stand_in_for_the_frontends_parser(
     assert list(accepted(file.read_text()))
 
 
-def test_the_files_of_our_fragments_are_taken_in_a_group_of_a_stand_in_too():
+def test_files_of_the_fragments_are_accepted_in_a_frontend_group():
     for file in DEPLOY.glob("frontend-files*.xml"):
         text = file.read_text().replace("<frontend>", '<group name="g">').replace("</frontend>", "</group>")
         assert list(accepted(text))

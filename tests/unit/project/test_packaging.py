@@ -1,4 +1,4 @@
-"""Packages: wheel and sdist hold all required files, and none of the machine that built them."""
+"""Packages: wheel and sdist have all required files, and none of the machine that built them."""
 
 import configparser
 import json
@@ -75,7 +75,7 @@ def files_of_the_sdist(sdist: Path) -> set[str]:
 
 
 def sources(*packages: str) -> set[str]:
-    """Every file of *packages* in this checkout that belongs to the project."""
+    """Return every file of *packages* in this checkout that belongs to the project."""
     return {
         path.relative_to(ROOT).as_posix()
         for package in packages
@@ -84,7 +84,7 @@ def sources(*packages: str) -> set[str]:
     }
 
 
-def test_the_top_level_names_of_the_wheel_are_our_two_and_the_one_that_toil_looks_for(wheel):
+def test_top_level_packages_of_the_wheel_are_the_three_expected(wheel):
     tops = {name.partition("/")[0] for name in files_of_the_wheel(wheel)}
     assert tops == {*PACKAGES, f"{NAME}.dist-info", f"{NAME}.data"}
 
@@ -134,14 +134,14 @@ def test_the_version_is_the_one_of_the_project():
     assert hydrator.__version__ == PROJECT["version"]
 
 
-def test_the_changelog_begins_with_what_is_unreleased_if_anything_then_this_version():
+def test_changelog_begins_with_unreleased_changes_then_this_version():
     versions = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert versions[1 if versions[0] == "Unreleased" else 0] == PROJECT["version"]
 
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory) -> Path:
-    """The Python of a new environment with the wheel and, at the end of its path, our dependencies."""
+    """Return the Python of a new environment with the wheel and, last on its path, the dependencies."""
     home = tmp_path_factory.mktemp("installed")
     venv.create(home, with_pip=False, symlinks=True)
     python = home / "bin" / "python"
@@ -220,9 +220,7 @@ class TestTheirs(CatalogueContract):
 
 
 @pytest.mark.parametrize(("broken", "failed"), [(True, ""), (False, "2 failed")])
-def test_a_catalogue_of_somebody_else_joins_the_contract_of_the_installed_wheel(
-    installed, tmp_path, broken, failed
-):
+def test_catalogue_plugin_runs_the_contract_of_the_installed_wheel(installed, tmp_path, broken, failed):
     theirs = tmp_path / "test_theirs.py"
     theirs.write_text(THEIRS % broken)
     program = (
@@ -239,7 +237,7 @@ def test_a_catalogue_of_somebody_else_joins_the_contract_of_the_installed_wheel(
     assert " passed" in done.stdout
 
 
-def test_nobody_else_owns_our_package_names(installed, tmp_path):
+def test_no_other_distribution_has_the_package_names(installed, tmp_path):
     # `adapters` and `hydrator` are also the names of other people's packages; pip overwrites without a word
     program = (
         "from importlib.metadata import packages_distributions as owners\n"
@@ -298,7 +296,7 @@ def test_the_npm_lock_has_a_hash_for_each_package():
 
 
 def test_every_installer_of_a_lock_asks_for_its_hashes():
-    """pip checks hashes as soon as one has them; asked for, it also refuses a package that has none."""
+    """With --require-hashes, pip also refuses a package without a hash."""
     texts = {path: path.read_text() for path in [*ROOT.glob("testbed/*.py"), ROOT / "scripts" / "setup"]}
     using = {
         path: [line for line in text.splitlines() if re.search(r'"-r", |--requirement ', line)]
@@ -309,7 +307,7 @@ def test_every_installer_of_a_lock_asks_for_its_hashes():
     assert [line for line in found if "--require-hashes" not in line] == []
 
 
-def test_the_bill_of_materials_lists_what_is_shipped_by_the_schema_of_cyclonedx(wheel, tmp_path):
+def test_bill_of_materials_is_valid_cyclonedx_and_complete(wheel, tmp_path):
     shutil.copy(wheel, tmp_path)
     shutil.copytree(dependencies(), tmp_path, dirs_exist_ok=True)
     bill = json.loads(write_sbom(tmp_path).read_text())
@@ -342,7 +340,7 @@ def hosts() -> set[str]:
 
 
 def tracked() -> list[Path]:
-    """Every file of the commit, and those that would be in the next one."""
+    """Return every file of the commit, and the untracked ones that the next commit would have."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, capture_output=True, text=True, check=True,

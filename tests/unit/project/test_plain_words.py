@@ -1,4 +1,4 @@
-"""Reasons for people: no names, addresses or representations of Python's objects in them."""
+"""Reasons for people: without names, addresses or representations of Python's objects."""
 
 import ast
 import re
@@ -22,11 +22,11 @@ RAW = re.compile(
     r"object at 0x|Caused by|_ssl\.c|\b[A-Z]\w*(?:Pool|Error|Exception|Connection|Timeout|Response)\("
     r"|\b(?:True|False|None)\b|\bdict\b|[{\[]'|<class|PosixPath"
 )
-"""Of Python's own notation, what a reason must not show."""
+"""Python's own notation, which a reason must not have."""
 
 
 def failures() -> Iterator[Exception]:
-    """Raise, with the libraries that adapters use, what a server that is away or odd brings about."""
+    """Yield the exceptions that the adapters' libraries raise for unreachable and odd servers."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
@@ -52,7 +52,7 @@ def failures() -> Iterator[Exception]:
     yield httpx.ReadTimeout("")
 
 
-def test_a_reason_has_words_and_nothing_of_python():
+def test_reason_of_an_error_has_no_python_notation():
     found = list(failures())
     assert len(found) > 10
     for error in found:
@@ -61,8 +61,8 @@ def test_a_reason_has_words_and_nothing_of_python():
         assert not RAW.search(said), said
 
 
-def test_a_rucio_that_is_away_is_said_in_plain_words(tmp_path):
-    """Not as ``ConnectionError: PlainPool(host='127.0.0.1', port=1): Max retries exceeded …``."""
+def test_unreachable_rucio_is_reported_in_plain_words(tmp_path):
+    """Regression: ``ConnectionError: PlainPool(host='127.0.0.1', port=1): Max retries exceeded …``."""
     settings = RucioSettings(
         name="rucio", url="http://127.0.0.1:1", account="a", username="u", password="p",
         token_dir=tmp_path,
@@ -86,14 +86,14 @@ def test_a_wrong_value_of_the_configuration_is_shown_as_toml_has_it(tmp_path):
     assert "(it is true)" in "\n".join(wrong.value.problems)
 
 
-def test_a_reason_is_the_systems_own_where_there_is_one():
+def test_reason_of_an_error_is_the_systems_own():
     with pytest.raises(requests.ConnectionError) as refused:
         requests.get("http://127.0.0.1:1/", timeout=5)
     assert reason_of(refused.value) == "Connection refused"
 
 
 def test_no_message_shows_the_representation_of_an_exception():
-    """``{error!r}`` and its like, in all that is shipped."""
+    """Find ``{error!r}`` and the like in all shipped modules."""
     caught = {"error", "exc", "wrong", "trouble", "reason", "silent", "refused", "failure"}
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}"

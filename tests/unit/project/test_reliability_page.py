@@ -10,11 +10,11 @@ PAGE = (ROOT / "docs" / "explanation" / "reliability.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("file", sorted(set(re.findall(r"`(tests/[\w/]+\.py)`", PAGE))))
-def test_a_file_that_the_page_names_is_there(file):
+def test_every_file_that_the_reliability_page_names_exists(file):
     assert (ROOT / file).is_file()
 
 
-def test_every_test_that_the_page_names_is_there():
+def test_every_test_that_the_reliability_page_names_exists():
     defined = {
         name
         for file in (ROOT / "tests").rglob("test_*.py")

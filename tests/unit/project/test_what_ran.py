@@ -1,4 +1,4 @@
-"""CI must not be green over suites that ran nothing."""
+"""Report of the executed tests: CI fails if a suite ran nothing."""
 
 from xml.sax.saxutils import quoteattr
 
@@ -43,7 +43,7 @@ def report(tmp_path):
     return write
 
 
-def test_all_is_well_when_every_real_part_ran(report, tmp_path, capsys):
+def test_report_passes_if_every_real_part_ran(report, tmp_path, capsys):
     report("test", REAL)
     report("slow", ("tests.unit.test_a.test_b",))
     assert what_ran.main(tmp_path, ["test", "slow"]) == 0
@@ -73,7 +73,7 @@ def test_a_suite_without_a_report_fails(report, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("ci", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)])
-def test_what_cannot_be_had_fails_in_ci_and_is_skipped_elsewhere(monkeypatch, ci, outcome):
+def test_missing_part_fails_in_ci_and_is_skipped_elsewhere(monkeypatch, ci, outcome):
     monkeypatch.setenv("CI", ci)
     with pytest.raises(outcome, match=NO_APACHE):
         without(NO_APACHE, "no index")

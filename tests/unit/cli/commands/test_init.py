@@ -1,4 +1,4 @@
-"""`hydrator init`: what it writes can be loaded, was tried, and overwrites nothing."""
+"""`hydrator init`: a tested configuration that loads, and no overwritten file."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def words(folder: Path, *more: str) -> list[str]:
     return ["init", "-c", str(folder / "new" / "config.toml"), *file, "--untried", "--yes", *more]
 
 
-def test_what_it_writes_is_a_configuration_with_what_was_said(run, folder):  # noqa: F811
+def test_init_writes_a_loadable_configuration_with_the_given_options(run, folder):  # noqa: F811
     done = run(*words(folder, "--collector", "cm.example.org", "--site-attribute", "Where"))
     config = folder / "new" / "config.toml"
     assert (done.returncode, done.stdout) == (0, f"wrote {config}\n")
@@ -40,15 +40,15 @@ def test_what_it_writes_is_a_configuration_with_what_was_said(run, folder):  # n
     assert [(each.type, each.path) for each in settings.catalogue] == [("file", folder / "list.json")]
 
 
-def test_with_a_state_dir_nothing_is_kept_elsewhere(run, folder):  # noqa: F811
-    """The ad files went into /var/lib/classad-hydrator, whatever --state-dir said."""
+def test_init_with_state_dir_puts_the_ad_files_below_it(run, folder):  # noqa: F811
+    """Regression: the ad files went into /var/lib/classad-hydrator despite --state-dir."""
     assert run(*words(folder, "--state-dir", str(folder / "var"))).returncode == 0
     settings = load(folder / "new" / "config.toml")
     assert settings.daemon.state_dir == folder / "var"
     assert settings.publish.file.directory == folder / "var" / "ads"
 
 
-def test_without_a_collector_the_sentence_names_the_option(run, folder, monkeypatch):  # noqa: F811
+def test_init_without_a_collector_names_the_option_collector(run, folder, monkeypatch):  # noqa: F811
     monkeypatch.setenv("CONDOR_CONFIG", "/dev/null")
     given = [word for word in words(folder) if word != "--untried"]
     done = run(*given, "--state-dir", str(folder / "var"))
@@ -58,7 +58,7 @@ def test_without_a_collector_the_sentence_names_the_option(run, folder, monkeypa
     assert not (folder / "new" / "config.toml").exists()
 
 
-def test_a_dmapi_configuration_is_one_that_plan_takes(run, tmp_path):  # noqa: F811
+def test_plan_runs_with_a_dmapi_configuration_of_init(run, tmp_path):  # noqa: F811
     config = tmp_path / "config.toml"
     with DmapiStandIn() as dmapi:
         dmapi.add_area("RAL", "RAL_DISK")
@@ -73,7 +73,7 @@ def test_a_dmapi_configuration_is_one_that_plan_takes(run, tmp_path):  # noqa: F
     assert (planned.returncode, planned.stderr) == (0, "")
 
 
-def test_it_overwrites_nothing(run, folder):  # noqa: F811
+def test_init_overwrites_no_file(run, folder):  # noqa: F811
     assert run(*words(folder)).returncode == 0
     before = (folder / "new" / "config.toml").read_text()
     again = run(*words(folder, "--collector", "another"))
@@ -101,14 +101,14 @@ def test_it_overwrites_nothing(run, folder):  # noqa: F811
         (["--url", "rucio.example.org", "--account", "a", "--username", "u", "--password-file", "p"], "url"),
     ],
 )
-def test_without_a_terminal_it_asks_nothing_and_names_the_option(run, tmp_path, given, said):  # noqa: F811
+def test_init_without_a_terminal_names_the_missing_or_wrong_option(run, tmp_path, given, said):  # noqa: F811
     config = tmp_path / "config.toml"
     done = run("init", "-c", str(config), *given)
     assert (done.returncode, said in done.stderr) == (2, True), done.stderr
     assert not config.exists()
 
 
-def test_what_does_not_answer_is_told_and_nothing_is_written(run, folder):  # noqa: F811
+def test_init_writes_nothing_if_the_collector_does_not_answer(run, folder):  # noqa: F811
     given = [word for word in words(folder, "--collector", "127.0.0.1:1") if word != "--untried"]
     done = run(*given)
     assert (done.returncode, "127.0.0.1:1" in done.stderr) == (1, True), done.stderr
@@ -139,7 +139,7 @@ DMAPI = ["--catalogue", "dmapi", "--url", "https://data.example.org/api/v1"]
         ([*DMAPI, "--auth", "none"], {"type": "dmapi", "token_file": None}),
     ],
 )
-def test_every_way_to_log_in_is_written_as_the_configuration_has_it(run, tmp_path, given, keys):  # noqa: F811
+def test_init_writes_the_keys_of_each_login_method(run, tmp_path, given, keys):  # noqa: F811
     config = tmp_path / "config.toml"
     done = run("init", "-c", str(config), "--yes", "--untried", *given)
     assert done.returncode == 0, done.stderr
@@ -151,7 +151,7 @@ def test_every_way_to_log_in_is_written_as_the_configuration_has_it(run, tmp_pat
             assert getattr(source, key) == tmp_path / name
 
 
-def test_the_same_identity_asks_site_capabilities(run, tmp_path):  # noqa: F811
+def test_init_gives_site_capabilities_the_catalogues_identity(run, tmp_path):  # noqa: F811
     config = tmp_path / "config.toml"
     where = ["--site-capabilities", "https://sites.example.org/api/v1"]
     assert run("init", "-c", str(config), "--yes", "--untried", *DMAPI, *CLIENT, *where).returncode == 0
@@ -159,7 +159,7 @@ def test_the_same_identity_asks_site_capabilities(run, tmp_path):  # noqa: F811
     assert (told.url, told.client_id, told.token_url) == (where[1], "us", CLIENT[1])
 
 
-def test_odd_texts_come_back_as_they_were(tmp_path):
+def test_toml_of_init_keeps_quotes_backslashes_and_emoji(tmp_path):
     odd = 'a "quoted" \\ path\twith ž and 🙂'
     (tmp_path / "c.toml").write_text(
         format_toml(
@@ -170,7 +170,7 @@ def test_odd_texts_come_back_as_they_were(tmp_path):
     assert load(tmp_path / "c.toml").catalogue[0].path == tmp_path / odd
 
 
-def test_at_a_terminal_it_asks_for_what_it_was_not_told(folder):
+def test_init_at_a_terminal_prompts_for_missing_values(folder):
     config = folder / "asked.toml"
     main, terminal = pty.openpty()
     asking = subprocess.Popen(
@@ -189,7 +189,7 @@ def test_at_a_terminal_it_asks_for_what_it_was_not_told(folder):
     assert load(config).catalogue[0].path == folder / "list.json"
 
 
-def test_at_a_terminal_how_to_log_in_decides_what_else_is_asked(folder):
+def test_login_method_decides_the_further_prompts_of_init(folder):
     config = folder / "asked.toml"
     main, terminal = pty.openpty()
     command = [sys.executable, "-m", "hydrator.cli", "init", "-c", config, "--untried", *RUCIO]

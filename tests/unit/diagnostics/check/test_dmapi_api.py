@@ -1,4 +1,4 @@
-"""What we rely on of DMAPI, held against what a server says of itself."""
+"""DMAPI calls of the adapter, compared with a server's own description."""
 
 import json
 
@@ -18,17 +18,17 @@ def levels(paths, **more):
     return [finding.level for finding in dmapi_findings({"paths": paths}, **more)]
 
 
-def test_recorded_paths_that_are_there_are_well_whatever_their_parameters_are_called():
+def test_dmapi_check_accepts_required_paths_with_any_parameter_names():
     assert levels(WHOLE) == [Level.OK, Level.OK, Level.OK, Level.ADVICE]
 
 
 @pytest.mark.parametrize("path", WHOLE)
 @pytest.mark.parametrize("instead", [{}, {"post": {}}])
-def test_a_recorded_path_that_is_gone_or_not_asked_with_get_is_a_failure(path, instead):
+def test_dmapi_check_fails_without_a_required_get_path(path, instead):
     assert levels({**WHOLE, path: instead}).count(Level.FAIL) == 1
 
 
-def test_a_parameter_that_is_not_taken_is_a_warning():
+def test_dmapi_check_warns_of_a_missing_parameter():
     locate = {"get": {"parameters": [{"name": "sort"}, {"name": "namespace"}]}}
     found = list(dmapi_findings({"paths": {**WHOLE, "/v1/data/locate/{namespace}/{name}": locate}}))
     assert [f.message for f in found if f.level is Level.WARN] == [
@@ -36,14 +36,14 @@ def test_a_parameter_that_is_not_taken_is_a_warning():
     ]
 
 
-def test_an_inferred_path_is_a_failure_only_where_it_is_configured_and_missing():
+def test_missing_inferred_dmapi_path_fails_only_if_it_is_configured():
     listing = "/data/list/{namespace}"
     assert levels(WHOLE, list_path=listing)[-1] is Level.FAIL
     assert levels({**WHOLE, "/v1" + listing: GET}, list_path=listing)[-1] is Level.OK
 
 
 @pytest.mark.parametrize("said", [None, [], {}, {"paths": {}}, {"paths": []}, "x"])
-def test_a_document_of_another_shape_is_one_failure(said):
+def test_openapi_document_without_paths_is_one_failure(said):
     assert [finding.level for finding in dmapi_findings(said)] == [Level.FAIL]
 
 
@@ -57,7 +57,7 @@ def standin():
         yield running
 
 
-def test_the_command_finds_the_document_above_the_version_and_sends_no_token(standin):
+def test_check_dmapi_reads_openapi_above_the_version_without_a_token(standin):
     for url in (standin.url, standin.url + "/", standin.url.removesuffix("/api/v1")):
         done = check(url, "--json")
         assert done.exit_code == 0, done.output
@@ -65,11 +65,11 @@ def test_the_command_finds_the_document_above_the_version_and_sends_no_token(sta
     assert "/token" not in standin.calls
 
 
-def test_the_command_fails_before_a_server_that_is_no_dmapi(standin):
+def test_check_dmapi_fails_for_a_server_that_is_not_dmapi(standin):
     assert check(standin.capabilities_url).exit_code == 1
 
 
-def test_the_command_says_where_it_looked(standin):
+def test_check_dmapi_names_the_url_that_it_tried(standin):
     problems = check(standin.root + "/nowhere/api/v1").exception.problems
     assert "no openapi.json at" in problems[0]
     assert check("dmapi.example.org").exception.problems == (

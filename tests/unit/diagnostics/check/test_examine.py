@@ -1,4 +1,4 @@
-"""What `hydrator check` says of installations that are well, and of each way to be ill."""
+"""Findings of `hydrator check` for a healthy installation, and for each problem."""
 
 import tomllib
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from tests.factories import CAM, NOON, RAL, replica
 
 @dataclass
 class Broker:
-    """Who sends events, or does not let us in."""
+    """A broker that sends events, or rejects the login."""
 
     refuses: str = ""
     name: str = "rucio-events"
@@ -48,7 +48,7 @@ class Answer:
 
 @dataclass
 class Pool:
-    """A pool whose every answer a test can choose; an exception is raised instead."""
+    """A pool with answers chosen by the test; it raises an answer that is an exception."""
 
     slots_there: list = field(default_factory=lambda: [slot()])
     transform: str | None = "DataLocality"
@@ -92,7 +92,7 @@ class Pool:
 
 @dataclass
 class OneCollector(Pool):
-    """One of several collectors, asked by itself."""
+    """One of several collectors, queried by itself."""
 
     pool: Pool | None = None
     address: str = ""
@@ -155,8 +155,8 @@ def ill(found: list[Finding]) -> list[Finding]:
 
 
 @pytest.mark.parametrize("seconds", [1, 119])
-def test_a_slot_between_its_startds_update_and_the_next_merge_is_no_fault(seconds):
-    """Else the verdict would change from one look to the next."""
+def test_slot_waiting_for_the_next_merge_is_only_advice(seconds):
+    """Otherwise the result would change between two checks of the same pool."""
     bare = slot(DataLocalityAsOf=None, DataLocalityVia=None, Start="true", LastHeardFrom=10_000 - seconds)
     (found,) = [
         one
@@ -170,7 +170,7 @@ def test_a_slot_between_its_startds_update_and_the_next_merge_is_no_fault(second
 
 
 @pytest.mark.parametrize("more", [{"LastHeardFrom": 9_800}, {}])
-def test_a_slot_that_no_merge_reached_in_time_is_a_fault(more):
+def test_slot_that_no_merge_reached_in_time_is_a_warning(more):
     bare = slot(DataLocalityAsOf=None, DataLocalityVia=None, Start="true", **more)
     assert Level.WARN in {one.level for one in findings(Pool(slots_there=[bare]), merges=True, now=10_000)}
     fresh = slot(DataLocalityAsOf=None, DataLocalityVia=None, LastHeardFrom=9_999)
@@ -178,13 +178,13 @@ def test_a_slot_that_no_merge_reached_in_time_is_a_fault(more):
 
 
 @pytest.mark.parametrize("via", ["merge", None])
-def test_a_start_that_refuses_all_data_jobs_is_named_whether_or_not_the_merge_is_there(via):
+def test_start_clause_without_a_hook_is_a_warning_with_and_without_a_merge(via):
     clause = slot(DataLocalityVia=via, DataLocalityAsOf=1 if via else None, LastHeardFrom=9_999)
     found = findings(Pool(slots_there=[clause]), merges=True, now=10_000)
     assert [one for one in found if "no hook: their startds have no dataset attributes" in one.message]
 
 
-def test_an_installation_that_is_well_has_nothing_to_do(tmp_path):
+def test_check_of_a_healthy_installation_has_no_advice(tmp_path):
     assert ill(findings(Pool(), folder=tmp_path / "not" / "there" / "yet")) == []
 
 
@@ -242,7 +242,7 @@ def test_an_installation_that_is_well_has_nothing_to_do(tmp_path):
         (Pool(slots_there=[slot(Start="true")]), Level.WARN, "without DataLocalityHere", "--role startd"),
     ],
 )
-def test_each_illness_is_named_with_its_cure(pool, level, seen, todo):
+def test_check_names_each_problem_with_advice(pool, level, seen, todo):
     (finding,) = ill(findings(pool))
     assert finding.level is level
     assert seen in finding.message
@@ -273,15 +273,15 @@ def test_partitionable_slots_without_a_hook_are_named_as_slow_to_start_jobs(via)
 @pytest.mark.parametrize(
     "other", [{"TotalSlotCpus": 1}, {"PartitionableSlot": None}, {"GLIDEIN_Site": "elsewhere"}]
 )
-def test_slots_of_one_core_static_ones_and_those_of_unknown_sites_are_not_slow(other):
+def test_single_core_static_and_foreign_slots_are_not_called_slow(other):
     assert slow(slot(**{**WIDE, "DataLocalityVia": "merge", **other})) == []
 
 
-def test_no_slot_is_called_slow_where_merges_are_off():
+def test_slots_are_not_called_slow_if_merging_is_off():
     assert slow(slot(**WIDE, DataLocalityVia="merge"), merges=False) == []
 
 
-def test_a_schedd_that_cannot_be_asked_fails_and_the_others_are_looked_at():
+def test_unreachable_schedd_fails_and_the_others_are_checked():
     queues = Queues({"ap1": Unseen("denied"), "ap2": ScheddDemand(NOON, ())})
     found = findings(Pool(), queues=queues)
     assert [(f.subject, f.message) for f in ill(found)] == [("schedd ap1", "the query failed: denied")]
@@ -300,14 +300,14 @@ def test_storage_elements_without_a_site_are_counted_and_named():
     assert "1 storage elements have no site: LOST_XRD" in finding.message
 
 
-def test_a_catalogue_that_does_not_answer_hinders_no_other_look():
+def test_check_goes_on_after_an_unreachable_catalogue():
     broken = MemoryCatalogue("rucio", sites=[CAM], clock=lambda: NOON, is_broken=True)
     found = findings(Pool(), catalogue=broken)
     assert next(iter(ill(found))).subject == "rucio"
     assert any(finding.subject == "negotiator" for finding in found)
 
 
-def test_a_folder_that_cannot_be_made_is_told_before_the_daemon_starts(tmp_path):
+def test_check_reports_an_ad_folder_that_cannot_be_made(tmp_path):
     blocker = tmp_path / "file"
     blocker.write_text("")
     blocker.chmod(0o400)
@@ -319,7 +319,7 @@ def test_a_folder_that_cannot_be_made_is_told_before_the_daemon_starts(tmp_path)
     assert "publish.sites.path" in finding.todo
 
 
-def test_a_slot_s_site_is_the_first_attribute_it_has():
+def test_site_of_a_slot_is_its_first_site_attribute():
     both = {"GLIDEIN_Site": "B", "GLIDEIN_ResourceName": "A"}
     assert site_of(both, SLOT_ATTRIBUTES) == "A"
     assert site_of({"GLIDEIN_Site": "B", "GLIDEIN_ResourceName": None}, SLOT_ATTRIBUTES) == "B"
@@ -327,7 +327,7 @@ def test_a_slot_s_site_is_the_first_attribute_it_has():
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_that_another_distribution_installs_too_is_told(package):
+def test_package_of_two_distributions_is_a_failure(package):
     owners = {name: ["classad-hydrator"] for name in PACKAGES}
     (well,) = check_packages(owners)
     assert well.level is Level.OK
@@ -336,13 +336,13 @@ def test_a_package_that_another_distribution_installs_too_is_told(package):
     assert f"the package {package} also belongs to somebody-elses" in found.message
 
 
-def test_all_that_is_shipped_is_looked_for():
+def test_check_covers_every_package_of_the_wheel():
     project = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())
     shipped = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     assert sorted(shipped) == sorted(PACKAGES)
 
 
-def test_the_merge_is_allowed_at_each_collector_and_what_it_opens_is_said():
+def test_allowed_merge_is_advice_with_its_side_effect_at_each_collector():
     found = ill(findings(Pool(too_much=frozenset({"NEGOTIATOR"}), addresses=TWO), merges=True))
     assert [(finding.level, finding.subject) for finding in found] == [
         (Level.ADVICE, "collector cm1:9618"),
@@ -352,7 +352,7 @@ def test_the_merge_is_allowed_at_each_collector_and_what_it_opens_is_said():
     assert "docs/explanation/slot-merge.md" in found[0].todo
 
 
-def test_a_collector_that_denies_the_merge_is_named_and_the_others_are_well():
+def test_collector_that_denies_merges_is_a_failure_of_its_own():
     found = ill(findings(Pool(merging=frozenset({"cm1:9618"}), addresses=TWO), merges=True))
     assert [finding.subject for finding in found if finding.level is Level.FAIL] == ["collector cm2:9618"]
     (denied,) = (finding for finding in found if finding.level is Level.FAIL)
@@ -360,24 +360,24 @@ def test_a_collector_that_denies_the_merge_is_named_and_the_others_are_well():
     assert "COLLECTOR.ALLOW_NEGOTIATOR" in denied.todo
 
 
-def test_each_of_several_collectors_is_asked_whether_it_takes_site_ads():
+def test_each_collector_is_checked_for_site_ads():
     found = findings(Pool(addresses=TWO, merging=frozenset(), denying=frozenset({"cm2:9618"})))
     asked = [(one.level, one.subject) for one in found if one.subject.startswith("collector")]
     assert asked == [(Level.OK, "collector cm1:9618"), (Level.FAIL, "collector cm2:9618")]
 
 
-def test_nobody_asks_about_merges_where_they_are_off():
+def test_merge_permission_is_not_checked_if_merging_is_off():
     assert ill(findings(Pool(merging=frozenset()))) == []
 
 
-def test_a_slot_without_a_hook_whose_start_has_the_clause_refuses_all_and_is_named():
+def test_slot_with_start_clause_and_no_hook_is_a_warning():
     (found,) = ill(findings(Pool(slots_there=[slot(DataLocalityVia="merge")])))
     assert "refuse every job with datasets: slot1@a" in found.message
     assert ill(findings(Pool(slots_there=[slot(DataLocalityVia="merge", Start="true")]))) == []
 
 
 class Editor(Pool):
-    """A pool for who edits jobs; each of its three obstacles can be there."""
+    """A pool client that edits jobs, with any of the three obstacles."""
 
     def __init__(self, *, write=True, supers="root, condor, editor", recorded=True, immutable=""):
         super().__init__()
@@ -415,7 +415,7 @@ def editing(editor) -> Finding:
         (Editor(immutable="Owner, Desired_sites"), "forbids changes of", "IMMUTABLE_JOB_ATTRS"),
     ],
 )
-def test_what_keeps_us_from_editing_jobs_is_told_with_what_to_do(editor, seen, todo):
+def test_each_obstacle_to_job_edits_is_a_failure_with_advice(editor, seen, todo):
     found = editing(editor)
     assert found.level is Level.FAIL
     assert seen in found.message
@@ -423,20 +423,20 @@ def test_what_keeps_us_from_editing_jobs_is_told_with_what_to_do(editor, seen, t
 
 
 @pytest.mark.parametrize("supers", ["root editor", "editor@pool"])
-def test_where_nothing_keeps_us_from_editing_jobs_what_it_opens_is_said(supers):
+def test_allowed_job_edits_are_advice_with_their_side_effect(supers):
     found = editing(Editor(supers=supers))
     assert found.level is Level.ADVICE
     assert "edit every queued job" in found.message
 
 
-def test_our_own_right_to_write_is_no_surprise_where_we_edit_jobs_ourselves():
+def test_write_permission_is_not_a_warning_if_the_daemon_edits_jobs():
     too_much = Pool(too_much=frozenset({"WRITE"}))
     assert [found.message for found in ill(findings(too_much, is_editing_jobs=True))] == []
     (found,) = ill(findings(too_much))
     assert "submit jobs (WRITE)" in found.message
 
 
-def test_a_broker_that_lets_us_in_is_well_and_another_is_a_warning_that_says_where_to_look():
+def test_unreachable_broker_is_a_warning_and_a_reachable_one_is_ok():
     found = [
         one for one in findings(brokers=[Broker(), Broker("it says: bad login")]) if "events" in one.subject
     ]
@@ -451,7 +451,7 @@ BROKEN = {"catalogue": MemoryCatalogue("rucio", sites=[CAM], clock=lambda: NOON,
 
 
 def of_daemon(part: str) -> dict:
-    """What the daemon's last cycle says of the same part."""
+    """Return the finding of the daemon's last cycle about the same part."""
     return {
         "daemon_findings": [
             Finding(Level.FAIL, "daemon", f"{part} failed for the daemon too", failed_part=part)
@@ -471,13 +471,13 @@ def test_a_catalogue_that_fails_for_the_daemon_alone_is_a_finding_of_the_daemon(
     assert found.subject == "daemon"
 
 
-def test_a_collector_that_denies_our_ads_is_one_finding():
+def test_collector_that_denies_site_ads_is_one_finding():
     pool = Pool(addresses=TWO, merging=frozenset(), denying=frozenset({"cm2:9618"}))
     (found,) = ill(findings(pool, **of_daemon("collector cm2:9618")))
     assert (found.level, found.subject) == (Level.FAIL, "collector cm2:9618")
 
 
-def test_a_collector_that_does_not_answer_is_one_finding_and_the_others_are_looked_at():
+def test_unreachable_collector_is_one_finding_and_the_others_are_checked():
     class Deaf(Pool):
         def ping(self, daemon, level, name=None):
             if name == "cm2:9618":
@@ -497,13 +497,13 @@ def test_a_hook_that_fails_is_one_finding(site):
     assert "the hook fails at 1 slot, slot1@a: CAM denies access (401)" in found.message
 
 
-def test_slots_are_not_called_unmerged_where_every_collector_refuses_merges():
+def test_slots_are_not_called_unmerged_if_collectors_refuse_merges():
     bare = slot(DataLocalityAsOf=None, DataLocalityVia=None, Start="true")
     (found,) = ill(findings(Pool(slots_there=[bare], merging=frozenset()), merges=True))
     assert (found.level, found.subject) == (Level.FAIL, "collector cm1:9618")
 
 
-def test_a_rollback_is_not_called_a_change_that_is_held():
+def test_rollback_is_not_reported_as_a_held_change():
     (found,) = ill(findings(Pool(), rollbacks={CAM: "rolled back to generation 7, read then, since now"}))
     assert (found.level, found.subject) == (Level.WARN, "site CAM")
     assert found.message == "is rolled back to generation 7, read then, since now"

@@ -1,4 +1,4 @@
-"""What the daemon's own last cycle adds to `hydrator check`."""
+"""Findings of `hydrator check` from the daemon's last cycle."""
 
 from datetime import timedelta
 
@@ -23,11 +23,11 @@ def said(told, at=SOON):
     ]
 
 
-def test_a_cycle_that_went_well_is_told_with_its_age():
+def test_complete_last_cycle_is_ok_with_its_age():
     assert said(WELL) == [(Level.OK, "daemon", "its last cycle was 12 s ago")]
 
 
-def test_nothing_is_said_of_a_daemon_that_never_ended_a_cycle():
+def test_no_finding_before_the_first_cycle():
     assert said({}) == []
 
 
@@ -38,7 +38,7 @@ def test_nothing_is_said_of_a_daemon_that_never_ended_a_cycle():
         ({"publishers": {"collector": {"error": "no token"}}}, "publisher collector: no token"),
     ],
 )
-def test_what_failed_for_the_daemon_is_told_although_the_check_can_do_it(ill, seen):
+def test_failure_of_the_daemons_last_cycle_is_a_finding(ill, seen):
     [(level, subject, words)] = said(WELL | ill)
     assert (level, subject) == (Level.FAIL, "daemon")
     assert words.startswith(f"in its last cycle, 12 s ago, {seen}")
@@ -51,25 +51,25 @@ def test_what_failed_for_the_daemon_is_told_although_the_check_can_do_it(ill, se
         ({"clashes": [["Lofar:L1", "lofar:l1"]]}, "only letter case distinguishes them: Lofar:L1, lofar:l1"),
     ],
 )
-def test_names_that_only_letter_case_tells_apart_are_findings(ill, words):
+def test_names_that_differ_in_letter_case_only_are_findings(ill, words):
     [(level, subject, seen), _] = said(WELL | ill)
     assert (level, subject) == (Level.WARN, "letter case")
     assert words in seen
 
 
-def test_a_daemon_that_is_silent_may_be_down_and_what_it_said_counts_no_more():
+def test_outdated_last_cycle_is_a_warning_without_its_failures():
     [(level, _, words)] = said(WELL | {"catalogues": {"rucio": "down"}}, NOON + timedelta(hours=3))
     assert (level, words) == (Level.WARN, "its last cycle was 3 h ago")
 
 
-def test_a_publisher_that_does_not_show_what_it_was_sent_is_named_with_the_sites():
+def test_publisher_without_its_ads_is_a_warning_with_the_sites():
     lacking = {"collector cm2:9618": {"error": None, "not_read_back": ["CAM", "RAL"], "ads": 0}}
     [(level, _, words)] = said(WELL | {"publishers": lacking})
     assert level is Level.WARN
     assert "publisher collector cm2:9618 did not show all ads that it accepted: CAM, RAL" in words
 
 
-def test_a_daemon_that_does_not_run_is_told_at_once():
+def test_stopped_daemon_is_reported_at_once():
     [found] = check_last_cycle(WELL, SOON, 630, is_running=False)
     assert (found.level, found.message) == (Level.WARN, "no daemon runs here; the last cycle was 12 s ago")
 
@@ -84,6 +84,6 @@ def test_a_daemon_that_does_not_run_is_told_at_once():
         (121, "7", "process 7 holds the state and completes no cycle; the last cycle was 2 min 1 s ago"),
     ],
 )
-def test_a_dead_daemon_is_told_at_once_and_a_hung_one_after_some_polls(last, owner, begin):
+def test_hung_daemon_is_reported_after_two_polls_and_a_stopped_one_at_once(last, owner, begin):
     began = None if last is None else to_unix(NOON) - last
     assert silence_reason(began, owner, NOON, hung_after_seconds(30)) == begin

@@ -1,4 +1,4 @@
-"""What no site can start now is said when a job is submitted."""
+"""Warnings at submission about jobs that no site can start now."""
 
 import os
 import subprocess
@@ -42,7 +42,7 @@ def fact(state: DatasetState, fraction: float | None = None) -> Fact:
     return Fact(state, NOON, fraction)
 
 
-def test_sites_are_listed_with_what_each_lacks_unless_one_has_all():
+def test_sites_are_listed_with_missing_datasets_unless_one_is_complete():
     here, coming = fact(DatasetState.AVAILABLE), fact(DatasetState.STAGING, 0.4)
     text = explain_no_complete_site(known(CAM={L1: here, L2: coming}, RAL={L2: here}), {L1, L2})
     assert text == (
@@ -51,7 +51,7 @@ def test_sites_are_listed_with_what_each_lacks_unless_one_has_all():
     assert explain_no_complete_site(known(CAM={L1: here, L2: here}), {L1, L2}) == ""
 
 
-def test_a_name_in_no_catalogue_comes_first_and_what_nobody_could_say_is_not_judged():
+def test_name_in_no_catalogue_comes_first_and_unseen_datasets_are_skipped():
     right, wrong = Did("lofar:L1234.ms"), Did("lofar:L1243.ms")
     beliefs = known(RAL={right: fact(DatasetState.AVAILABLE)})
     beliefs = add_similar_names(replace(beliefs, queried_dids=frozenset({wrong})), {wrong})
@@ -85,7 +85,7 @@ def wrapped(desk: Path, did: str, *options: str) -> subprocess.CompletedProcess[
     )
 
 
-def test_wrap_says_what_no_site_can_start_and_refuses_it_where_asked_to(desk):
+def test_wrap_warns_of_jobs_without_a_site_and_refuses_them_on_request(desk):
     fine = wrapped(desk, "lofar:L1234.ms")
     assert (fine.returncode, fine.stdout, fine.stderr) == (0, "submitted\n", "")
     typo = wrapped(desk, "lofar:L1243.ms")
@@ -102,11 +102,11 @@ def test_wrap_says_what_no_site_can_start_and_refuses_it_where_asked_to(desk):
     assert (broken.returncode, broken.stdout) == (0, "submitted\n")
 
 
-def test_a_site_is_named_even_where_only_part_of_it_is_there():
+def test_site_with_a_part_of_the_dataset_is_named():
     assert "CAM has 0 of 1" in explain_no_complete_site(known(CAM={L1: fact(DatasetState.PARTIAL)}), {L1})
 
 
-def test_wrap_says_of_the_nodes_of_a_dag_which_no_site_can_start_and_writes_nothing_it_refuses(desk):
+def test_wrap_names_dag_nodes_without_a_site_and_writes_no_refused_dag(desk):
     (desk / "x.dag").write_text("JOB A job.sub\nJOB B job.sub\nJOB C job.sub\n")
     (desk / "condor_submit_dag").write_text("#!/bin/sh\n")
     (desk / "condor_submit_dag").chmod(0o755)

@@ -1,0 +1,146 @@
+"""Model of ``status``."""
+
+from typing import Literal
+
+from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+
+from hydrator.diagnostics.units import BySite, Count, Share, UnixTime
+
+from .cycle import DemandProblemsJson, PublisherProblemsJson, PublishResultJson
+
+
+class TrustJson(TypedDict):
+    """The audit's result for one site."""
+
+    trust: Share
+    """share of audited facts that were true; 1 before the first audit"""
+    audited: Count
+    """facts in the audit's window"""
+    false: Count
+    """audited facts that were false"""
+    corrected: Count
+    """datasets whose state the audit corrects now"""
+    last_audit: UnixTime | None
+    """time of the last audit"""
+
+
+class CatalogueStatusJson(TypedDict):
+    """The last answer of one catalogue."""
+
+    catalogue: str
+    """its name"""
+    read: UnixTime | None
+    """time of its last answer"""
+    sites: list[str]
+    """sites that it covers"""
+    datasets: Count
+    """datasets recorded from it"""
+    failure: str | None
+    """reason of its last failure"""
+    unmapped: list[str]
+    """storage elements without a site"""
+
+
+class DemandStatusJson(DemandProblemsJson):
+    """The demand of all jobs, pins and patterns."""
+
+    datasets: Count
+    """datasets that jobs, pins and patterns want"""
+    jobs: Count
+    """jobs that name datasets"""
+    absent_datasets: list[str]
+    """datasets that no catalogue has at any site; check the spelling"""
+
+
+class HeldLossJson(TypedDict):
+    """A loss of datasets that the shrink breaker holds back."""
+
+    site: str
+    """site of the held change"""
+    since: UnixTime
+    """first poll that showed the loss"""
+    cause: str
+    """site, catalogue or unnamed: the part that shrank"""
+    datasets: Count
+    """datasets that the change would remove"""
+    listed_count: Count
+    """datasets listed now"""
+    polls: Count
+    """polls that confirmed the loss"""
+    polls_needed: Count | None
+    """polls that release it; null: only `hydrator approve` releases it"""
+    why: str
+    """one sentence"""
+
+
+class RollbackStatusJson(TypedDict):
+    """A site whose ad an operator rolled back."""
+
+    site: str
+    """site that an operator rolled back"""
+    since: UnixTime
+    """time of the rollback"""
+    generation: Count
+    """generation of its ad now"""
+    as_of: UnixTime
+    """age of the facts in that ad"""
+
+
+class PublisherStatusJson(PublishResultJson):
+    """The last result of one publisher."""
+
+    publisher: str
+    """its name"""
+
+
+class CredentialJson(TypedDict):
+    """A token or certificate with an end."""
+
+    credential: str
+    """its name"""
+    expires_at: UnixTime
+    """end of its validity"""
+    issued_at: UnixTime | None
+    """start of its validity"""
+    renewed_by: Literal["daemon", "operator"]
+    """party that renews it"""
+    docs_section: str
+    """section of docs/reference/credentials.md"""
+
+
+class ReloadFailureJson(TypedDict):
+    """A reload of the configuration that failed."""
+
+    at: UnixTime
+    """time of the reload"""
+    problems: list[str]
+    """problems of the configuration file"""
+
+
+class StatusJson(PublisherProblemsJson):
+    """The daemon's state."""
+
+    last_cycle: UnixTime | None
+    """start of the last cycle; null before the first"""
+    complete: bool | None
+    """no part of that cycle failed"""
+    catalogues: list[CatalogueStatusJson]
+    """each configured catalogue"""
+    demand: DemandStatusJson
+    """wanted datasets"""
+    held: list[HeldLossJson]
+    """held changes; `hydrator approve` releases them"""
+    rolled_back: list[RollbackStatusJson]
+    """`hydrator rollback SITE --end` ends a rollback"""
+    publishers: list[PublisherStatusJson]
+    """result of each publisher"""
+    trust: BySite[TrustJson]
+    """result of the audit"""
+    credentials: list[CredentialJson]
+    """credentials that expire"""
+    reload: ReloadFailureJson | None
+    """refused reload: the daemon uses the configuration before it; null: the last file is in use"""
+    privacy_problem: str | None
+    """reason why names of private datasets may be lost; null without a problem"""
+    daemon_problem: str | None
+    """reason why the daemon counts as stopped or hung; null: it runs"""

@@ -1,0 +1,36 @@
+"""Port to HTCondor daemons: their settings, and the permissions that they grant this client."""
+
+from collections.abc import Iterable
+from typing import Literal, Protocol
+
+DaemonKind = Literal["collector", "negotiator", "schedd", "startd"]
+
+
+class AuthorizationResult(Protocol):
+    """An HTCondor daemon's answer about one authorization level, with the reason of a refusal."""
+
+    @property
+    def is_allowed(self) -> bool: ...
+    @property
+    def identity(self) -> str | None: ...
+    @property
+    def method(self) -> str | None: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def token_limit_advice(self) -> str: ...
+
+
+class DaemonProbe(Protocol):
+    """The queries to a single daemon; without a name, to the one of the pool or this host."""
+
+    def config_of(
+        self, daemon: DaemonKind, names: Iterable[str], name: str | None = None
+    ) -> dict[str, str | None]: ...
+    def ping(self, daemon: DaemonKind, level: str, name: str | None = None) -> AuthorizationResult: ...
+
+
+class ScheddProbe(DaemonProbe, Protocol):
+    """The queries to a schedd about users, too."""
+
+    def has_user_record(self, schedd: str, user: str) -> bool: ...
