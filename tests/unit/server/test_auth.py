@@ -320,9 +320,9 @@ def test_a_change_keeps_mode_comments_and_lines_of_others(command, tmp_path):
     [
         (["new"], "give either --site NAME or --role read|submit|event"),
         (["new", "--site", "A", "--role", "read"], "give either"),
-        (["new", "--role", "site"], "it is read, submit or event"),
-        (["new", "--site", "A\nB"], "is no site's name"),
-        (["revoke", "ab"], "is no token's key"),
+        (["new", "--role", "site"], "use read, submit or event"),
+        (["new", "--site", "A\nB"], "not a valid site name"),
+        (["revoke", "ab"], "is not a token's key"),
         (["revoke", "0123456789ab"], "has no token 0123456789ab"),
     ],
 )

@@ -92,13 +92,13 @@ def ill(settings) -> list[tuple[str, str]]:
 def test_private_datasets_that_nobody_can_exchange_are_told(settings, tmp_path):
     ((level, seen),) = ill(settings('patterns = ["embargo:*"]\nkey_file = "key"'))
     assert level == "warn"
-    assert "nobody can exchange" in seen
+    assert "cannot exchange the names of private datasets" in seen
 
 
 def test_a_key_that_cannot_be_used_is_a_finding_and_no_end(settings, tmp_path):
     (tmp_path / "key").chmod(0o644)
     loose, unusable = ill(settings('patterns = ["embargo:*"]\nkey_file = "key"'))
-    assert loose == ("warn", f"others may read or write private.key_file {tmp_path}/key")
+    assert loose == ("warn", f"other users may read or write private.key_file {tmp_path}/key")
     assert unusable[0] == "fail"
 
 
