@@ -15,6 +15,7 @@ from hydrator.domain.ports import ServerEndpoint
 from hydrator.domain.redaction import escape_unprintable
 from hydrator.reconcile.ads.site_ads import dids_without_room
 from hydrator.reconcile.result import CycleReport
+from hydrator.server.handlers import TokenServices
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from hydrator.submit.nearest_names import add_similar_names
@@ -72,9 +73,11 @@ class HttpFrontend:
             http,
             self.build_state,
             self._registry,
-            look_up_pseudonyms=self._look_up_pseudonyms,
-            explain_job=self._explain_job,
-            on_event=self._on_webhook_event if settings.events.webhook else None,
+            TokenServices(
+                self._look_up_pseudonyms,
+                self._on_webhook_event if settings.events.webhook else None,
+                self._explain_job,
+            ),
         )
         server.start(predecessor=self.server)
         return server

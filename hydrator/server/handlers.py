@@ -53,6 +53,15 @@ WebhookHandler = Callable[[bytes], RejectReason | None]
 
 
 @dataclass(frozen=True, slots=True)
+class TokenServices:
+    """What the server does only for clients with a token; a service that is None is disabled."""
+
+    look_up_pseudonyms: PseudonymLookup | None = None
+    on_event: WebhookHandler | None = None
+    explain_job: JobExplainer | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _EncodedAd:
     """One ad as bytes, plain and gzipped."""
 

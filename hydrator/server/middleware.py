@@ -6,6 +6,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -43,34 +44,44 @@ _SECURITY_HEADERS: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class RequestPolicy:
+    """The limits of requests, and how the server knows its clients; by default nothing is limited.
+
+    Attributes:
+        rate_limiter: limits the requests of one address, and of one token.
+        name_limiter: limits the names of private datasets that one token may exchange.
+        behind_proxy: the client is the last address in ``X-Forwarded-For``.
+        hosts: names that the server answers to; None for any name.
+    """
+
+    rate_limiter: RateLimiter | None = None
+    name_limiter: RateLimiter | None = None
+    behind_proxy: bool = False
+    hosts: AllowedHosts | None = None
+
+
 class RequestMiddleware:
     """Limits, security headers and metrics of every request, before all routes.
 
     Args:
         inner: the app behind it.
         http_metrics: counts requests.
-        rate_limiter: limits the requests of one address; None for no limit.
-        behind_proxy: the client is the last address in ``X-Forwarded-For``.
+        policy: the limits of requests.
         body_limits: by path, the largest body in bytes; other paths take no body.
-        hosts: names that the server answers to; None for any name.
     """
 
     def __init__(
         self,
         inner: ASGIApp,
         http_metrics: HttpMetrics,
-        rate_limiter: RateLimiter | None,
-        *,
-        behind_proxy: bool,
+        policy: RequestPolicy,
         body_limits: Mapping[str, int],
-        hosts: AllowedHosts | None = None,
     ) -> None:
         self._inner = inner
         self._http_metrics = http_metrics
-        self._rate_limiter = rate_limiter
-        self._behind_proxy = behind_proxy
+        self._policy = policy
         self._body_limits = body_limits
-        self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -78,7 +89,7 @@ class RequestMiddleware:
             return
         started_at = time.perf_counter()
         status: int | None = None
-        request_id = _request_id(scope, behind_proxy=self._behind_proxy)
+        request_id = _request_id(scope, behind_proxy=self._policy.behind_proxy)
         # every request has its own context, which uvicorn's log lines share
         structlog.contextvars.bind_contextvars(request=request_id)
 
@@ -114,13 +125,14 @@ class RequestMiddleware:
             _log.debug("request", **fields, seconds=round(seconds, 4))
 
     def _check_rate(self, scope: Scope) -> HttpError | None:
-        client = _client_key(scope, behind_proxy=self._behind_proxy)
-        return check_rate(self._rate_limiter, ("address", client), f"from {client}")
+        client = _client_key(scope, behind_proxy=self._policy.behind_proxy)
+        return check_rate(self._policy.rate_limiter, ("address", client), f"from {client}")
 
     def _check_host(self, scope: Scope) -> HttpError | None:
         """Refuse a request for another host name: a page of that name may read the answers."""
         host = Headers(scope=scope).get("Host")
-        if self._hosts is None or host is None or self._hosts.is_allowed(host):
+        hosts = self._policy.hosts
+        if hosts is None or host is None or hosts.is_allowed(host):
             return None
         detail = (
             f"this server does not answer to the name {host[:100]!r}: use its address, "

@@ -19,6 +19,7 @@ from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.reconcile.reconciler import read_all
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
+from hydrator.server.middleware import RequestPolicy
 from hydrator.server.view import ServerState
 from testbed.installation import wait_for
 from tests.factories import CAM, L1, NOON, demand
@@ -107,7 +108,12 @@ def proxied(request):
 @pytest.fixture
 def served(logged, proxied):
     daemon = Daemon()
-    asgi = build_app(daemon.view, CollectorRegistry(), max_age=timedelta(seconds=9), behind_proxy=proxied)
+    asgi = build_app(
+        daemon.view,
+        CollectorRegistry(),
+        max_age=timedelta(seconds=9),
+        policy=RequestPolicy(behind_proxy=proxied),
+    )
     with (
         HttpServer(asgi) as server,
         httpx.Client(base_url=server.url, trust_env=False, timeout=120) as client,

@@ -35,6 +35,7 @@ from hydrator.privacy.pseudonyms import HIDDEN_DID, Privacy, Pseudonymizer
 from hydrator.privacy.wrappers import PseudonymizedQueues
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
+from hydrator.server.handlers import TokenServices
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from tests.factories import NOON, demand
@@ -157,9 +158,9 @@ def served(tmp_path):
         CollectorRegistry(),
         max_age=timedelta(seconds=1),
         authenticator=TokenAuthenticator.open(tmp_path / "tokens"),
-        look_up_pseudonyms=PseudonymStore(VEIL).exchange,
-        on_event=heard,
-        explain_job=question,
+        services=TokenServices(
+            look_up_pseudonyms=PseudonymStore(VEIL).exchange, on_event=heard, explain_job=question
+        ),
     )
     with HttpServer(asgi) as server:
         yield server.url, {role: f"Bearer {token}" for role, (token, _) in tokens.items()}

@@ -19,9 +19,11 @@ from hydrator.domain.events import MAX_EVENT_BYTES
 from hydrator.domain.model import Snapshot
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
+from hydrator.server.handlers import TokenServices
 from hydrator.server.http_server import HttpServer
 from hydrator.server.limits.connections import MAX_HEAD_BYTES, ConnectionLimiter
 from hydrator.server.limits.rate import MAX_CLIENTS, RateLimiter
+from hydrator.server.middleware import RequestPolicy
 from hydrator.server.tls import TlsCertificate
 from hydrator.server.view import ServerState
 from hydrator.wiring.http_server import build_http_server
@@ -48,8 +50,7 @@ def serving(buckets=None, doorway=None, access=None, behind_proxy=False):
         CollectorRegistry(),
         max_age=timedelta(seconds=9),
         authenticator=access,
-        rate_limiter=buckets,
-        behind_proxy=behind_proxy,
+        policy=RequestPolicy(rate_limiter=buckets, behind_proxy=behind_proxy),
     )
     with HttpServer(asgi, limiter=doorway) as server:
         yield server
@@ -424,7 +425,7 @@ def test_no_zeros_before_its_length_let_a_large_event_in(tmp_path, zeros):
         CollectorRegistry(),
         max_age=timedelta(seconds=9),
         authenticator=TokenAuthenticator.open(tmp_path / "tokens"),
-        on_event=heard.append,
+        services=TokenServices(on_event=heard.append),
     )
 
     def post(server, size: int) -> bytes:

@@ -16,6 +16,7 @@ from hydrator.domain.model import Site, Snapshot
 from hydrator.privacy.pseudonyms import Privacy
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
+from hydrator.server.handlers import TokenServices
 from hydrator.server.http_server import HttpServer
 from hydrator.server.pages.why import JobQuery, parse_job_query, render_why_page
 from hydrator.server.view import ServerState
@@ -68,7 +69,7 @@ def get(pool):
         CollectorRegistry(),
         max_age=timedelta(seconds=9),
         authenticator=pool.access,
-        explain_job=pool.question,
+        services=TokenServices(explain_job=pool.question),
     )
     with (
         HttpServer(asgi) as server,
@@ -106,7 +107,12 @@ def test_the_first_page_has_the_form_where_jobs_can_be_asked_about(get):
 
 
 def test_without_tokens_nobody_is_told_of_jobs(pool):
-    asgi = build_app(view, CollectorRegistry(), max_age=timedelta(seconds=9), explain_job=pool.question)
+    asgi = build_app(
+        view,
+        CollectorRegistry(),
+        max_age=timedelta(seconds=9),
+        services=TokenServices(explain_job=pool.question),
+    )
     with HttpServer(asgi) as server, httpx.Client(trust_env=False, timeout=120) as client:
         refused = client.get(f"{server.url}/why?job=7")
         assert (refused.status_code, refused.json()["error"]) == (403, "no tokens")
