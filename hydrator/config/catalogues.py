@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from hydrator.domain.plugins import installed_types
+from hydrator.config.plugins import installed_types
 from hydrator.domain.untrusted import is_loopback
 
 from .fields import Name, Seconds, Section, SiteName, Url

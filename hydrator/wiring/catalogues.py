@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from adapters.files import directory
 from adapters.files.catalogue import FileCatalogue
 from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
-from hydrator.domain import plugins
+from hydrator.config import plugins
 from hydrator.domain.errors import CatalogueError, ConfigError
 from hydrator.domain.model import DaemonKnowledge, Did, ReplicaState, Snapshot
 from hydrator.domain.ports import Catalogue, Clock, FileLister, TokenValidity
