@@ -12,7 +12,7 @@ Pure except for the clock that is passed in.
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
-from hydrator.domain.ports import Peer
+from hydrator.domain.pool_ports import Peer
 
 
 class LeaderElection:

@@ -10,15 +10,8 @@ from adapters.stomp.source import StompSettings, StompSource, build_tls_context
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.events import MAX_EVENT_BYTES
-from hydrator.domain.ports import (
-    Catalogue,
-    Clock,
-    EventHandler,
-    EventSource,
-    Queues,
-    ServerEndpoint,
-    TokenValidity,
-)
+from hydrator.domain.pool_ports import Queues
+from hydrator.domain.ports import Catalogue, Clock, EventHandler, EventSource, ServerEndpoint, TokenValidity
 from hydrator.privacy.pseudonym_store import PseudonymStore
 from hydrator.privacy.wrappers import PseudonymizedCatalogue, PseudonymizedQueues
 from hydrator.reconcile.audit.runner import AuditRunner

@@ -18,7 +18,8 @@ from adapters.condor.slot_merge import SlotMerger
 from hydrator.config import Settings, StandbySettings
 from hydrator.config.daemon import HTCondorSettings, SitesSettings
 from hydrator.domain.errors import PoolError
-from hydrator.domain.ports import Clock, JobHistory
+from hydrator.domain.pool_ports import JobHistory
+from hydrator.domain.ports import Clock
 from hydrator.reconcile.desired_sites.controller import DesiredSitesController
 from hydrator.submit.pool_config import NEGOTIATOR_PARAMETERS, SCHEDD_PARAMETERS, STARTD_PARAMETERS
 

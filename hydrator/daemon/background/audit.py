@@ -13,7 +13,7 @@ from hydrator.daemon.logs import LoggedProblems
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Unseen
-from hydrator.domain.ports import MissReports
+from hydrator.domain.pool_ports import MissReports
 from hydrator.reconcile.audit.misses import MISSES_ATTRIBUTE, parse_misses
 from hydrator.reconcile.audit.runner import AuditAttempt, AuditRunner
 from hydrator.reconcile.publish.fence import Fence

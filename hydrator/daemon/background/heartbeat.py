@@ -17,7 +17,7 @@ from hydrator.daemon.logs import LoggedProblems
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import to_unix
-from hydrator.domain.ports import Peer, Peers
+from hydrator.domain.pool_ports import Peer, Peers
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.wiring import system_clock
 

@@ -12,7 +12,7 @@ from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch, collect_outcomes
 from hydrator.diagnostics.slot_coverage import count_coverage
 from hydrator.domain.errors import HydratorError, PoolError
-from hydrator.domain.ports import Slots
+from hydrator.domain.pool_ports import Slots
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.snapshot.update import sizes_of

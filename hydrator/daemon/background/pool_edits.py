@@ -10,7 +10,7 @@ from hydrator.config.publishers import PublishSettings
 from hydrator.daemon.logs import LoggedProblems
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.model import Site, SiteAd
-from hydrator.domain.ports import Merger, MergeResult
+from hydrator.domain.pool_ports import Merger, MergeResult
 from hydrator.reconcile.desired_sites.controller import DesiredSitesController
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.publish.fence import Fence

@@ -12,7 +12,7 @@ from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
 from hydrator.diagnostics.outcomes import LocalityResult
 from hydrator.diagnostics.slot_coverage import Coverage
 from hydrator.domain.model import Site, to_unix
-from hydrator.domain.ports import MergeResult
+from hydrator.domain.pool_ports import MergeResult
 from hydrator.reconcile.audit.misses import Miss
 from hydrator.reconcile.audit.runner import AuditAttempt
 from hydrator.reconcile.result import CycleReport

@@ -47,7 +47,7 @@ from hydrator.domain.model import (
     Unseen,
     to_unix,
 )
-from hydrator.domain.ports import EndedJobs
+from hydrator.domain.pool_ports import EndedJobs
 from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.audit.ledger import Audit, AuditTally, Claim, Correction, VerificationMethod
 from hydrator.reconcile.audit.misses import Miss

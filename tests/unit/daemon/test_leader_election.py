@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from hydrator.daemon.leader_election import LeaderElection
-from hydrator.domain.ports import Peer
+from hydrator.domain.pool_ports import Peer
 
 AFTER = 30
 

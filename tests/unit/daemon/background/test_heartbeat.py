@@ -11,7 +11,7 @@ from hydrator.config import StandbySettings
 from hydrator.daemon.background import Heartbeat
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import PoolError
-from hydrator.domain.ports import Peer
+from hydrator.domain.pool_ports import Peer
 from hydrator.reconcile.publish.fence import Fence
 
 
