@@ -9,8 +9,8 @@ import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.config import AuditSettings
-from hydrator.daemon.logs import LoggedProblems
 from hydrator.daemon.metrics import Metrics
+from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Unseen
 from hydrator.domain.pool_ports import MissReports
@@ -50,7 +50,7 @@ class AuditTasks(BackgroundWorker):
     ) -> None:
         super().__init__(metrics, report_bug)
         self._stopping = stopping
-        self._problems = LoggedProblems()
+        self._problems = OngoingFailures()
 
     def schedule(
         self,

@@ -7,8 +7,8 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
 from hydrator.config.publishers import PublishSettings
-from hydrator.daemon.logs import LoggedProblems
 from hydrator.daemon.metrics import Metrics
+from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.model import Site, SiteAd
 from hydrator.domain.pool_ports import Merger, MergeResult
 from hydrator.reconcile.desired_sites.controller import DesiredSitesController
@@ -40,7 +40,7 @@ class PoolEdits(BackgroundWorker):
     ) -> None:
         super().__init__(metrics, report_bug)
         self._get_cycle_output = get_cycle_output
-        self._failing_collectors = LoggedProblems()
+        self._failing_collectors = OngoingFailures()
         self._desired_sites_metrics = DesiredSitesMetrics(registry)
 
     def schedule(

@@ -1,15 +1,16 @@
 """Recorder of cycles: take over a cycle's results, count and log them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from datetime import datetime
 
 import structlog
 
 from hydrator.daemon.background import MaintenanceTasks
-from hydrator.daemon.logs import OngoingFailures, cycle_log_fields, false_claim_log_fields, status_line
+from hydrator.daemon.logs import cycle_log_fields, false_claim_log_fields, ongoing_failures, status_line
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.process.service_manager import ServiceManager
 from hydrator.daemon.runtime import DaemonContext
+from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.model import Unseen
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
@@ -54,7 +55,7 @@ class CycleRecorder:
         self._service_manager = service_manager
         self._get_standby_reason = get_standby_reason
         self._ongoing_failures = OngoingFailures()
-        self._demand_failures: Mapping[str, str] = {}
+        self._demand_failures = OngoingFailures()
 
     def forget_logged_failures(self) -> None:
         """Log failures that last once more, after a reload."""
@@ -107,27 +108,26 @@ class CycleRecorder:
                 **false_claim_log_fields(repeated_claim),
             )
         fields = cycle_log_fields(report, seconds)
-        has_new, cleared = self._ongoing_failures.update(fields)
+        has_new, cleared = self._ongoing_failures.replace(ongoing_failures(fields))
         log = _log.debug
         if has_new:
             log = _log.warning
         elif fields["changed"] or cleared:
             log = _log.info
-        log("cycle", **fields, **({"cleared": cleared} if cleared else {}))
+        log("cycle", **fields, **({"cleared": sorted(map(str, cleared))} if cleared else {}))
         self._service_manager.set_status(self._get_standby_reason() or status_line(fields))
 
     def log_demand_failures(self, reconciler: Reconciler) -> None:
         """Log which schedds did not answer, once until that changes."""
-        failures = {
+        failures: dict[Hashable, str] = {
             schedd: answer.reason
             for schedd, answer in reconciler.schedd_answers.items()
             if isinstance(answer, Unseen)
         }
         if reconciler.demand_error:
             failures = {"collector": reconciler.demand_error}
-        if failures == self._demand_failures:
+        if not any(self._demand_failures.replace(failures)):
             return
-        self._demand_failures = failures
         if failures:
             _log.warning("schedds did not answer: their last demand stays in use", unreachable=failures)
         else:
