@@ -5,7 +5,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Hashable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, TextIO
 
 import structlog
@@ -24,12 +24,12 @@ _FAILURE_KEYS = (
 """Fields of a cycle's line that an operator must act on if they last."""
 
 
-def ongoing_failures(fields: Mapping[str, Any]) -> dict[Hashable, str]:
+def ongoing_failures(fields: Mapping[str, Any]) -> dict[str, str]:
     """Return each part that fails by a cycle's *fields*, such as ``catalogues: rucio``, with its reason.
 
     The same reason with other numbers, of seconds or of polls, is the same failure.
     """
-    failures: dict[Hashable, str] = {}
+    failures: dict[str, str] = {}
     for kind in _FAILURE_KEYS:
         value = fields.get(kind)
         parts = value.items() if isinstance(value, Mapping) else [("", value)] if value else []

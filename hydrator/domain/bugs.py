@@ -42,12 +42,12 @@ class OngoingFailures:
         with self._lock:
             return self._reasons.pop(key, None) is not None
 
-    def replace(self, reasons: Mapping[Hashable, str]) -> tuple[set[Hashable], set[Hashable]]:
+    def replace(self, reasons: Mapping[str, str]) -> tuple[set[str], list[str]]:
         """Record that exactly these keys fail; return those to log as new or changed, and those that ended."""
         with self._lock:
             changed = {key for key, reason in reasons.items() if self._reasons.get(key) != reason}
-            ended = self._reasons.keys() - reasons.keys()
-            self._reasons = dict(reasons)
+            ended = sorted(map(str, self._reasons.keys() - reasons.keys()))
+            self._reasons = dict(reasons.items())
             return changed, ended
 
 

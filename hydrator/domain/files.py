@@ -81,7 +81,7 @@ class WatchedFiles:
         self._signatures = self._read_signatures()
 
     def have_changed(self) -> bool:
-        """Return whether a file changed since the last call, or since the start; call it before reading them."""
+        """Return whether a file changed since the last call, or the start; call it before reading them."""
         previous, self._signatures = self._signatures, self._read_signatures()
         return previous != self._signatures
 

@@ -7,7 +7,7 @@ import gzip
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
@@ -144,31 +144,29 @@ def _etag_matches(if_none_match: str | None, etag: str) -> bool:
     return etag in tags or tags == ["*"]
 
 
+@dataclass(eq=False)
 class StateRoutes:
     """The state of the server, for programs and for people.
 
-    Args:
+    Attributes:
         get_state: returns the present state.
         registry: the metrics to expose.
         can_explain_jobs: the overview page has the form for jobs.
     """
 
-    def __init__(
-        self, get_state: StateGetter, registry: CollectorRegistry, *, can_explain_jobs: bool
-    ) -> None:
-        self._get_state = get_state
-        self._registry = registry
-        self._can_explain_jobs = can_explain_jobs
+    get_state: StateGetter
+    registry: CollectorRegistry
+    can_explain_jobs: bool = field(kw_only=True)
 
     def overview(self, request: Request) -> Response:
         """Return the page for people."""
         selection = parse_selection(request.scope["query_string"])
-        page = render_overview(self._get_state(), selection, can_explain_jobs=self._can_explain_jobs)
+        page = render_overview(self.get_state(), selection, can_explain_jobs=self.can_explain_jobs)
         return _html_response(request, page)
 
     def sites(self, request: Request) -> Response:
         """List every site that has an ad."""
-        state = self._get_state()
+        state = self.get_state()
         rows = [build_site_row(state, ad) for _, ad in sorted(state.ads.items())]
         answer: models.Sites = {"version": 1, "now": to_unix(state.now), "sites": rows}
         return json_response(request, answer)
@@ -176,7 +174,7 @@ class StateRoutes:
     def datasets(self, request: Request) -> Response:
         """List the sites of the datasets in the query; without any, of all demanded ones, page by page."""
         query = parse_dataset_query(request.scope["query_string"])
-        state = self._get_state()
+        state = self.get_state()
         if state.snapshot is None:
             raise HttpError(503, "not ready", state.not_ready_reason or "no catalogue has been read yet")
         dids, next_after = query.page(state.demand.dids if state.demand else frozenset())
@@ -192,7 +190,7 @@ class StateRoutes:
     def metrics(self, request: Request) -> Response:
         """Return the registry in the format that the scraper asks for."""
         encode, media_type = choose_encoder(request.headers.get("Accept", ""))
-        return bytes_response(request, encode(self._registry), media_type)
+        return bytes_response(request, encode(self.registry), media_type)
 
     async def openapi(self, request: Request) -> Response:
         """Return the description of this API."""
@@ -200,7 +198,7 @@ class StateRoutes:
 
     async def healthz(self, request: Request) -> Response:
         """Return 200 unless the cycles hang; the state of catalogues and pool does not count."""
-        reason = self._get_state().hang_reason
+        reason = self.get_state().hang_reason
         if reason is not None:
             raise HttpError(503, "hung", reason, {"status": "hung"})
         answer: models.Health = {"status": "ok"}
@@ -208,7 +206,7 @@ class StateRoutes:
 
     async def readyz(self, request: Request) -> Response:
         """Return 200 once a complete state was loaded or read."""
-        reason = self._get_state().not_ready_reason
+        reason = self.get_state().not_ready_reason
         if reason is not None:
             raise HttpError(503, "not ready", reason, {"ready": False})
         answer: models.Ready = {"ready": True}

@@ -12,7 +12,7 @@ WELL = {"sites": 2, "changed": {}, "refused": {"x": "no colon"}}
 class Failures(OngoingFailures):
     def update(self, fields: dict) -> tuple[bool, list]:
         new, ended = self.replace(ongoing_failures(fields))
-        return bool(new), sorted(ended)
+        return bool(new), ended
 
 
 def test_failure_is_new_once_and_ends_once():
