@@ -89,7 +89,10 @@ class HttpServerSettings(Section):
 
 
 class SitesFileSettings(Section):
-    """One file with the sites of each dataset, for programs that start pilots: docs/how-to/operate/pilots.md."""
+    """A file with the sites of each dataset, for programs that start pilots.
+
+    See docs/how-to/operate/pilots.md.
+    """
 
     enabled: bool = False
     path: Path = Path("/var/lib/classad-hydrator/sites_by_dataset.json")

@@ -36,6 +36,9 @@ from .responses import error_response, internal_error_response
 
 EVENTS_PATH: Final = "/v1/events"
 
+_Guard = Callable[[Role], list[Middleware]]
+"""Returns the middleware of a route that requires a role."""
+
 
 def build_app(
     get_state: StateGetter,
@@ -66,18 +69,7 @@ def build_app(
     state = StateRoutes(get_state, registry, can_explain_jobs=services.explain_job is not None)
     routes = [
         *_build_data_routes(state, ad, guard),
-        Route("/why", JobRoute(get_state, services.explain_job).get, middleware=guard(Role.READ)),
-        Route(
-            "/v1/private",
-            NameRoute(services.look_up_pseudonyms, policy.name_limiter).get,
-            middleware=guard(Role.SUBMIT),
-        ),
-        Route(
-            EVENTS_PATH,
-            EventRoute(services.on_event).post,
-            methods=["POST"],
-            middleware=guard(Role.EVENT),
-        ),
+        *_build_service_routes(get_state, services, policy.name_limiter, guard),
     ]
     body_limits = {EVENTS_PATH: MAX_EVENT_BYTES} if services.on_event else {}
     app = Starlette(
@@ -96,9 +88,7 @@ def _build_guard(
     return [Middleware(AuthMiddleware, authenticator, role, rate_limiter)]
 
 
-def _build_data_routes(
-    state: StateRoutes, ad: AdRoute, guard: Callable[[Role], list[Middleware]]
-) -> list[Route]:
+def _build_data_routes(state: StateRoutes, ad: AdRoute, guard: _Guard) -> list[Route]:
     """Build the routes that read; the last three are open to all, as orchestrators have no token."""
     return [
         Route("/", state.overview, middleware=guard(Role.READ)),
@@ -110,4 +100,22 @@ def _build_data_routes(
         Route("/v1/openapi.json", state.openapi),
         Route("/healthz", state.healthz),
         Route("/readyz", state.readyz),
+    ]
+
+
+def _build_service_routes(
+    get_state: StateGetter,
+    services: TokenServices,
+    name_limiter: RateLimiter | None,
+    guard: _Guard,
+) -> list[Route]:
+    job, name = (
+        JobRoute(get_state, services.explain_job),
+        NameRoute(services.look_up_pseudonyms, name_limiter),
+    )
+    event = EventRoute(services.on_event)
+    return [
+        Route("/why", job.get, middleware=guard(Role.READ)),
+        Route("/v1/private", name.get, middleware=guard(Role.SUBMIT)),
+        Route(EVENTS_PATH, event.post, methods=["POST"], middleware=guard(Role.EVENT)),
     ]
