@@ -43,7 +43,7 @@ class OngoingFailures:
             return self._reasons.pop(key, None) is not None
 
     def replace(self, reasons: Mapping[str, str]) -> tuple[set[str], list[str]]:
-        """Record that exactly these keys fail; return those to log as new or changed, and those that ended."""
+        """Record that exactly these keys fail; return the new or changed ones, and those that ended."""
         with self._lock:
             changed = {key for key, reason in reasons.items() if self._reasons.get(key) != reason}
             ended = sorted(map(str, self._reasons.keys() - reasons.keys()))

@@ -54,7 +54,7 @@ WebhookHandler = Callable[[bytes], RejectReason | None]
 
 @dataclass(frozen=True, slots=True)
 class TokenServices:
-    """What the server does only for clients with a token; a service that is None is disabled."""
+    """Services for clients with a token; one that is None is disabled."""
 
     look_up_pseudonyms: PseudonymLookup | None = None
     on_event: WebhookHandler | None = None
