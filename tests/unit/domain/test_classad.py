@@ -54,7 +54,7 @@ def test_another_letter_case_does_not_match(wanted):
     assert not matches(job(wanted, "ska:a"), slot("Lofar:L1_SB001", "ska:a"))
 
 
-def test_names_whose_letters_differ_in_case_only_are_compared_whole():
+def test_names_whose_letters_differ_only_in_case_are_listed_in_full():
     there = slot("ska:Test1", "ska:test2", "ska:other")
     assert matches(job("ska:Test1", "ska:test2", "ska:other"), there)
     assert matches(job("ska:other"), there)
@@ -62,7 +62,7 @@ def test_names_whose_letters_differ_in_case_only_are_compared_whole():
     assert not matches(job("ska:Test2", "ska:other"), there)
 
 
-def test_what_a_site_lacks_costs_its_own_share_of_the_rank_alone():
+def test_dataset_missing_at_a_site_lowers_the_rank_by_its_own_share():
     wanted = job("ska:a", "ska:b")
     assert wanted.lookup("DataLocalityRank").eval(wanted, slot("ska:a")) == 0.5
     assert not matches(wanted, slot("ska:a"))

@@ -49,7 +49,7 @@ def beat(collector):
     return once
 
 
-def test_a_name_that_another_has_is_told_once_and_that_it_is_over_too(beat, collector):
+def test_heartbeat_logs_a_shared_name_once_and_its_end_once(beat, collector):
     assert beat() == []
     collector.shared = True
     assert (beat(), beat()) == (["error another daemon uses this standby name"], [])
@@ -57,7 +57,7 @@ def test_a_name_that_another_has_is_told_once_and_that_it_is_over_too(beat, coll
     assert (beat(), beat()) == (["info standby name is unique again"], [])
 
 
-def test_while_the_collector_does_not_answer_nothing_is_said_of_names(beat, collector):
+def test_heartbeat_logs_no_shared_name_while_the_collector_does_not_answer(beat, collector):
     collector.shared = True
     beat()
     collector.down = True

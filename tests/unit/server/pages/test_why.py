@@ -82,7 +82,7 @@ def get(pool):
         yield asking
 
 
-def test_it_says_what_the_command_says(get, pool, capsys):
+def test_why_page_has_the_text_of_the_command(get, pool, capsys):
     answer = get("/why?job=7.1&schedd=a")
     found = ask_job(asked(FakePool({"a": IDLE})), 7, 1, "a")
     command.print_result(found, asked(FakePool()), as_json=False)
@@ -96,12 +96,12 @@ def test_it_says_what_the_command_says(get, pool, capsys):
     assert page.outside == []
 
 
-def test_a_whole_cluster_can_be_asked_about(get, pool):
+def test_why_page_explains_all_jobs_of_a_cluster(get, pool):
     get("/why?job=7&schedd=")
     assert pool.asked == [(7, None, None)]
 
 
-def test_the_first_page_has_the_form_where_jobs_can_be_asked_about(get):
+def test_overview_has_the_why_form_only_where_jobs_can_be_explained(get):
     assert '<form method="get" action="/why"' in get("/").text
     assert '<input id="job"' in get("/why").text
 
@@ -120,13 +120,13 @@ def test_without_tokens_nobody_is_told_of_jobs(pool):
     assert pool.asked == []
 
 
-def test_a_token_of_one_site_is_told_nothing_of_jobs(get, pool):
+def test_why_page_is_refused_for_a_token_of_one_site(get, pool):
     assert get("/why?job=7", SITE_TOKEN).status_code == 403
     assert pool.asked == []
 
 
 @pytest.mark.parametrize("job", ["", "x", "7.", "-1", "7.0.0", "1" * 11, "7;rm", "%D9%A7"])
-def test_a_text_that_is_no_job_is_told_so_and_nobody_is_asked(get, pool, job):
+def test_why_page_rejects_a_text_that_is_not_a_job_without_asking_the_pool(get, pool, job):
     answer = get(f"/why?job={job}")
     assert (answer.status_code, "say which job: 123" in answer.text) == (400, True)
     assert pool.asked == []
@@ -140,14 +140,14 @@ def test_a_text_that_is_no_job_is_told_so_and_nobody_is_asked(get, pool, job):
         (ConfigError(["job 7 is at a, b: choose one with --schedd"]), 400),
     ],
 )
-def test_what_went_wrong_is_one_sentence(get, pool, trouble, status):
+def test_why_page_shows_a_failure_as_one_sentence(get, pool, trouble, status):
     pool.trouble = trouble
     answer = get("/why?job=7")
     assert (answer.status_code, answer.headers["Content-Type"]) == (status, "text/html; charset=utf-8")
     assert f'<p class="notice">{trouble}</p>' in answer.text
 
 
-def test_a_second_question_meanwhile_is_told_to_come_later(get, pool):
+def test_why_page_answers_429_while_it_explains_another_job(get, pool):
     pool.patience = threading.Event()
     answers = []
     first = threading.Thread(target=lambda: answers.append(get("/why?job=7")))
@@ -184,6 +184,6 @@ def test_hostile_words_are_shown_as_text():
     assert HOSTILE not in text
 
 
-def test_a_query_with_anything_else_is_no_job_and_an_empty_one_is_no_question():
+def test_job_query_with_other_parameters_is_invalid_and_an_empty_one_is_none():
     assert parse_job_query(b"&".join([b"job=7"] * 99)) == parse_job_query(b"job=7&x=1") == JobQuery()
     assert parse_job_query(b"") is None
