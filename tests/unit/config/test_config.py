@@ -20,7 +20,7 @@ LOGIN = 'username = "hydrator"\npassword_file = "secret"\n'
 
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch):
-    """No HYDRATOR_ variable of whoever runs the tests counts."""
+    """Remove the HYDRATOR_ variables of the environment that runs the tests."""
     import os
 
     for name in [name for name in os.environ if name.upper().startswith("HYDRATOR_")]:

@@ -1,4 +1,4 @@
-"""`hydrator once` with catalogues that are no part of us: declared as an installed package declares them."""
+"""Catalogue plugins in `hydrator once`, declared by entry points as in an installed package."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What is heard between polls: what is heeded wakes the schedule, gaps are noticed, all is counted."""
+"""Event listener: accepted events request a poll, gaps are noticed, all events are counted."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""Events say what to look at first, and nothing else; whatever comes, nothing breaks."""
+"""Event queue: events name the datasets to poll first; no input causes an error."""
 
 import json
 from dataclasses import replace
@@ -242,7 +242,7 @@ def test_new_state_or_site_is_a_change_and_age_progress_or_first_poll_are_not():
 
 
 def polls(events: list[float], took: float, spacing: float) -> list[float]:
-    """When polls begin that *events* (s) bring, if each poll takes *took* seconds: what the schedule does."""
+    """Return the times of the polls that events at *events* (s) cause, if each poll takes *took* seconds."""
     pace, begun, ended = PollThrottle(spacing), [], 0.0
     for when in sorted(events):
         if begun and when <= begun[-1]:

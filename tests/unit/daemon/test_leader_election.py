@@ -1,4 +1,4 @@
-"""Which of two daemons publishes, decided from what the collector heard of them."""
+"""Leader election: the heartbeats at the collector decide which daemon publishes."""
 
 import random
 from datetime import timedelta
@@ -12,7 +12,7 @@ AFTER = 30
 
 
 class Pool:
-    """A collector, a clock, and daemons that beat when they are told to."""
+    """A collector, a clock, and daemons that send a heartbeat when a test says so."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""What is logged: one object a line, levels that mean something, and whose request or cycle it was."""
+"""Log lines: one JSON object a line, with a level and the id of the request or the number of the cycle."""
 
 import ast
 import io
@@ -88,7 +88,7 @@ def test_log_event_below_the_level_is_not_rendered(logged):
 
 
 class Daemon:
-    """A server that fails when it is told to."""
+    """A daemon whose state cannot be built while it is broken."""
 
     def __init__(self) -> None:
         self.broken = False

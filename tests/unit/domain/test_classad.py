@@ -1,4 +1,4 @@
-"""The spellings that a slot stands for: they tell ``Lofar:L1`` from ``lofar:l1``, a look-up does not."""
+"""ClassAd texts: ``DatasetLetters`` distinguishes ``Lofar:L1`` from ``lofar:l1``, a look-up does not."""
 
 import time
 
@@ -27,7 +27,7 @@ names = st.lists(st.from_regex(r"[aAbB1_]{1,4}:[aAbB1@~]{1,5}", fullmatch=True).
 
 
 def slot(*held: str, said: str | None = None) -> ClassAd:
-    """A slot whose site has *held* on disk; *said* is its DatasetLetters, else it is what the hook prints."""
+    """A slot whose site has *held* on disk; *said* is its DatasetLetters, by default as the hook prints it."""
     states = ";".join(f"'{did}'=\"AVAILABLE\"" for did in held)
     ad = ClassAd(f"[DatasetStates = [{states}]; DataLocalityAsOf = {int(time.time())}]")
     ad["DatasetLetters"] = spellings(map(Did, held)) if said is None else ExprTree(said)

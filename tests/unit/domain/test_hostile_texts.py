@@ -1,4 +1,4 @@
-"""What a pool's user or a client may write takes no time that others wait for: /healthz answers meanwhile."""
+"""Hostile texts of users and clients do not delay other clients: /healthz answers meanwhile."""
 
 import json
 import threading
@@ -167,7 +167,7 @@ def served(tmp_path):
 
 
 def asks(url, headers, stop, number):
-    """Send hostile requests until told to stop; nothing but an answer is expected of them."""
+    """Send hostile requests until *stop* is set; each must get an answer."""
     piece = PIECES[number % len(PIECES)].replace("%", "%25").replace("\\", "%5C").replace('"', "%22")
     dids = "&".join(f"did=a:{piece.strip() or 'a'}{'a.' * 100}{each}" for each in range(30))
     body = json.dumps({"event_type": "close", "payload": {"name": PIECES[number] * 3000}})

@@ -1,4 +1,4 @@
-"""Links to the documentation: one base, and every page and heading that a link names is there."""
+"""Links to the documentation: they have one base, and every page and heading that they name exists."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""The words of the project: DIDs, ads as text, whole seconds."""
+"""Values of the model: DIDs, ads as text, whole seconds."""
 
 from datetime import timedelta
 

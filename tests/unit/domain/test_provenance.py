@@ -1,4 +1,4 @@
-"""Who said what: provenance survives the state file and reads as a sentence."""
+"""Provenance: it survives the state file and reads as a sentence."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""What is logged shows no secret: not its text, not in its usual dress, not as a variable of a traceback."""
+"""Redaction: logs show no secret, neither plain, nor encoded, nor as a variable of a traceback."""
 
 import base64
 import html

@@ -1,4 +1,4 @@
-"""Sites as slots call them, sites that read each other's storage, and RSEs whose sites others know."""
+"""Site mapping: names in slots, sites that read each other's storage, and RSEs in Site Capabilities."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Numbers of job and slot ads: whatever their owners write, it is theirs alone and ends no turn of ours."""
+"""Untrusted numbers in the ads of jobs and slots affect their own job or slot only, and end no cycle."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""The HTTP answers, asked through a real server on loopback."""
+"""HTTP answers of the app, from a real server on loopback."""
 
 import gzip
 import http.client

@@ -1,4 +1,4 @@
-"""Who may read what over HTTP: tokens, the file of their hashes, and what a request with one gets."""
+"""Authorization over HTTP: tokens, the file with their hashes, and the answers to requests with a token."""
 
 import base64
 import re

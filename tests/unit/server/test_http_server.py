@@ -1,4 +1,4 @@
-"""Where the server listens: HTTPS with certificates that are renewed, a Unix socket, loopback."""
+"""Addresses of the server: HTTPS with a renewed certificate, a Unix socket, loopback."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""How much one client gets of the HTTP server: requests, connections, time; a real server on loopback."""
+"""Limits of one client of the HTTP server: requests, connections, time; a real server on loopback."""
 
 import asyncio
 import socket
@@ -68,7 +68,7 @@ def dial(server, source="127.0.0.1") -> socket.socket:
 
 
 def ended(connection: socket.socket) -> bool:
-    """Whether the server ended it, within ten seconds."""
+    """Return whether the server ended the connection within ten seconds."""
     with suppress(ConnectionError):
         while connection.recv(65536):
             pass

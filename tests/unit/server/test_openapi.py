@@ -1,4 +1,4 @@
-"""What /v1/openapi.json promises is what the server answers, route by route and status by status."""
+"""/v1/openapi.json describes the answers of the server, route by route and status by status."""
 
 import json
 from dataclasses import replace
@@ -43,7 +43,7 @@ TEXT = openapi.build_openapi()
 
 
 def posted(body: bytes) -> RejectReason | None:
-    """As the daemon hears an event."""
+    """Handle an event as the daemon does."""
     heard = EventQueue().add_event(body, frozenset({L1}))
     return heard if isinstance(heard, RejectReason) else None
 
@@ -236,7 +236,7 @@ def test_every_status_that_the_webhook_can_answer_is_described(tmp_path, caplog,
 
 
 def with_tokens() -> dict:
-    """The text for a server that asks for tokens: nobody may go without."""
+    """The document for a server that requires tokens on every route."""
     text = json.loads(json.dumps(TEXT))
     for methods in text["paths"].values():
         for operation in methods.values():

@@ -1,4 +1,4 @@
-"""Nothing that comes over HTTP changes what is published, whoever asks and however."""
+"""No HTTP request changes the published ads, whatever its method, path or token."""
 
 import json
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The client credentials of a configuration arrive where tokens are asked for."""
+"""HTTP clients: the configured client credentials reach the client that requests tokens."""
 
 from datetime import UTC, datetime
 

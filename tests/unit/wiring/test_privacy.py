@@ -1,4 +1,4 @@
-"""What the configuration makes of private datasets: keys, pins, and who may look."""
+"""Private datasets in the configuration: keys, pins, pseudonyms, and the findings of ``hydrator check``."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which files with secrets the daemon cannot read at this moment."""
+"""Files with secrets that the daemon cannot read now."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Signs of life: what the log says of daemons with one name, each thing once."""
+"""Heartbeats: the log has a name that two daemons share once, and its end once."""
 
 import threading
 
@@ -16,7 +16,7 @@ from hydrator.reconcile.publish.fence import Fence
 
 
 class Collector:
-    """Tells what it was given to tell next."""
+    """A collector that returns the prepared heartbeats in turn."""
 
     def __init__(self) -> None:
         self.shared = False

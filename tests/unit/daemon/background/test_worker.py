@@ -1,4 +1,4 @@
-"""What the daemon does beside its cycles: a turn with a bug is its own failure, and has its turn again."""
+"""Background work beside the cycles: a turn with a bug fails alone and runs again."""
 
 import threading
 from datetime import UTC

@@ -1,4 +1,4 @@
-"""How many pools of memory a process with many threads has, and what becomes of free memory."""
+"""Memory of a process with many threads: the number of malloc arenas, and the return of free memory."""
 
 import platform
 import subprocess

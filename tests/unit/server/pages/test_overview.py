@@ -1,4 +1,4 @@
-"""The page for people, as text and over HTTP; tests/deploy/test_page.py looks at it with a real browser."""
+"""The overview page, as text and over HTTP; tests/deploy/test_page.py opens it in a real browser."""
 
 import base64
 import hashlib
@@ -26,7 +26,7 @@ HOSTILE = "<script>alert('1')</script>\"&"
 
 
 class Parsed(HTMLParser):
-    """What the page shows: rows of cells, and everything it would fetch or run."""
+    """The rows of cells of a page, and everything that it would fetch or run."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Why a job is idle, asked on the page: the words of ``hydrator why``, for tokens only, one at a time."""
+"""The page that explains an idle job: the text of ``hydrator why``, for tokens only, one job at a time."""
 
 import threading
 from datetime import timedelta
@@ -28,7 +28,7 @@ SITE_TOKEN, READ_TOKEN = "site", "read"
 
 
 class Pool:
-    """What the daemon answers; a test may make it fail, or wait."""
+    """A stand-in for the daemon's explanation; a test may make it fail or wait."""
 
     def __init__(self, tokens) -> None:
         self.asked = []
