@@ -27,7 +27,7 @@ names = st.lists(st.from_regex(r"[aAbB1_]{1,4}:[aAbB1@~]{1,5}", fullmatch=True).
 
 
 def slot(*held: str, said: str | None = None) -> ClassAd:
-    """A slot whose site has *held* on disk; *said* is its DatasetLetters, by default as the hook prints it."""
+    """A slot whose site has *held* on disk; *said* is its DatasetLetters, by default that of the hook."""
     states = ";".join(f"'{did}'=\"AVAILABLE\"" for did in held)
     ad = ClassAd(f"[DatasetStates = [{states}]; DataLocalityAsOf = {int(time.time())}]")
     ad["DatasetLetters"] = spellings(map(Did, held)) if said is None else ExprTree(said)
