@@ -58,7 +58,7 @@ class PrivateSettings(Section):
 
 
 class SitesSettings(Section):
-    """Selection and names of the published sites."""
+    """Sites to publish, their names in catalogues, and sites that read each other's storage."""
 
     include: list[str] = Field(
         default=["*"], description="names with * and ?; a site without a match is withdrawn"

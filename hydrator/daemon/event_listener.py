@@ -32,7 +32,7 @@ _BURST_SECONDS = 10
 
 
 class GapReason(StrEnum):
-    """The sign from which the daemon concluded that events may be missing."""
+    """The reason why the daemon concluded that events may be missing."""
 
     CONNECTION = "connection"  # the connection to a broker was lost
     UNANNOUNCED = "unannounced"  # a poll saw a change that no event announced

@@ -55,7 +55,7 @@ class BackgroundWorkers:
 
 @dataclass(eq=False)
 class RuntimeLifecycle:
-    """The sequence of runtimes over one state; each continues from the state that the last one left.
+    """The start and end of runtimes; each continues from the state that the previous one left.
 
     Attributes:
         context: the values that the daemon's parts share.
@@ -122,7 +122,7 @@ class RuntimeLifecycle:
     def date_back(self, step: timedelta, parts: Parts) -> None:
         """Shift all times after the clock was set back, so that no fact looks younger than it is."""
         self.context.state = shift_back(self.context.state, step)
-        self.context.report = None  # its times are in the future
+        self.context.report = None  # its times are later than the new clock
         if parts.served_ads:
             served = parts.served_ads.ads()
             ads = [ad for site, ad in self.context.state.ads.items() if site in served]

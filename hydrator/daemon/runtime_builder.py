@@ -58,7 +58,7 @@ class RuntimeBuilder:
     get_endpoint: Callable[[], ServerEndpoint | None]
 
     def build(self, settings: Settings, executor_names: Sequence[str]) -> Runtime:
-        """Build all that *settings* call for; nothing of it works yet.
+        """Build all parts that *settings* call for, without starting them.
 
         Raises:
             ConfigError: a part cannot be built.

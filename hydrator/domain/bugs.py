@@ -1,4 +1,4 @@
-"""Ongoing failures and bugs: each is logged when it begins, changes or ends, and not in between."""
+"""Ongoing failures and bugs: log each once when it begins, changes or ends."""
 
 import threading
 import traceback

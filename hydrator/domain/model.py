@@ -106,7 +106,7 @@ NO_PROVENANCE = Provenance()
 
 @dataclass(frozen=True, slots=True)
 class FilesOnDisk:
-    """The files of a dataset that are on disk in one place, by numbers that all its replicas share.
+    """The files of a dataset that are on disk in one place; all replicas number the files alike.
 
     File n is there if bit n of ``mask`` is 1. ``files_total`` and ``bytes_total`` count all files of the
     dataset. ``sizes`` has the bytes of each numbered file, as an array of doubles, if they are known.

@@ -166,7 +166,7 @@ P = TypeVar("P")
 
 
 def add_unions(replicas: Iterable[Replica]) -> tuple[Replica, ...]:
-    """Add to *replicas* of one dataset, at each site where its parts are more together, their union.
+    """Add to *replicas* of one dataset the union of each site's parts, if it has more files than each part.
 
     Unions come before the parts, which are unchanged: the best of all counts.
     """
@@ -182,7 +182,7 @@ def add_unions(replicas: Iterable[Replica]) -> tuple[Replica, ...]:
 
 
 def union_at(site: Site, parts: Sequence[Replica]) -> Replica | None:
-    """Count *parts* together for jobs at *site*; return None if one of them is complete, or as good alone.
+    """Return the union of *parts* as jobs at *site* read it; None if one part alone has as many files.
 
     The union is complete only if each file of the dataset is on disk in one of the parts.
     """

@@ -255,7 +255,7 @@ class NameRoute:
 
 
 class EventRoute:
-    """The events webhook; *on_event* is None where it is disabled."""
+    """The webhook for events; *on_event* is None if it is disabled."""
 
     def __init__(self, on_event: WebhookHandler | None) -> None:
         self._on_event = on_event

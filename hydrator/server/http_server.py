@@ -216,7 +216,7 @@ def _listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     listening = socket.socket(family, kind, protocol)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # inherited by every connection: one to a worker node that vanished ends after some minutes
+        # keep-alive: a connection to a worker node that vanished is closed after some minutes
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(reuse_port))

@@ -38,7 +38,7 @@ class DesiredSitesMetrics:
         self._disjoint_schedds = OngoingFailures()
 
     def record(self, results: Mapping[str, DesiredSitesResult]) -> None:
-        """Count one run, and log which schedds begin or cease to fail or to have disjoint lists."""
+        """Count one run; log each schedd that begins or ceases to fail or to have disjoint lists."""
         for schedd, result in results.items():
             self._edits.labels(schedd).inc(result.edited_count)
             if result.error:

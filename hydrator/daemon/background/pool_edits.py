@@ -78,7 +78,7 @@ class PoolEdits(BackgroundWorker):
                 self._log_merge_state(collector, result)
 
     def _log_merge_state(self, collector: str, result: MergeResult) -> None:
-        """Log once why slots get no attributes, and once that some show them again."""
+        """Log once why a collector refuses the slot merge, and once that it accepts it again."""
         if result.error and self._failing_collectors.begin(collector):
             _log.error("collector refused the slot merge", collector=collector, why=result.error)
         elif result.confirmed_count and not result.error and self._failing_collectors.end(collector):

@@ -29,7 +29,7 @@ class TaskGuard:
     watchdog: Watchdog
 
     def run(self, task: str, work: Callable[[], bool]) -> bool:
-        """Run *work* and return its result; a failure ends it, is counted and logged, and returns False."""
+        """Run *work* and return its result; after a failure, which is counted and logged, return False."""
         self.watchdog.record_step(f"a {task} began")
         try:
             return work()
