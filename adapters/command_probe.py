@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from fnmatch import fnmatchcase
 
-from hydrator.domain.model import Did, Site, is_unsafe_argument
+from hydrator.domain.model import Did, Site
+from hydrator.domain.untrusted import is_unsafe_argument
 
 EXIT_PRESENT, EXIT_ABSENT = 0, 1
 PathLookup = Callable[[Site, Did], str | None]

@@ -165,7 +165,7 @@ class MemoryQueues:
         self.is_broken = is_broken
 
     def read_demand(self) -> Mapping[str, ScheddDemand | Unseen]:
-        """Return the demand by schedd; see :class:`hydrator.domain.ports.Queues`."""
+        """Return the demand by schedd; see :class:`hydrator.domain.pool_ports.Queues`."""
         if self.is_broken:
             raise PoolError("collector", _BROKEN_REASON)
         return dict(sorted(self.queues.items()))

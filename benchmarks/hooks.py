@@ -19,6 +19,7 @@ from hydrator.domain.model import from_unix
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
 from hydrator.server.http_server import HttpServer
+from hydrator.server.middleware import RequestPolicy
 from hydrator.server.tls import TlsCertificate
 from hydrator.server.view import ServerState
 from testbed.nginx import Nginx
@@ -57,7 +58,7 @@ def serve(folder: Path, *, tls: bool) -> None:
         CollectorRegistry(),
         max_age=timedelta(seconds=10),
         authenticator=TokenAuthenticator.open(folder / "tokens"),
-        behind_proxy=not tls,
+        policy=RequestPolicy(behind_proxy=not tls),
     )
     pair = TlsCertificate(folder / "pem", folder / "key") if tls else None
     with HttpServer(asgi, certificate=pair) as server:

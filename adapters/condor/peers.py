@@ -8,7 +8,8 @@ import structlog
 
 from adapters.readback import ReadBackAds, short_repr
 from hydrator.domain.model import to_unix
-from hydrator.domain.ports import Clock, Peer
+from hydrator.domain.pool_ports import Peer
+from hydrator.domain.ports import Clock
 from hydrator.domain.untrusted import MAX_NAME_CHARS, MAX_UNIX_SECONDS, is_ahead, valid_integer
 
 from .bindings.client import CollectorClient
@@ -35,7 +36,7 @@ class CollectorPeers:
         self._rejected: Mapping[str, str] = {}
 
     def heartbeat(self, name: str, leads_since: int) -> Sequence[Peer]:
-        """See :class:`hydrator.domain.ports.Peers`."""
+        """See :class:`hydrator.domain.pool_ports.Peers`."""
         ads = self._client.heartbeat(name, leads_since, self._lifetime)
         read_back, peers = ReadBackAds(), []
         own_last_heard_from = max(

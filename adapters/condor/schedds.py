@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen
-from hydrator.domain.ports import Clock, EndedJobs, JobGroup, SavedDesiredSites
+from hydrator.domain.pool_ports import EndedJobs, JobGroup, SavedDesiredSites
+from hydrator.domain.ports import Clock
 
 from .bindings.client import ScheddClient
 from .schedd_rounds import ScheddPoller
@@ -32,7 +33,7 @@ class ScheddQueues:
         self._clock = clock
 
     def read_demand(self) -> Mapping[str, ScheddDemand | Unseen]:
-        """See :class:`hydrator.domain.ports.Queues`."""
+        """See :class:`hydrator.domain.pool_ports.Queues`."""
         return self._rounds.ask(self._query_queue)
 
     def close(self) -> None:
@@ -62,7 +63,7 @@ class ScheddMisses:
         self._answered_at: dict[str, datetime] = {}
 
     def read_reports(self) -> Mapping[str, Sequence[Sequence[str]] | Unseen]:
-        """See :class:`hydrator.domain.ports.MissReports`."""
+        """See :class:`hydrator.domain.pool_ports.MissReports`."""
         return self._rounds.ask(self._query_schedd)
 
     def close(self) -> None:
@@ -98,11 +99,11 @@ class ScheddHistory:
         self._last_job_ids: dict[str, str | None] = {}
 
     def read_ended_jobs(self, ended_after: datetime) -> Mapping[str, EndedJobs | Unseen]:
-        """See :class:`hydrator.domain.ports.JobHistory`."""
+        """See :class:`hydrator.domain.pool_ports.JobHistory`."""
         return self._rounds.ask(lambda _, schedd: self._query_outcomes(schedd, ended_after, None))
 
     def read_newly_ended_jobs(self) -> Mapping[str, EndedJobs | Unseen]:
-        """See :class:`hydrator.domain.ports.JobHistory`."""
+        """See :class:`hydrator.domain.pool_ports.JobHistory`."""
         return self._rounds.ask(lambda _, schedd: self._read_newly_ended_at(schedd))
 
     def close(self) -> None:
@@ -133,7 +134,7 @@ class ScheddJobSites:
         self._rounds = ScheddPoller(client)
 
     def read_job_groups(self) -> Mapping[str, Sequence[JobGroup] | Unseen]:
-        """See :class:`hydrator.domain.ports.JobSites`."""
+        """See :class:`hydrator.domain.pool_ports.JobSites`."""
         return self._rounds.ask(
             lambda client, schedd: [_build_job_group(row) for row in client.read_job_groups(schedd)]
         )
@@ -148,7 +149,7 @@ class ScheddJobSites:
         should_keep_mark: bool,
         max_jobs: int,
     ) -> int:
-        """See :class:`hydrator.domain.ports.JobSites`."""
+        """See :class:`hydrator.domain.pool_ports.JobSites`."""
         return self._client.set_desired_sites(
             schedd, asdict(group), value, original_value, keep=should_keep_mark, max_jobs=max_jobs
         )

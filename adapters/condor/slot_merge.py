@@ -10,7 +10,8 @@ from adapters.readback import parse_published_ad
 from hydrator.domain.classad import slot_ad_text
 from hydrator.domain.errors import ConfigError, PoolError, PublishError
 from hydrator.domain.model import PublishedAd, Site, SiteAd
-from hydrator.domain.ports import Clock, MergeResult
+from hydrator.domain.pool_ports import MergeResult
+from hydrator.domain.ports import Clock
 
 from .bindings.client import CollectorClient
 from .bindings.library import describe_denial
@@ -91,7 +92,7 @@ class SlotMerger:
     def run_once(
         self, ads: Mapping[Site, SiteAd], is_retired: Callable[[Site], bool]
     ) -> Mapping[str, MergeResult]:
-        """See :class:`hydrator.domain.ports.Merger`; a collector that failed in the last run comes last."""
+        """See :class:`hydrator.domain.pool_ports.Merger`; a collector that failed last time comes last."""
         return self._run_at_collectors(lambda collector: self._merge_at(collector, ads, is_retired))
 
     def _merge_at(

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from hydrator.domain.plugins import installed_types
+from hydrator.config.plugins import installed_types
 from hydrator.domain.untrusted import is_loopback
 
 from .fields import Name, Seconds, Section, SiteName, Url
@@ -29,7 +29,7 @@ class RucioSource(Section):
 
     type: Literal["rucio"]
     name: Name = "rucio"
-    url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
+    url: str = Field(pattern=r"^https?://[^\s]+$")
     auth_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = None
     account: str
     auth: Literal["userpass", "token", "oidc", "x509"] = "userpass"
@@ -52,21 +52,27 @@ class RucioSource(Section):
     deadline_seconds: Seconds = Field(
         120, description="for a whole poll; a dataset without an answer by then is unseen"
     )
-    verify_minutes: Annotated[float, Field(ge=0, le=1440)] = Field(
-        10, description="verify each stored count once in this time, between polls; 0: in each poll"
+    verify_minutes: float = Field(
+        10,
+        ge=0,
+        le=1440,
+        description="verify each stored count once in this time, between polls; 0: in each poll",
     )
-    deep_calls: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        2000, description="maximum number of new or changed datasets that one poll counts; the others wait"
+    deep_calls: int = Field(
+        2000,
+        ge=1,
+        le=1_000_000,
+        description="maximum number of new or changed datasets that one poll counts; the others wait",
     )
     count_first: bool = Field(
         True,
         description="count a dataset's files before it is seen; false: a complete summary is enough",
     )
-    calls_per_second: Annotated[float, Field(gt=0, le=10_000)] = Field(
-        50, description="maximum rate of calls; lower after an answer 429 or 503"
+    calls_per_second: float = Field(
+        50, gt=0, le=10_000, description="maximum rate of calls; lower after an answer 429 or 503"
     )
-    concurrent_calls: Annotated[int, Field(ge=1, le=16)] = Field(
-        2, description="calls at a time, each on a connection of its own"
+    concurrent_calls: int = Field(
+        2, ge=1, le=16, description="calls at a time, each on a connection of its own"
     )
     max_answer_mb: AnswerMegabytes = Field(
         64,
@@ -75,8 +81,8 @@ class RucioSource(Section):
     max_answer_values: AnswerValues = Field(
         2_000_000, description="maximum of texts and numbers in one answer; likewise"
     )
-    expiry_margin_hours: Annotated[float, Field(ge=0, le=8760)] = Field(
-        6, description="data whose rules end sooner than this is not AVAILABLE"
+    expiry_margin_hours: float = Field(
+        6, ge=0, le=8760, description="data whose rules end sooner than this is not AVAILABLE"
     )
     trust_caches: bool = Field(
         False, description="a dataset that is complete in a volatile RSE, a cache, is AVAILABLE too"
@@ -119,8 +125,8 @@ class _ServiceSettings(Section):
     )
     ca_cert: Path | None = Field(None, description="the CA of its certificate")
     timeout_seconds: Seconds = Field(15, description="for one read of a socket")
-    calls_per_second: Annotated[float, Field(gt=0, le=10_000)] = Field(
-        20, description="maximum rate of calls; lower after an answer 429 or 503"
+    calls_per_second: float = Field(
+        20, gt=0, le=10_000, description="maximum rate of calls; lower after an answer 429 or 503"
     )
     max_answer_mb: AnswerMegabytes = Field(
         16, description="limit of one answer, unpacked; a larger one is rejected"
@@ -150,16 +156,21 @@ class DmapiSource(_ServiceSettings):
     deadline_seconds: Seconds = Field(
         120, description="for a whole poll; a dataset without an answer by then is unseen"
     )
-    parallel: Annotated[int, Field(ge=1, le=64)] = Field(8, description="concurrent queries")
-    limit: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
-        100_000, description="sent with each query; an answer with this many entries counts as truncated"
+    parallel: int = Field(8, ge=1, le=64, description="concurrent queries")
+    limit: int = Field(
+        100_000,
+        ge=1,
+        le=10_000_000,
+        description="sent with each query; an answer with this many entries counts as truncated",
     )
     count_files: bool = Field(True, description="ask for metadata, to count a dataset's files")
     bare_location: Literal["partial", "complete", "unseen"] = Field(
         "partial", description="state of a location whose files cannot be counted"
     )
-    list_path: Annotated[str, Field(pattern=r"^(/[^\s?#]*\{namespace\}[^\s?#]*)?$")] = Field(
-        "", description="path that lists a namespace: inferred, so not used unless it is set"
+    list_path: str = Field(
+        "",
+        pattern=r"^(/[^\s?#]*\{namespace\}[^\s?#]*)?$",
+        description="path that lists a namespace: inferred, so not used unless it is set",
     )
     storage_sites: dict[str, SiteName | list[SiteName]] = Field(
         default_factory=dict,
@@ -178,9 +189,7 @@ class SiteCapabilitiesSettings(_ServiceSettings):
     url: Url | None = None
     audience: str = "site-capabilities-api"
     scope: str = "openid profile site-capabilities-api-service"
-    refresh_minutes: Annotated[float, Field(gt=0, le=1440)] = Field(
-        10, description="interval between queries"
-    )
+    refresh_minutes: float = Field(10, gt=0, le=1440, description="interval between queries")
 
     @model_validator(mode="after")
     def _check_credentials(self) -> Self:

@@ -22,9 +22,7 @@ class DaemonSettings(Section):
         600, description="no progress for poll_seconds plus this is a hang: the watchdog may end the daemon"
     )
     default_scope: str | None = Field(None, description="the scope of a dataset that a job names without one")
-    max_age_hours: Annotated[float, Field(gt=0.25, le=168)] = Field(
-        6, description="an older fact counts as UNKNOWN"
-    )
+    max_age_hours: float = Field(6, gt=0.25, le=168, description="an older fact counts as UNKNOWN")
 
     @property
     def max_age(self) -> timedelta:
@@ -60,7 +58,7 @@ class PrivateSettings(Section):
 
 
 class SitesSettings(Section):
-    """Selection and names of the published sites."""
+    """Sites to publish, their names in catalogues, and sites that read each other's storage."""
 
     include: list[str] = Field(
         default=["*"], description="names with * and ?; a site without a match is withdrawn"
@@ -88,8 +86,8 @@ class SitesSettings(Section):
 class BudgetSettings(Section):
     """Maximum size of an ad."""
 
-    line_bytes: Annotated[int, Field(ge=1_000, le=60_000)] = 60_000
-    ad_bytes: Annotated[int, Field(ge=1_000, le=240_000)] = 240_000
+    line_bytes: int = Field(60_000, ge=1_000, le=60_000)
+    ad_bytes: int = Field(240_000, ge=1_000, le=240_000)
 
 
 class StandbySettings(Section):
@@ -97,8 +95,11 @@ class StandbySettings(Section):
 
     enabled: bool = False
     name: Name | None = Field(None, description="name of this daemon, unique; default: the host's")
-    after_seconds: Annotated[float, Field(ge=3, le=3600)] = Field(
-        90, description="seconds without a heartbeat of the leader until the standby takes over"
+    after_seconds: float = Field(
+        90,
+        ge=3,
+        le=3600,
+        description="seconds without a heartbeat of the leader until the standby takes over",
     )
     identities: tuple[Name, ...] = Field(
         (),
@@ -110,11 +111,11 @@ class StandbySettings(Section):
 class ReportSettings(Section):
     """Statistics of ended jobs, from the schedds' histories: docs/reference/report.md."""
 
-    count_seconds: Annotated[float, Field(ge=0, le=86_400)] = Field(
-        300, description="interval between counts of ended jobs for the metrics; 0: never"
+    count_seconds: float = Field(
+        300, ge=0, le=86_400, description="interval between counts of ended jobs for the metrics; 0: never"
     )
-    slots_seconds: Annotated[float, Field(ge=0, le=86_400)] = Field(
-        60, description="interval between checks that slots have the attributes; 0: never"
+    slots_seconds: float = Field(
+        60, ge=0, le=86_400, description="interval between checks that slots have the attributes; 0: never"
     )
 
 
@@ -122,10 +123,12 @@ class StompBrokerSettings(Section):
     """A STOMP broker with a catalogue's events, as Rucio's daemon hermes sends them."""
 
     name: Name
-    host: Annotated[str, Field(pattern=r"^[^\s/:]+$|^[0-9a-fA-F:]+$")]
-    port: Annotated[int, Field(ge=1, le=65535)] = 61614
-    destination: Annotated[str, Field(min_length=1, max_length=500)] = Field(
-        description="the topic or queue to subscribe to, such as /topic/rucio.events"
+    host: str = Field(pattern=r"^[^\s/:]+$|^[0-9a-fA-F:]+$")
+    port: int = Field(61614, ge=1, le=65535)
+    destination: str = Field(
+        min_length=1,
+        max_length=500,
+        description="the topic or queue to subscribe to, such as /topic/rucio.events",
     )
     virtual_host: str | None = Field(None, description="of the broker; default: host")
     username: str | None = None
@@ -135,8 +138,11 @@ class StompBrokerSettings(Section):
     client_cert: Path | None = Field(None, description="client certificate, if the broker requires one")
     client_key: Path | None = Field(None, description="its key, if it is in another file")
     timeout_seconds: Seconds = Field(10, description="for a connection and each answer of the login")
-    heartbeat_seconds: Annotated[float, Field(ge=0.1, le=3600)] = Field(
-        10, description="between heartbeats; without any for two and a half of them the connection is lost"
+    heartbeat_seconds: float = Field(
+        10,
+        ge=0.1,
+        le=3600,
+        description="between heartbeats; without any for two and a half of them the connection is lost",
     )
 
     @model_validator(mode="after")
@@ -166,8 +172,8 @@ class EventsSettings(Section):
         1, description="minimum between a poll and one that events trigger; at least the duration of a poll"
     )
     late_seconds: Seconds = Field(60, description="how long after a poll found a change its event may arrive")
-    per_second: Annotated[float, Field(gt=0, le=1e6)] = Field(
-        1000, description="maximum average rate of events from one source; others are dropped"
+    per_second: float = Field(
+        1000, gt=0, le=1e6, description="maximum average rate of events from one source; others are dropped"
     )
     stomp: list[StompBrokerSettings] = Field(default_factory=list, description="brokers to subscribe to")
 

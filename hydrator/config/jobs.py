@@ -16,8 +16,8 @@ class DemandSettings(Section):
     )
     ask_schedds: bool = Field(True, description="query the schedds that the collector lists")
     ask_seconds: Seconds = Field(30, description="interval between queries of the schedds")
-    keep_hours: Annotated[float, Field(ge=0, le=720)] = Field(
-        24, description="how long a dataset stays published after its last job"
+    keep_hours: float = Field(
+        24, ge=0, le=720, description="how long a dataset stays published after its last job"
     )
     pins: list[str] = Field(default_factory=list, description="DIDs that are always published")
     patterns: list[str] = Field(
@@ -31,21 +31,24 @@ class JobsSettings(Section):
     default_mode: Literal["require", "wait", "prefer"] = Field(
         "wait", description="mode of a job without one"
     )
-    wait_seconds: Annotated[float, Field(ge=0, le=31_536_000)] = Field(
-        3600, description="how long a job with mode wait waits for its data"
+    wait_seconds: float = Field(
+        3600, ge=0, le=31_536_000, description="how long a job with mode wait waits for its data"
     )
-    settle_seconds: Annotated[float, Field(ge=0, le=31_536_000)] = Field(
-        600, description="how long a job with mode prefer waits, so that its datasets can be published first"
+    settle_seconds: float = Field(
+        600,
+        ge=0,
+        le=31_536_000,
+        description="how long a job with mode prefer waits, so that its datasets can be published first",
     )
-    rounding_seconds: Annotated[float, Field(ge=1, le=3600)] = Field(
+    rounding_seconds: float = Field(
         300,
+        ge=1,
+        le=3600,
         description="minimum step of deadlines, which are rounded up so that jobs share an autocluster",
     )
-    rank_weight: Annotated[float, Field(ge=0, le=1e12)] = Field(
-        1000, description="weight of locality in the job's own Rank"
-    )
-    staging_credit: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.5, description="rank weight of a dataset that is still being staged (0 to 1)"
+    rank_weight: float = Field(1000, ge=0, le=1e12, description="weight of locality in the job's own Rank")
+    staging_credit: float = Field(
+        0.5, ge=0, lt=1, description="rank weight of a dataset that is still being staged (0 to 1)"
     )
 
 
@@ -72,25 +75,31 @@ class SubmitSettings(Section):
         default=["*.ms.tar"],
         description="names of tar files, with * and ? in any letter case: unpacked into the scratch folder",
     )
-    max_files: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        20_000, description="maximum number of files of all datasets of one run"
+    max_files: int = Field(
+        20_000, ge=1, le=1_000_000, description="maximum number of files of all datasets of one run"
     )
-    max_list_mb: Annotated[float, Field(gt=0, le=1000)] = Field(
-        16, description="maximum size of hydrator-paths.json, which is transferred with the job"
+    max_list_mb: float = Field(
+        16,
+        gt=0,
+        le=1000,
+        description="maximum size of hydrator-paths.json, which is transferred with the job",
     )
-    cpus: Annotated[int, Field(ge=1, le=4096)] = 16
-    memory_gb: Annotated[float, Field(gt=0, le=65_536)] = 64
-    disk_gb: Annotated[float, Field(gt=0, le=1_000_000)] = 100
+    cpus: int = Field(16, ge=1, le=4096)
+    memory_gb: float = Field(64, gt=0, le=65_536)
+    disk_gb: float = Field(100, gt=0, le=1_000_000)
     container: str | None = Field(None, description="an image for the job, as container_image")
     gpu: Literal["no", "prefer", "require"] = Field(
         "no", description="a GPU slot first, else the cores and memory above; or GPU slots only"
     )
-    gpus: Annotated[int, Field(ge=1, le=64)] = Field(1, description="number of GPUs")
-    gpu_cpus: Annotated[int, Field(ge=1, le=4096)] = Field(4, description="cores beside a GPU")
-    gpu_memory_gb: Annotated[float, Field(gt=0, le=65_536)] = Field(16, description="memory beside a GPU")
+    gpus: int = Field(1, ge=1, le=64, description="number of GPUs")
+    gpu_cpus: int = Field(4, ge=1, le=4096, description="cores beside a GPU")
+    gpu_memory_gb: float = Field(16, gt=0, le=65_536, description="memory beside a GPU")
     require_gpus: str | None = Field(None, description="requirements of the GPU, as in require_gpus")
-    gpu_rank: Annotated[float, Field(ge=0, le=1e12)] = Field(
-        100, description="weight of a GPU in the job's own Rank; complete data adds jobs.rank_weight"
+    gpu_rank: float = Field(
+        100,
+        ge=0,
+        le=1e12,
+        description="weight of a GPU in the job's own Rank; complete data adds jobs.rank_weight",
     )
     gpu_steps: list[str] = Field(
         default=["*image*"], description="Toil's steps or Rapthor's operations that gpu is for, with * and ?"

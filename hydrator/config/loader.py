@@ -79,8 +79,8 @@ def _make_paths_absolute(settings: Settings, folder: Path) -> Settings:
 
 def _find_systemd_credential(name: Path, key: str) -> Path | None:
     """Return the systemd credential with the bare *name* that *key* gives, if there is one."""
-    given = os.environ.get(CREDENTIALS_VARIABLE)
-    if not given or len(name.parts) != 1 or not key.endswith(SECRET_KEY_ENDINGS):
+    folder = os.environ.get(CREDENTIALS_VARIABLE)
+    if not folder or len(name.parts) != 1 or not key.endswith(SECRET_KEY_ENDINGS):
         return None
-    found = Path(given) / name
-    return found if found.is_file() else None
+    file = Path(folder) / name
+    return file if file.is_file() else None

@@ -1,7 +1,7 @@
 """[publish]: the destinations of site ads."""
 
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
@@ -14,7 +14,7 @@ class CollectorSettings(Section):
     """Site ads in the collector."""
 
     enabled: bool = True
-    lifetime_seconds: Annotated[float, Field(ge=60, le=86_400)] = 900
+    lifetime_seconds: float = Field(900, ge=60, le=86_400)
 
 
 class AdFileSettings(Section):
@@ -29,10 +29,8 @@ class HttpServerSettings(Section):
 
     enabled: bool = True
     host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] = 8471
-    max_age_seconds: Annotated[float, Field(ge=0, le=86_400)] = Field(
-        10, description="Cache-Control of an ad"
-    )
+    port: int = Field(8471, ge=0, le=65535)
+    max_age_seconds: float = Field(10, ge=0, le=86_400, description="Cache-Control of an ad")
     tokens_file: Path | None = Field(
         None, description="hashes of the valid tokens, by hydrator token; without it everyone may read"
     )
@@ -50,25 +48,29 @@ class HttpServerSettings(Section):
     )
     tls_key: Path | None = Field(None, description="its key, PEM without a passphrase")
     socket: Path | None = Field(None, description="a Unix socket, for a proxy, instead of host and port")
-    socket_mode: Annotated[int, Field(ge=0, le=0o777)] = Field(0o660, description="who may connect to it")
+    socket_mode: int = Field(0o660, ge=0, le=0o777, description="who may connect to it")
 
-    requests_per_second: Annotated[float, Field(gt=0, le=1e6)] = Field(
-        500, description="average of one address, and of one token"
+    requests_per_second: float = Field(
+        500, gt=0, le=1e6, description="average of one address, and of one token"
     )
-    requests_burst: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
-        2000, description="at once, before that average applies"
+    requests_burst: int = Field(2000, ge=1, le=10_000_000, description="at once, before that average applies")
+    names_per_minute: float = Field(
+        60, gt=0, le=1e6, description="names of private datasets that one token may exchange, on average"
     )
-    names_per_minute: Annotated[float, Field(gt=0, le=1e6)] = Field(
-        60, description="names of private datasets that one token may exchange, on average"
+    names_burst: int = Field(
+        5000,
+        ge=2000,
+        le=10_000_000,
+        description="names at once, before that average applies: those of a large submission",
     )
-    names_burst: Annotated[int, Field(ge=2000, le=10_000_000)] = Field(
-        5000, description="names at once, before that average applies: those of a large submission"
+    max_connections: int = Field(
+        500, ge=2, le=100_000, description="at one time; half of them from one address"
     )
-    max_connections: Annotated[int, Field(ge=2, le=100_000)] = Field(
-        500, description="at one time; half of them from one address"
-    )
-    request_seconds: Annotated[float, Field(ge=1, le=3600)] = Field(
-        30, description="for a whole request, until its answer is sent; then the connection is closed"
+    request_seconds: float = Field(
+        30,
+        ge=1,
+        le=3600,
+        description="for a whole request, until its answer is sent; then the connection is closed",
     )
 
     @model_validator(mode="after")
@@ -89,12 +91,15 @@ class HttpServerSettings(Section):
 
 
 class SitesFileSettings(Section):
-    """One file with the sites of each dataset, for programs that start pilots: docs/how-to/operate/pilots.md."""
+    """A file with the sites of each dataset, for programs that start pilots.
+
+    See docs/how-to/operate/pilots.md.
+    """
 
     enabled: bool = False
     path: Path = Path("/var/lib/classad-hydrator/sites_by_dataset.json")
-    valid_minutes: Annotated[float, Field(ge=5, le=1440)] = Field(
-        60, description="how long the file is valid; after that pilots start as without it"
+    valid_minutes: float = Field(
+        60, ge=5, le=1440, description="how long the file is valid; after that pilots start as without it"
     )
 
 
@@ -102,25 +107,21 @@ class SlotMergeSettings(Section):
     """Attributes merged into slots without a hook, repeatedly: docs/explanation/slot-merge.md."""
 
     enabled: bool = False
-    interval_seconds: Annotated[float, Field(ge=1, le=3600)] = Field(
+    interval_seconds: float = Field(
         60,
+        ge=1,
+        le=3600,
         description="interval between queries of the slots; an update of a startd removes merged attributes",
     )
-    slots_per_second: Annotated[float, Field(ge=1, le=100_000)] = Field(
-        500, description="maximum rate at one collector"
-    )
+    slots_per_second: float = Field(500, ge=1, le=100_000, description="maximum rate at one collector")
 
 
 class DesiredSitesSettings(Section):
     """``DESIRED_Sites`` of queued jobs that request it: docs/explanation/desired-sites.md."""
 
     enabled: bool = False
-    interval_seconds: Annotated[float, Field(ge=1, le=3600)] = Field(
-        60, description="interval between queries of the queues"
-    )
-    jobs_per_second: Annotated[float, Field(ge=1, le=10_000)] = Field(
-        100, description="maximum rate of edits at one schedd"
-    )
+    interval_seconds: float = Field(60, ge=1, le=3600, description="interval between queries of the queues")
+    jobs_per_second: float = Field(100, ge=1, le=10_000, description="maximum rate of edits at one schedd")
     token_directory: Path | None = Field(
         None, description="folder of the IDTOKEN for edits; default: the daemon's"
     )

@@ -49,7 +49,7 @@ _PYTHON_TYPE = re.compile(r" (?:for|of) <class '[\w.]+'>")
 def describe_problem(detail: ErrorDetails) -> str:
     """Return a sentence on a problem that pydantic found, with the key as the file has it."""
     loc = list(detail["loc"])
-    # pydantic names the type of a catalogue behind its number; the operator's file does not
+    # pydantic adds the catalogue's type after its index (catalogue, 0, rucio, url); the file has no such key
     place = loc[:2] + loc[3:] if loc[0] == "catalogue" and len(loc) > 2 else loc
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
     if detail["type"] == "extra_forbidden":

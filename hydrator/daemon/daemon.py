@@ -78,7 +78,7 @@ def run(config: Path) -> None:
 
 
 class Daemon:
-    """One daemon over one state: it replaces its parts at a reload and after a clock step."""
+    """A daemon with one state directory; it replaces its parts at a reload and after a step of the clock."""
 
     def __init__(
         self, config: Path, settings: Settings, store: Store, service_manager: ServiceManager
@@ -254,7 +254,7 @@ class Daemon:
         if old := self._context.runtime:
             self._lifecycle.retire(old)
             if old.settings.private != runtime.settings.private:
-                self._context.report = None  # it may name datasets that are private from now on
+                self._context.report = None  # the report may name datasets that are private from now on
         self._lifecycle.continue_state(runtime.parts.pseudonym_store)
         old_server, self._http.server = self._http.server, server
         self._lifecycle.activate(runtime)

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.events import RejectReason
 from hydrator.domain.model import Did
 from hydrator.domain.ports import Clock
@@ -31,7 +32,7 @@ _BURST_SECONDS = 10
 
 
 class GapReason(StrEnum):
-    """The sign from which the daemon concluded that events may be missing."""
+    """The reason why the daemon concluded that events may be missing."""
 
     CONNECTION = "connection"  # the connection to a broker was lost
     UNANNOUNCED = "unannounced"  # a poll saw a change that no event announced
@@ -116,8 +117,7 @@ class EventListener:
         )
         self._catalogue_patterns = tuple(catalogue_patterns)
         self._demanded_dids: AbstractSet[Did] = frozenset()
-        self._is_incomplete = False
-        self._is_flooded = False
+        self._gaps = OngoingFailures()
         self._disconnected_at: dict[str, datetime] = {}
 
     @property
@@ -141,7 +141,7 @@ class EventListener:
         elif not isinstance(outcome, RejectReason):
             with self._lock:
                 late_count = self._completeness.record_event(outcome, now)
-                self._is_incomplete = False
+                self._gaps.end(GapReason.UNANNOUNCED)
             self._metrics.changes.labels("late").inc(late_count)
             self._schedule_poll()
         return reject_reason
@@ -153,9 +153,7 @@ class EventListener:
 
     def _report_flood(self, source: str) -> None:
         """Log a flood once per poll; a flood triggers no poll, so it cannot make the daemon poll more."""
-        with self._lock:
-            is_new, self._is_flooded = not self._is_flooded, True
-        if is_new:
+        if self._gaps.begin(GapReason.TOO_MANY):
             self._metrics.gaps.labels(GapReason.TOO_MANY.value).inc()
             _log.warning("events may be missing", why=f"{source} sends more events than the daemon reads")
 
@@ -180,8 +178,7 @@ class EventListener:
 
     def begin_poll(self) -> EarlyPollRequest:
         """Begin a poll, which covers everything; return what asked for it early, if anything did."""
-        with self._lock:
-            self._is_flooded = False
+        self._gaps.end(GapReason.TOO_MANY)
         return self._queue.take()
 
     def end_poll(
@@ -208,11 +205,10 @@ class EventListener:
         )
         with self._lock:
             coverage = self._completeness.record_poll(changed_dids, started_at)
-            is_new = bool(coverage.unannounced_dids) and not self._is_incomplete
-            self._is_incomplete = self._is_incomplete or is_new
+            dids = coverage.unannounced_dids
+            is_new = bool(dids) and self._gaps.begin(GapReason.UNANNOUNCED)
         self._count_changes(coverage)
         if is_new:
-            dids = coverage.unannounced_dids
             detail = (
                 f"no event announced that {format_count(len(dids), 'dataset')} changed, {min(dids)} first"
             )

@@ -104,7 +104,7 @@ class PollThrottle:
         self._next_poll_at = -math.inf
 
     def record_poll(self, now: float, seconds: float) -> None:
-        """Record that a poll of so many *seconds* ended *now*, in seconds that never go back."""
+        """Record that a poll that took *seconds* ended at *now*, a time of a monotonic clock."""
         self._next_poll_at = now + max(seconds, self._spacing_seconds)
 
     def is_throttled(self, now: float) -> bool:
@@ -138,7 +138,7 @@ class EventCompleteness:
         self._last_poll_at: datetime | None = None
 
     def record_event(self, dids: Iterable[Did], now: datetime) -> int:
-        """Record an event on *dids*; return of how many of them a poll had already seen the change."""
+        """Record an event on *dids*; return for how many of them a poll had already seen the change."""
         late_count = 0
         for did in dids:
             self._announced_at[did] = now

@@ -1,6 +1,7 @@
 """HTTP front end: what the daemon's HTTP server answers from, and the server itself."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -15,6 +16,7 @@ from hydrator.domain.ports import ServerEndpoint
 from hydrator.domain.redaction import escape_unprintable
 from hydrator.reconcile.ads.site_ads import dids_without_room
 from hydrator.reconcile.result import CycleReport
+from hydrator.server.handlers import TokenServices
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from hydrator.submit.nearest_names import add_similar_names
@@ -26,28 +28,22 @@ from .runtime import DaemonContext
 _log = structlog.get_logger("hydrator")
 
 
+@dataclass(eq=False)
 class HttpFrontend:
     """The HTTP server of the daemon and its view of the daemon.
 
-    Args:
+    Attributes:
         context: the values that the daemon's parts share.
         registry: the metrics that the server exports.
         get_hang_reason: why the daemon counts as hung, if it does.
         get_standby_reason: why this daemon publishes nothing, if it is on standby.
     """
 
-    def __init__(
-        self,
-        context: DaemonContext,
-        registry: CollectorRegistry,
-        get_hang_reason: Callable[[], str | None],
-        get_standby_reason: Callable[[], str | None],
-    ) -> None:
-        self._context = context
-        self._registry = registry
-        self._get_hang_reason = get_hang_reason
-        self._get_standby_reason = get_standby_reason
-        self.server: HttpServer | None = None
+    context: DaemonContext
+    registry: CollectorRegistry
+    get_hang_reason: Callable[[], str | None]
+    get_standby_reason: Callable[[], str | None]
+    server: HttpServer | None = None
 
     @property
     def url(self) -> str | None:
@@ -63,7 +59,7 @@ class HttpFrontend:
         Raises:
             ConfigError: the tokens, the certificate or the address cannot be used.
         """
-        http, current = settings.publish.http, self._context.settings
+        http, current = settings.publish.http, self.context.settings
         if not http.enabled:
             return None
         if self.server and (http, settings.events.webhook) == (current.publish.http, current.events.webhook):
@@ -71,18 +67,20 @@ class HttpFrontend:
         server = build_http_server(
             http,
             self.build_state,
-            self._registry,
-            look_up_pseudonyms=self._look_up_pseudonyms,
-            explain_job=self._explain_job,
-            on_event=self._on_webhook_event if settings.events.webhook else None,
+            self.registry,
+            TokenServices(
+                self._look_up_pseudonyms,
+                self._on_webhook_event if settings.events.webhook else None,
+                self._explain_job,
+            ),
         )
         server.start(predecessor=self.server)
         return server
 
     def build_state(self) -> ServerState:
         """Build the values that the HTTP server answers from, as of now."""
-        context = self._context
-        report, standby_reason = context.report, self._get_standby_reason()
+        context = self.context
+        report, standby_reason = context.report, self.get_standby_reason()
         served_ads = context.parts.served_ads if context.parts else None
         evaluation = report.evaluation if report else None
         has_ads = report or context.state.ads
@@ -94,7 +92,7 @@ class HttpFrontend:
             now=system_clock(),
             published_at=served_ads.publish_times() if served_ads else {},
             held_reasons=report.held_reasons if report else {},
-            hang_reason=self._get_hang_reason(),
+            hang_reason=self.get_hang_reason(),
             held_losses=evaluation.state.held_losses if evaluation else {},
             max_age=context.settings.daemon.max_age,
             changes=context.recent_changes,
@@ -105,7 +103,7 @@ class HttpFrontend:
 
     def _on_webhook_event(self, body: bytes) -> RejectReason | None:
         """Handle an event that the server received with a valid token."""
-        listener = self._context.event_listener
+        listener = self.context.event_listener
         return listener.on_event("webhook", body) if listener else None
 
     def _look_up_pseudonyms(self, dids: Iterable[Did]) -> Mapping[Did, Did]:
@@ -113,7 +111,7 @@ class HttpFrontend:
 
         Without private datasets each keeps its own.
         """
-        pseudonym_store = self._context.parts.pseudonym_store if self._context.parts else None
+        pseudonym_store = self.context.parts.pseudonym_store if self.context.parts else None
         if pseudonym_store is None:
             return {did: did for did in dids}
         previous_problem = pseudonym_store.problem
@@ -124,7 +122,7 @@ class HttpFrontend:
 
     def _explain_job(self, cluster: int, proc: int | None, schedd: str | None) -> list[RenderedAnswer]:
         """Explain a job; called by threads of the HTTP server."""
-        return explain_job(self._context.settings, self._context.report, cluster, proc, schedd)
+        return explain_job(self.context.settings, self.context.report, cluster, proc, schedd)
 
 
 def explain_job(

@@ -1,10 +1,10 @@
 """Leader election between daemons of one pool: one publishes, the others stand by.
 
 At every heartbeat a daemon reports to the collector that it is alive and whether it leads, and reads the
-heartbeats of the others. Ages are differences of the times at which the collector received two heartbeats, so
-no two clocks are compared. There is no lock that two hosts could both believe to hold. After an outage of the
-collector two daemons may lead for some seconds. Both then publish what the same catalogues answered, each
-with a generation above the one that it read.
+heartbeats of the others. The age of a heartbeat is the difference between two times at which the collector
+received heartbeats, so the clocks of the hosts need not agree. After an outage of the collector two daemons
+may lead for some seconds. Both then publish the answers of the same catalogues, each with a generation above
+the one that it read.
 
 Pure except for the clock that is passed in.
 """
@@ -12,7 +12,7 @@ Pure except for the clock that is passed in.
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
-from hydrator.domain.ports import Peer
+from hydrator.domain.pool_ports import Peer
 
 
 class LeaderElection:
@@ -20,11 +20,10 @@ class LeaderElection:
 
     Args:
         name: the name of this daemon, different on each.
-        lease_duration: how long a leader may be silent; also how long there must have been no leader before
-            this
-            daemon leads.
+        lease_duration: how long a leader may send no heartbeat. A daemon that sees no leader for that long
+            becomes the leader.
         monotonic: seconds of a clock that is never set.
-        unix: whole Unix seconds now; the one that has led longest stays leader.
+        unix: whole Unix seconds now. Of two leaders, the one that has led longest stays.
     """
 
     def __init__(
@@ -55,10 +54,10 @@ class LeaderElection:
 
     @property
     def announced_leader_since(self) -> int:
-        """Return since when this daemon leads (Unix seconds), or 0, for the others to read.
+        """Return since when this daemon leads (Unix seconds), or 0, for its next heartbeat.
 
-        Its lease expires without heartbeats. Another may have taken over then, so it announces 0 and reads
-        first.
+        Once its lease has expired, another daemon may lead. So this daemon announces 0, and first
+        reads the heartbeats of the others.
         """
         return 0 if self._is_lease_expired else self.leads_since
 

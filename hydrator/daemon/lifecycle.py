@@ -53,10 +53,11 @@ class BackgroundWorkers:
         self.heartbeat.schedule(scheduler, fence, settings.standby, parts.pool.peers)
 
 
+@dataclass(eq=False)
 class RuntimeLifecycle:
-    """The sequence of runtimes over one state; each continues from the state that the last one left.
+    """The start and end of runtimes; each continues from the state that the previous one left.
 
-    Args:
+    Attributes:
         context: the values that the daemon's parts share.
         store: the state on disk.
         builder: builds runtimes.
@@ -65,48 +66,39 @@ class RuntimeLifecycle:
         watchdog: gets the time limit of a runtime.
     """
 
-    def __init__(
-        self,
-        context: DaemonContext,
-        store: Store,
-        builder: RuntimeBuilder,
-        cycles: CycleRunner,
-        workers: BackgroundWorkers,
-        watchdog: Watchdog,
-    ) -> None:
-        self._context = context
-        self._store = store
-        self._builder = builder
-        self._cycles = cycles
-        self._workers = workers
-        self._watchdog = watchdog
+    context: DaemonContext
+    store: Store
+    builder: RuntimeBuilder
+    cycles: CycleRunner
+    workers: BackgroundWorkers
+    watchdog: Watchdog
 
     def build(self, settings: Settings) -> Runtime:
         """Build all that *settings* call for; see :meth:`RuntimeBuilder.build`."""
-        return self._builder.build(settings, ["demand", *self._workers.executor_names])
+        return self.builder.build(settings, ["demand", *self.workers.executor_names])
 
     def continue_state(self, pseudonym_store: PseudonymStore | None) -> None:
         """Remove private names from the state and its history, and load the recent changes."""
         with contextlib.suppress(StateError):  # reported when the state is next saved
             if pseudonym_store:
-                self._context.state = pseudonymize_state(self._context.state, pseudonym_store.pseudonymizer)
-                self._store.forget_history(pseudonym_store.pseudonymizer.privacy.has_private_did)
-            self._context.recent_changes = tuple(self._store.load_history(MAX_CHANGES))
+                self.context.state = pseudonymize_state(self.context.state, pseudonym_store.pseudonymizer)
+                self.store.forget_history(pseudonym_store.pseudonymizer.privacy.has_private_did)
+            self.context.recent_changes = tuple(self.store.load_history(MAX_CHANGES))
 
     def restore_served_ads(self, parts: Parts) -> None:
         """Have a new server show the ads that were published last."""
         if parts.served_ads and not parts.served_ads.ads():
-            ads = [ad for ad in self._context.state.ads.values() if not parts.policy.is_retired(ad.site)]
+            ads = [ad for ad in self.context.state.ads.values() if not parts.policy.is_retired(ad.site)]
             parts.served_ads.put(ads, system_clock())
 
     def activate(self, runtime: Runtime) -> None:
         """Start the parts of *runtime* from the state that the last ones left."""
-        runtime.reconciler.state = runtime.reconciler.saved_state = self._context.state
+        runtime.reconciler.state = runtime.reconciler.saved_state = self.context.state
         self.restore_served_ads(runtime.parts)
-        self._watchdog.restart(hang_seconds(runtime.settings))
-        self._cycles.early_cycles.activate(runtime)
-        self._cycles.schedule(runtime)
-        self._workers.schedule(runtime)
+        self.watchdog.restart(hang_seconds(runtime.settings))
+        self.cycles.early_cycles.activate(runtime)
+        self.cycles.schedule(runtime)
+        self.workers.schedule(runtime)
         runtime.scheduler.start()
         for broker in runtime.brokers:
             broker.start()
@@ -115,7 +107,7 @@ class RuntimeLifecycle:
         """End *runtime*, also during a cycle: it finishes what it saves or sends now, and begins nothing."""
         runtime.scheduler.shutdown(wait=False)
         is_drained = runtime.fence.close(_RELOAD_DRAIN_SECONDS)
-        self._context.state = runtime.reconciler.saved_state
+        self.context.state = runtime.reconciler.saved_state
         for broker in runtime.brokers:
             broker.stop()
         closing = threading.Thread(target=close_parts, args=[runtime.parts], name="close", daemon=True)
@@ -129,11 +121,11 @@ class RuntimeLifecycle:
 
     def date_back(self, step: timedelta, parts: Parts) -> None:
         """Shift all times after the clock was set back, so that no fact looks younger than it is."""
-        self._context.state = shift_back(self._context.state, step)
-        self._context.report = None  # its times are in the future
+        self.context.state = shift_back(self.context.state, step)
+        self.context.report = None  # its times are later than the new clock
         if parts.served_ads:
             served = parts.served_ads.ads()
-            ads = [ad for site, ad in self._context.state.ads.items() if site in served]
+            ads = [ad for site, ad in self.context.state.ads.items() if site in served]
             parts.served_ads.put(ads, system_clock())
 
 

@@ -1,11 +1,11 @@
-"""Logs (structlog): format of all log lines, fields of a cycle's line, and failures that last."""
+"""Logs (structlog): format of all log lines, fields of a cycle's line, and the failures in them."""
 
 import io
 import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Hashable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, TextIO
 
 import structlog
@@ -24,54 +24,16 @@ _FAILURE_KEYS = (
 """Fields of a cycle's line that an operator must act on if they last."""
 
 
-class OngoingFailures:
-    """Failures that were logged last; a lasting one is logged when it begins, changes or ends."""
+def ongoing_failures(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Return each part that fails by a cycle's *fields*, such as ``catalogues: rucio``, with its reason.
 
-    def __init__(self) -> None:
-        self._logged: Mapping[str, str] = {}
-
-    def update(self, fields: Mapping[str, Any]) -> tuple[bool, list[str]]:
-        """Return whether a cycle's *fields* have a new failure, and which of the old ones are over.
-
-        The same reason with other numbers, of seconds or of polls, is the same failure.
-        """
-        current = dict(_list_failures(fields))
-        has_new = bool(current.items() - self._logged.items())
-        cleared = sorted(self._logged.keys() - current.keys())
-        self._logged = current
-        return has_new, cleared
-
-
-class LoggedProblems:
-    """Keys of problems in the log, so that each is logged once when it begins and once when it ends."""
-
-    def __init__(self) -> None:
-        self._keys: set[Hashable] = set()
-
-    def begin(self, key: Hashable) -> bool:
-        """Record that the problem *key* exists; return True if it is new."""
-        is_new = key not in self._keys
-        self._keys.add(key)
-        return is_new
-
-    def end(self, key: Hashable) -> bool:
-        """Record that the problem *key* does not exist; return True if it did."""
-        is_over = key in self._keys
-        self._keys.discard(key)
-        return is_over
-
-    def clear(self) -> None:
-        """Forget all problems."""
-        self._keys.clear()
-
-
-def _list_failures(fields: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return each part that fails, such as ``catalogues: rucio``, with its reason."""
-    failures = []
+    The same reason with other numbers, of seconds or of polls, is the same failure.
+    """
+    failures: dict[str, str] = {}
     for kind in _FAILURE_KEYS:
         value = fields.get(kind)
         parts = value.items() if isinstance(value, Mapping) else [("", value)] if value else []
-        failures += [(f"{kind}: {name}" if name else kind, _mask_numbers(reason)) for name, reason in parts]
+        failures |= {f"{kind}: {name}" if name else kind: _mask_numbers(reason) for name, reason in parts}
     return failures
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 from apscheduler.executors.pool import ThreadPoolExecutor
@@ -36,10 +37,11 @@ _CYCLE_TIMEOUTS = CycleTimeouts(
 """How long a cycle waits. Healthy catalogues answer within it; a later answer triggers the next cycle."""
 
 
+@dataclass(eq=False)
 class RuntimeBuilder:
     """A builder of runtimes over one state.
 
-    Args:
+    Attributes:
         context: the values that the daemon's parts share.
         store: the state on disk.
         bugs: takes unexpected exceptions of parts.
@@ -48,24 +50,15 @@ class RuntimeBuilder:
         get_endpoint: the address of the daemon's HTTP server.
     """
 
-    def __init__(
-        self,
-        context: DaemonContext,
-        store: Store,
-        bugs: BugReporter,
-        event_metrics: EventMetrics,
-        early_cycles: EarlyCycles,
-        get_endpoint: Callable[[], ServerEndpoint | None],
-    ) -> None:
-        self._context = context
-        self._store = store
-        self._bugs = bugs
-        self._event_metrics = event_metrics
-        self._get_endpoint = get_endpoint
-        self._early_cycles = early_cycles
+    context: DaemonContext
+    store: Store
+    bugs: BugReporter
+    event_metrics: EventMetrics
+    early_cycles: EarlyCycles
+    get_endpoint: Callable[[], ServerEndpoint | None]
 
     def build(self, settings: Settings, executor_names: Sequence[str]) -> Runtime:
-        """Build all that *settings* call for; nothing of it works yet.
+        """Build all parts that *settings* call for, without starting them.
 
         Raises:
             ConfigError: a part cannot be built.
@@ -75,8 +68,8 @@ class RuntimeBuilder:
         parts = assemble(
             settings,
             system_clock,
-            served_ads=self._context.parts.served_ads if self._context.parts else None,
-            get_endpoint=self._get_endpoint if settings.publish.http.enabled else None,
+            served_ads=self.context.parts.served_ads if self.context.parts else None,
+            get_endpoint=self.get_endpoint if settings.publish.http.enabled else None,
             pseudonym_store=pseudonym_store,
         )
         try:
@@ -94,14 +87,14 @@ class RuntimeBuilder:
         commands = CommandQueue(settings.daemon.state_dir)
         commands.prepare()
         return parts.build_reconciler(
-            self._context.state,
-            self._store,
+            self.context.state,
+            self.store,
             system_clock,
             commands,
             fence,
             timeouts=_CYCLE_TIMEOUTS,
-            bugs=self._bugs,
-            on_late_answer=lambda: self._early_cycles.request_answer_cycle(fence),
+            bugs=self.bugs,
+            on_late_answer=lambda: self.early_cycles.request_answer_cycle(fence),
         )
 
     def _build_event_listener(
@@ -111,8 +104,8 @@ class RuntimeBuilder:
         if not (events.webhook or events.stomp):
             return None
         return EventListener(
-            self._event_metrics,
-            self._early_cycles.request_poll,
+            self.event_metrics,
+            self.early_cycles.request_poll,
             clock=system_clock,
             monotonic=time.monotonic,
             names_of=job_name_lookup(pseudonym_store.pseudonymizer if pseudonym_store else None),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hydrator.domain.model import Did, Unseen
-from hydrator.domain.ports import JobHistory
+from hydrator.domain.pool_ports import JobHistory
 from hydrator.reconcile.history import HistoryEntry
 
 from .outcomes import AdHistory, EndedJob, JobOutcome, determine_outcome, parse_ended_job

@@ -19,10 +19,10 @@ from enum import StrEnum
 from typing import Any
 
 from hydrator.domain.errors import BadDid
-from hydrator.domain.misses import MISSES_ATTRIBUTE, Miss, parse_misses
 from hydrator.domain.model import DatasetState, Did, Site, SiteAd, from_unix, parse_did
 from hydrator.domain.untrusted import valid_integer, valid_time
 from hydrator.reconcile.ads.site_ads import facts_of
+from hydrator.reconcile.audit.misses import MISSES_ATTRIBUTE, Miss, parse_misses
 from hydrator.reconcile.history import HistoryEntry
 
 _MAX_BYTES = 1 << 60

@@ -1,8 +1,8 @@
-"""Bug reports: an untranslated exception fails its part alone, is counted, and is logged once."""
+"""Ongoing failures and bugs: log each once when it begins, changes or ends."""
 
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import PurePath
 
 import structlog
@@ -23,8 +23,36 @@ def describe_bug(part: str, error: BaseException) -> str:
     return f"{sentence}, please report it: {link_to_bug_report()}"
 
 
+class OngoingFailures:
+    """Failures in the log, with their reasons, so that each is logged once; safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reasons: dict[Hashable, str] = {}
+
+    def begin(self, key: Hashable, reason: str = "") -> bool:
+        """Record that *key* fails; return True if it did not before, or for another reason."""
+        with self._lock:
+            is_new = self._reasons.get(key) != reason
+            self._reasons[key] = reason
+            return is_new
+
+    def end(self, key: Hashable) -> bool:
+        """Record that *key* works; return True if it failed before."""
+        with self._lock:
+            return self._reasons.pop(key, None) is not None
+
+    def replace(self, reasons: Mapping[str, str]) -> tuple[set[str], list[str]]:
+        """Record that exactly these keys fail; return the new or changed ones, and those that ended."""
+        with self._lock:
+            changed = {key for key, reason in reasons.items() if self._reasons.get(key) != reason}
+            ended = sorted(map(str, self._reasons.keys() - reasons.keys()))
+            self._reasons = dict(reasons.items())
+            return changed, ended
+
+
 class BugReporter:
-    """A counter and log of bugs, by part; a bug is logged with its traceback when it starts or changes.
+    """A counter and log of bugs, by part: an untranslated exception fails its part alone.
 
     Args:
         count: called with the part at every bug, also if the bug is not logged again.
@@ -32,17 +60,13 @@ class BugReporter:
 
     def __init__(self, count: Callable[[str], None] = lambda _: None) -> None:
         self._count = count
-        self._lock = threading.Lock()
-        self._logged: dict[str, str] = {}
+        self._ongoing = OngoingFailures()
 
     def report(self, part: str, error: BaseException) -> str:
         """Count *error* of *part*; log it unless it was the last one logged; return a sentence for people."""
         sentence = describe_bug(part, error)
         self._count(part)
-        with self._lock:
-            new = self._logged.get(part) != sentence
-            self._logged[part] = sentence
-        if new:
+        if self._ongoing.begin(part, sentence):
             _log.error(
                 f"{part} failed: this is a bug, please report it",
                 report_url=link_to_bug_report(),
@@ -52,5 +76,4 @@ class BugReporter:
 
     def mark_resolved(self, part: str) -> None:
         """Record that *part* works: its next bug is logged even if it is the same."""
-        with self._lock:
-            self._logged.pop(part, None)
+        self._ongoing.end(part)

@@ -4,7 +4,7 @@ import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 TEMPORARY_PREFIX: Final = ".hydrator-"
 TEMPORARY_SUFFIX: Final = ".tmp"
@@ -42,16 +42,20 @@ def replace_file(
             if owner is not None:
                 os.fchown(descriptor, *owner)
             os.fchmod(descriptor, mode)
-            file.write(content)
-            file.flush()
-            if modified_ns is not None:
-                os.utime(descriptor, ns=(modified_ns, modified_ns))
-            os.fsync(descriptor)
+            _write_and_flush(file, content, modified_ns)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
     if should_flush_folder:
         flush_folder(path.parent)
+
+
+def _write_and_flush(file: BinaryIO, content: bytes, modified_ns: int | None) -> None:
+    file.write(content)
+    file.flush()
+    if modified_ns is not None:
+        os.utime(file.fileno(), ns=(modified_ns, modified_ns))
+    os.fsync(file.fileno())
 
 
 def flush_folder(folder: Path) -> None:
@@ -69,9 +73,24 @@ def file_signature(status: os.stat_result) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def signature_of(path: Path) -> tuple[int, ...] | None:
-    """Return the :func:`file_signature` of *path*; None if it cannot be read."""
+class WatchedFiles:
+    """Files that are read again once one of them has changed, appeared or vanished."""
+
+    def __init__(self, *files: Path) -> None:
+        self._files = files
+        self._signatures = self._read_signatures()
+
+    def have_changed(self) -> bool:
+        """Return whether a file changed since the last call, or the start; call it before reading them."""
+        previous, self._signatures = self._signatures, self._read_signatures()
+        return previous != self._signatures
+
+    def _read_signatures(self) -> list[tuple[int, ...] | None]:
+        return [_signature_or_none(file) for file in self._files]
+
+
+def _signature_or_none(file: Path) -> tuple[int, ...] | None:
     try:
-        return file_signature(path.stat())
+        return file_signature(file.stat())
     except OSError:
         return None

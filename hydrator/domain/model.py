@@ -49,16 +49,6 @@ def parse_did(text: str, default_scope: str | None = None) -> Did:
     return Did(did)
 
 
-def has_unsafe_parts(path: str) -> bool:
-    """Return whether *path* could leave its folder: an empty part, ``.`` or ``..``."""
-    return any(part in {"", ".", ".."} for part in path.split("/"))
-
-
-def is_unsafe_argument(did: str) -> bool:
-    """Return whether a command could read *did* as an option or as a path to a parent folder."""
-    return did.startswith("-") or any(part == ".." for part in re.split("[:/]", did))
-
-
 @dataclass(frozen=True, slots=True)
 class DatasetFile:
     """One file of a dataset: its own DID, its size and, if requested, its addresses by storage element.
@@ -116,7 +106,7 @@ NO_PROVENANCE = Provenance()
 
 @dataclass(frozen=True, slots=True)
 class FilesOnDisk:
-    """The files of a dataset that are on disk in one place, by numbers that all its replicas share.
+    """The files of a dataset that are on disk in one place; all replicas number the files alike.
 
     File n is there if bit n of ``mask`` is 1. ``files_total`` and ``bytes_total`` count all files of the
     dataset. ``sizes`` has the bytes of each numbered file, as an array of doubles, if they are known.

@@ -173,12 +173,12 @@ def _encoded_forms(secret: str) -> frozenset[str]:
 
 def _base64_forms(octets: bytes) -> set[str]:
     """Encode *octets* in base64 for each of the three positions in a group of bytes."""
-    found = set()
+    spellings = set()
     for before in range(3):
         coded = base64.b64encode(bytes(before) + octets).decode()
         whole = coded[(before * 8 + 5) // 6 : (before + len(octets)) * 8 // 6]
-        found |= {whole, whole.replace("+", "-").replace("/", "_")}
-    return found
+        spellings |= {whole, whole.replace("+", "-").replace("/", "_")}
+    return spellings
 
 
 def _remove_forms(text: str, squeezed: str, forms: Iterable[str]) -> str:

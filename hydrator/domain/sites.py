@@ -1,19 +1,17 @@
-"""Site names of slots and catalogues, and sites that read each other's storage.
+"""Site mapping: translate the sites of catalogues into those of slots, and add sites that share storage.
 
 Catalogues use the names of their administrators, slots the names of their pool. Jobs at one
-site can read the storage of another: at almost no cost across the road, at some cost across
-a country. The operator configures both.
+site may read the storage of another, at a cost that depends on the network between them.
+The operator configures both, in ``[sites]``.
 """
 
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from hydrator.domain.model import FilesOnDisk, Provenance
-
-from .model import Did, Replica, ReplicaState, Seen, Site, Survey
+from .model import Did, FilesOnDisk, Provenance, Replica, ReplicaState, Seen, Site, Survey
 from .ports import Auditor, Catalogue
 
 
@@ -40,43 +38,57 @@ class SiteMapping:
 
     def shared_storage_groups(self, sites: AbstractSet[Site]) -> frozenset[frozenset[Site]]:
         """Return groups of *sites* (a catalogue's names) whose storage the jobs of a site read at no cost."""
-        found = set()
-        for here in {self.aliases.get(site, site) for site in sites} | self.read_costs.keys():
-            read = {here, *(site for site, cost in self.read_costs.get(here, {}).items() if cost == 0)}
-            found.add(frozenset(site for site in sites if self.aliases.get(site, site) in read))
-        return frozenset(found - {frozenset()})
+        groups = set()
+        for reader in {self.aliases.get(site, site) for site in sites} | self.read_costs.keys():
+            local = self._local_sites(reader)
+            groups.add(frozenset(site for site in sites if self.aliases.get(site, site) in local))
+        return frozenset(groups - {frozenset()})
+
+    def _local_sites(self, site: Site) -> set[Site]:
+        """Return *site* and the sites whose storage its jobs read at no cost."""
+        return {site, *(other for other, cost in self.read_costs.get(site, {}).items() if cost == 0)}
 
     def map_reading(self, reading: Seen) -> Seen:
         """Return *reading* as jobs at each site see it.
 
-        Only a dataset that is complete on disk is read from another site. At cost 0 it is complete there
-        too. At another cost it is PARTIAL with 1 - cost as its fraction: no job that requires its data
-        counts on it. A site's own replica has priority over one that it reads at a cost.
+        Jobs read only complete datasets from another site. At cost 0 the dataset is complete at their site
+        too. At any other cost it is PARTIAL there, with 1 - cost as its fraction, so that jobs which
+        require their data do not start. A site's own replica has priority over one that it reads at a cost.
 
         Files at a site and at neighbours of cost 0 are counted together; if the sum is incomplete, each
-        site has its own files only. A site with an unreachable neighbour is unreachable as well, unless
-        it has the data itself.
+        site has its own files only. A site that reads from an unreachable site is unreachable as well,
+        unless the dataset is complete at it.
         """
         own = tuple(
             replace(each, site=self.aliases.get(each.site, each.site)) if self.aliases else each
             for each in reading.replicas
         )
         own = add_unions(own)
-        blind = {self.aliases.get(site, site) for site in reading.unreachable_sites}
-        found = [replica for replica in own if replica.site not in blind]
+        unreachable = {self.aliases.get(site, site) for site in reading.unreachable_sites}
+        replicas = [
+            *self._merge_shared_files(own, unreachable),
+            *(replica for replica in own if replica.site not in unreachable),
+            *self._remote_replicas(own),
+        ]
+        complete = {replica.site for replica in replicas if replica.state is ReplicaState.COMPLETE}
+        readers = {site for site, others in self.read_costs.items() if unreachable & others.keys()}
+        incomplete_readers = readers - complete
+        return replace(
+            reading,
+            replicas=tuple(replica for replica in replicas if replica.site not in incomplete_readers),
+            unreachable_sites=frozenset(unreachable | incomplete_readers),
+        )
+
+    def _remote_replicas(self, own: Sequence[Replica]) -> Iterator[Replica]:
+        """Yield the complete replicas that the jobs of another site read, as they see them."""
+        sites = {replica.site for replica in own}
         for site, others in sorted(self.read_costs.items()):
-            here = {replica.site for replica in own}
             for replica in own:
                 cost = others.get(replica.site)
                 if cost is None or replica.state is not ReplicaState.COMPLETE:
                     continue
-                if cost == 0 or (site not in here and cost < 1):
-                    found.append(_remote_replica(replica, site, cost))
-        found = [*self._merge_shared_files(own, blind), *found]
-        whole = {replica.site for replica in found if replica.state is ReplicaState.COMPLETE}
-        more = {site for site, others in self.read_costs.items() if blind & others.keys()} - whole
-        found = [replica for replica in found if replica.site not in more]
-        return replace(reading, replicas=tuple(found), unreachable_sites=frozenset(blind | more))
+                if cost == 0 or (site not in sites and cost < 1):
+                    yield _remote_replica(replica, site, cost)
 
     def _merge_shared_files(
         self, replicas: Sequence[Replica], unreachable_sites: AbstractSet[Site]
@@ -84,14 +96,14 @@ class SiteMapping:
         """Return the replicas that are complete with the files of the neighbours at cost 0."""
         if sum(replica.files is not None for replica in replicas) < 2:
             return []
-        found = []
-        for site, others in sorted(self.read_costs.items()):
-            read = {site, *(other for other, cost in others.items() if cost == 0)}
-            union = union_at(site, [part for part in replicas if part.site in read - unreachable_sites])
+        unions = []
+        for site in sorted(self.read_costs):
+            sites = self._local_sites(site) - unreachable_sites
+            union = union_at(site, [part for part in replicas if part.site in sites])
             if union and union.state is ReplicaState.COMPLETE:
                 reason = f"{union.provenance.reason}; {site} reads them all"
-                found.append(replace(union, provenance=replace(union.provenance, reason=reason)))
-        return found
+                unions.append(replace(union, provenance=replace(union.provenance, reason=reason)))
+        return unions
 
 
 def _remote_replica(replica: Replica, site: Site, cost: float) -> Replica:
@@ -154,7 +166,7 @@ P = TypeVar("P")
 
 
 def add_unions(replicas: Iterable[Replica]) -> tuple[Replica, ...]:
-    """Add to *replicas* of one dataset, at each site where its parts are more together, their union.
+    """Add to *replicas* of one dataset the union of each site's parts, if it has more files than each part.
 
     Unions come before the parts, which are unchanged: the best of all counts.
     """
@@ -170,7 +182,7 @@ def add_unions(replicas: Iterable[Replica]) -> tuple[Replica, ...]:
 
 
 def union_at(site: Site, parts: Sequence[Replica]) -> Replica | None:
-    """Count *parts* together for jobs at *site*; return None if one of them is complete, or as good alone.
+    """Return the union of *parts* as jobs at *site* read it; None if one part alone has as many files.
 
     The union is complete only if each file of the dataset is on disk in one of the parts.
     """
@@ -183,14 +195,14 @@ def union_at(site: Site, parts: Sequence[Replica]) -> Replica | None:
     together = replace(known[0][1], mask=mask, files_total=max(files.files_total for _, files in known))
     if together.files_on_disk <= max(files.files_on_disk for _, files in known):
         return None
-    whole = together.files_on_disk == together.files_total
+    is_complete = together.files_on_disk == together.files_total
     places = [f"{files.files_on_disk} at {part.storage or part.site}" for part, files in known]
     reason = f"{together.files_on_disk} of its {together.files_total} files together: {', '.join(places)}"
     return Replica(
         parts[0].did,
         site,
-        ReplicaState.COMPLETE if whole else ReplicaState.PARTIAL,
-        1.0 if whole else max(_fraction(together), *(part.fraction or 0.0 for part in parts)),
+        ReplicaState.COMPLETE if is_complete else ReplicaState.PARTIAL,
+        1.0 if is_complete else max(_fraction(together), *(part.fraction or 0.0 for part in parts)),
         ",".join(sorted({part.storage for part, _ in known if part.storage})),
         Provenance(call=known[0][0].provenance.call, reason=reason),
         together,

@@ -84,7 +84,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield *error* and its causes, one after another, as libraries nest them."""
+    """Yield *error* and the errors that caused it, also those in its arguments."""
     seen: list[BaseException] = []
     waiting: list[object] = [error]
     while waiting and len(seen) < _MAX_CAUSES:

@@ -1,4 +1,4 @@
-"""Bounded values: convert what an ad, a file or an answer contains to an int, a time or a span.
+"""Untrusted values: bound what an ad, a file or an answer contains, and check paths and arguments.
 
 An ad is whatever its writer wrote: a boolean, NaN, 10**15 seconds, a time past the year 9999. Python raises
 on some of these far from where they came in, so every external value passes one of these functions first.
@@ -7,6 +7,7 @@ on some of these far from where they came in, so every external value passes one
 import base64
 import json
 import math
+import re
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 from typing import Any, Final
@@ -86,3 +87,13 @@ def claims_of(token: str) -> dict[str, Any]:
 def expiry_of(token: str) -> datetime | None:
     """Return the time at which *token*, a JWT, expires (claim ``exp``), unverified; None if it has none."""
     return valid_time(claims_of(token).get("exp"))
+
+
+def has_unsafe_parts(path: str) -> bool:
+    """Return whether *path* could leave its folder: an empty part, ``.`` or ``..``."""
+    return any(part in {"", ".", ".."} for part in path.split("/"))
+
+
+def is_unsafe_argument(did: str) -> bool:
+    """Return whether a command could read *did* as an option or as a path to a parent folder."""
+    return did.startswith("-") or any(part == ".." for part in re.split("[:/]", did))

@@ -22,7 +22,8 @@ from hydrator.domain.model import (
     Unseen,
     parse_did,
 )
-from hydrator.domain.ports import Auditor, Catalogue, Clock, Probe, Queues
+from hydrator.domain.pool_ports import Queues
+from hydrator.domain.ports import Auditor, Catalogue, Clock, Probe
 
 from .pseudonym_store import PseudonymStore
 from .pseudonyms import Pseudonymizer, is_masked, is_opaque, truncate_at_name
@@ -246,7 +247,7 @@ class PseudonymizedQueues:
         self._default_scope = default_scope
 
     def read_demand(self) -> Mapping[str, ScheddDemand | Unseen]:
-        """Read as :meth:`hydrator.domain.ports.Queues.read_demand`."""
+        """Read as :meth:`hydrator.domain.pool_ports.Queues.read_demand`."""
         try:
             answers = self._inner.read_demand()
         except PoolError as error:

@@ -24,7 +24,8 @@ from hydrator.domain.model import (
     Survey,
     Unseen,
 )
-from hydrator.domain.ports import Catalogue, Clock, Queues
+from hydrator.domain.pool_ports import Queues
+from hydrator.domain.ports import Catalogue, Clock
 from hydrator.reconcile.ads.site_ads import implausible_generations
 from hydrator.reconcile.audit.ledger import Audit, Verdict, record_verdicts
 from hydrator.reconcile.evaluate import (

@@ -23,21 +23,21 @@ from .auth import Role, TokenAuthenticator
 from .handlers import (
     AdRoute,
     EventRoute,
-    JobExplainer,
     JobRoute,
     NameRoute,
-    PseudonymLookup,
     StateGetter,
     StateRoutes,
-    WebhookHandler,
+    TokenServices,
 )
-from .limits.hosts import AllowedHosts
 from .limits.rate import RateLimiter
 from .metrics import HttpMetrics
-from .middleware import AuthMiddleware, RequestMiddleware
+from .middleware import AuthMiddleware, RequestMiddleware, RequestPolicy
 from .responses import error_response, internal_error_response
 
 EVENTS_PATH: Final = "/v1/events"
+
+_Guard = Callable[[Role], list[Middleware]]
+"""Returns the middleware of a route that requires a role."""
 
 
 def build_app(
@@ -46,85 +46,76 @@ def build_app(
     *,
     max_age: timedelta,
     authenticator: TokenAuthenticator | None = None,
-    look_up_pseudonyms: PseudonymLookup | None = None,
-    on_event: WebhookHandler | None = None,
-    explain_job: JobExplainer | None = None,
-    rate_limiter: RateLimiter | None = None,
-    name_limiter: RateLimiter | None = None,
-    behind_proxy: bool = False,
-    hosts: AllowedHosts | None = None,
+    services: TokenServices | None = None,
+    policy: RequestPolicy | None = None,
 ) -> Starlette:
     """Build the app.
 
-    Without an *authenticator* every client may read everything; but names of
-    private datasets, explanations of jobs and the webhook are then disabled.
+    Without an *authenticator* every client may read everything; but the *services* are then disabled.
 
     Args:
         get_state: returns the present state.
         registry: the metrics of ``/metrics``. Requests are counted in it too, and
             the counts go on when another app is built on it.
         max_age: how long caches between the daemon and the hooks may keep an ad.
-        rate_limiter: limits the requests of one address, and of one token.
-        name_limiter: limits the names of private datasets that one token may exchange.
-        behind_proxy: the address of a client is in ``X-Forwarded-For``.
-        hosts: names that the server answers to; None for any name.
+        authenticator: decides which token may use which route.
+        services: pseudonyms, explanations of jobs, and the webhook.
+        policy: the limits of requests.
     """
-    if authenticator is None:
-        look_up_pseudonyms, on_event, explain_job = None, None, None
-    routes = _build_routes(
-        StateRoutes(get_state, registry, can_explain_jobs=explain_job is not None),
-        JobRoute(get_state, explain_job),
-        AdRoute(get_state, max_age, is_public=authenticator is None),
-        NameRoute(look_up_pseudonyms, name_limiter),
-        EventRoute(on_event),
-        partial(_guard, authenticator, rate_limiter),
-    )
-    outermost = Middleware(
-        RequestMiddleware,
-        http_metrics=HttpMetrics(registry, routes),
-        rate_limiter=rate_limiter,
-        behind_proxy=behind_proxy,
-        body_limits={EVENTS_PATH: MAX_EVENT_BYTES} if on_event else {},
-        hosts=hosts,
-    )
+    services = services if services and authenticator else TokenServices()
+    policy = policy or RequestPolicy()
+    guard = partial(_build_guard, authenticator, policy.rate_limiter)
+    ad = AdRoute(get_state, max_age, is_public=authenticator is None)
+    state = StateRoutes(get_state, registry, can_explain_jobs=services.explain_job is not None)
+    routes = [
+        *_build_data_routes(state, ad, guard),
+        *_build_service_routes(get_state, services, policy.name_limiter, guard),
+    ]
+    body_limits = {EVENTS_PATH: MAX_EVENT_BYTES} if services.on_event else {}
     app = Starlette(
         routes=routes,
-        middleware=[outermost],
+        middleware=[Middleware(RequestMiddleware, HttpMetrics(registry, routes), policy, body_limits)],
         exception_handlers={HTTPException: error_response, Exception: internal_error_response},
     )
     app.router.redirect_slashes = False  # a redirect would trust the Host header
     return app
 
 
-def _guard(
+def _build_guard(
     authenticator: TokenAuthenticator | None, rate_limiter: RateLimiter | None, role: Role
 ) -> list[Middleware]:
     """Build the middleware of a route that requires a token with *role*."""
-    return [
-        Middleware(AuthMiddleware, authenticator=authenticator, required_role=role, rate_limiter=rate_limiter)
-    ]
+    return [Middleware(AuthMiddleware, authenticator, role, rate_limiter)]
 
 
-def _build_routes(
-    state: StateRoutes,
-    job: JobRoute,
-    ad: AdRoute,
-    name: NameRoute,
-    event: EventRoute,
-    guard: Callable[[Role], list[Middleware]],
-) -> list[Route]:
-    """Build the routes; the last three are open to all, as orchestrators have no token."""
+def _build_data_routes(state: StateRoutes, ad: AdRoute, guard: _Guard) -> list[Route]:
+    """Build the routes that read; the last three are open to all, as orchestrators have no token."""
     return [
         Route("/", state.overview, middleware=guard(Role.READ)),
-        Route("/why", job.get, middleware=guard(Role.READ)),
         Route("/v1/sites", state.sites, middleware=guard(Role.READ)),
         # the name of a site may contain "/", which arrives decoded
         Route("/v1/sites/{site:path}/ad", ad.get, middleware=guard(Role.SITE)),
         Route("/v1/datasets", state.datasets, middleware=guard(Role.READ)),
-        Route("/v1/private", name.get, middleware=guard(Role.SUBMIT)),
-        Route(EVENTS_PATH, event.post, methods=["POST"], middleware=guard(Role.EVENT)),
         Route("/metrics", state.metrics, middleware=guard(Role.READ)),
         Route("/v1/openapi.json", state.openapi),
         Route("/healthz", state.healthz),
         Route("/readyz", state.readyz),
+    ]
+
+
+def _build_service_routes(
+    get_state: StateGetter,
+    services: TokenServices,
+    name_limiter: RateLimiter | None,
+    guard: _Guard,
+) -> list[Route]:
+    job, name = (
+        JobRoute(get_state, services.explain_job),
+        NameRoute(services.look_up_pseudonyms, name_limiter),
+    )
+    event = EventRoute(services.on_event)
+    return [
+        Route("/why", job.get, middleware=guard(Role.READ)),
+        Route("/v1/private", name.get, middleware=guard(Role.SUBMIT)),
+        Route(EVENTS_PATH, event.post, methods=["POST"], middleware=guard(Role.EVENT)),
     ]

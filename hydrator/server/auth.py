@@ -22,7 +22,7 @@ from typing import Final, Self
 import structlog
 
 from hydrator.domain.errors import ConfigError, HydratorError
-from hydrator.domain.files import file_signature
+from hydrator.domain.files import WatchedFiles
 from hydrator.domain.model import Site
 
 _log = structlog.get_logger("hydrator")
@@ -138,7 +138,7 @@ class TokenAuthenticator:
     def __init__(self, file: Path) -> None:
         self._file = file
         self.own_token, self._own_grant = create_token(Role.READ, None, "now")
-        self._loaded_signature: tuple[int, ...] | None = None
+        self._watched = WatchedFiles(file)
         self._grants: tuple[Grant, ...] | None = None
 
     @classmethod
@@ -189,7 +189,7 @@ class TokenAuthenticator:
 
     def _current_grants(self) -> tuple[Grant, ...]:
         try:
-            if self._grants is None or file_signature(self._file.stat()) != self._loaded_signature:
+            if self._watched.have_changed() or self._grants is None:
                 self._load_grants()
         except OSError as error:
             if self._grants is not None:
@@ -204,8 +204,7 @@ class TokenAuthenticator:
 
     def _load_grants(self) -> None:
         """Load the file; raise OSError if it cannot be read or must not be trusted."""
-        text, self._loaded_signature = read_protected_file(self._file)
-        self._grants, problems = parse_grants(text)
+        self._grants, problems = parse_grants(read_protected_file(self._file))
         if problems:
             _log.error(
                 "tokens file has invalid lines",
@@ -213,8 +212,8 @@ class TokenAuthenticator:
             )
 
 
-def read_protected_file(file: Path) -> tuple[str, tuple[int, ...]]:
-    """Read *file*, and return its text and a signature that changes with it.
+def read_protected_file(file: Path) -> str:
+    """Return the text of *file*.
 
     Raises:
         OSError: it cannot be read, or others than its owner may write in it.
@@ -226,7 +225,7 @@ def read_protected_file(file: Path) -> tuple[str, tuple[int, ...]]:
         text = opened.read(MAX_FILE_BYTES + 1)
     if len(text) > MAX_FILE_BYTES:
         raise OSError(0, f"it has more than {MAX_FILE_BYTES} bytes")
-    return text.decode("utf-8", "replace"), file_signature(status)
+    return text.decode("utf-8", "replace")
 
 
 def _describe_os_error(file: Path, error: OSError) -> str:

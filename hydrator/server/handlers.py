@@ -7,7 +7,7 @@ import gzip
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
@@ -50,6 +50,15 @@ JobExplainer = Callable[[int, int | None, str | None], list[RenderedAnswer]]
 
 WebhookHandler = Callable[[bytes], RejectReason | None]
 """Accepts one event, from several threads: :meth:`hydrator.daemon.event_listener.EventListener.on_event`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenServices:
+    """Services for clients with a token; one that is None is disabled."""
+
+    look_up_pseudonyms: PseudonymLookup | None = None
+    on_event: WebhookHandler | None = None
+    explain_job: JobExplainer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,31 +144,29 @@ def _etag_matches(if_none_match: str | None, etag: str) -> bool:
     return etag in tags or tags == ["*"]
 
 
+@dataclass(eq=False)
 class StateRoutes:
     """The state of the server, for programs and for people.
 
-    Args:
+    Attributes:
         get_state: returns the present state.
         registry: the metrics to expose.
         can_explain_jobs: the overview page has the form for jobs.
     """
 
-    def __init__(
-        self, get_state: StateGetter, registry: CollectorRegistry, *, can_explain_jobs: bool
-    ) -> None:
-        self._get_state = get_state
-        self._registry = registry
-        self._can_explain_jobs = can_explain_jobs
+    get_state: StateGetter
+    registry: CollectorRegistry
+    can_explain_jobs: bool = field(kw_only=True)
 
     def overview(self, request: Request) -> Response:
         """Return the page for people."""
         selection = parse_selection(request.scope["query_string"])
-        page = render_overview(self._get_state(), selection, can_explain_jobs=self._can_explain_jobs)
+        page = render_overview(self.get_state(), selection, can_explain_jobs=self.can_explain_jobs)
         return _html_response(request, page)
 
     def sites(self, request: Request) -> Response:
         """List every site that has an ad."""
-        state = self._get_state()
+        state = self.get_state()
         rows = [build_site_row(state, ad) for _, ad in sorted(state.ads.items())]
         answer: models.Sites = {"version": 1, "now": to_unix(state.now), "sites": rows}
         return json_response(request, answer)
@@ -167,7 +174,7 @@ class StateRoutes:
     def datasets(self, request: Request) -> Response:
         """List the sites of the datasets in the query; without any, of all demanded ones, page by page."""
         query = parse_dataset_query(request.scope["query_string"])
-        state = self._get_state()
+        state = self.get_state()
         if state.snapshot is None:
             raise HttpError(503, "not ready", state.not_ready_reason or "no catalogue has been read yet")
         dids, next_after = query.page(state.demand.dids if state.demand else frozenset())
@@ -183,7 +190,7 @@ class StateRoutes:
     def metrics(self, request: Request) -> Response:
         """Return the registry in the format that the scraper asks for."""
         encode, media_type = choose_encoder(request.headers.get("Accept", ""))
-        return bytes_response(request, encode(self._registry), media_type)
+        return bytes_response(request, encode(self.registry), media_type)
 
     async def openapi(self, request: Request) -> Response:
         """Return the description of this API."""
@@ -191,7 +198,7 @@ class StateRoutes:
 
     async def healthz(self, request: Request) -> Response:
         """Return 200 unless the cycles hang; the state of catalogues and pool does not count."""
-        reason = self._get_state().hang_reason
+        reason = self.get_state().hang_reason
         if reason is not None:
             raise HttpError(503, "hung", reason, {"status": "hung"})
         answer: models.Health = {"status": "ok"}
@@ -199,7 +206,7 @@ class StateRoutes:
 
     async def readyz(self, request: Request) -> Response:
         """Return 200 once a complete state was loaded or read."""
-        reason = self._get_state().not_ready_reason
+        reason = self.get_state().not_ready_reason
         if reason is not None:
             raise HttpError(503, "not ready", reason, {"ready": False})
         answer: models.Ready = {"ready": True}
@@ -248,7 +255,7 @@ class NameRoute:
 
 
 class EventRoute:
-    """The events webhook; *on_event* is None where it is disabled."""
+    """The webhook for events; *on_event* is None if it is disabled."""
 
     def __init__(self, on_event: WebhookHandler | None) -> None:
         self._on_event = on_event

@@ -122,6 +122,18 @@ class HttpServer:
         address = _address_text(bound)
         self._listening_socket = listening = LimitedListener(bound, self._limiter)
         self._url = address if self._unix else ("https://" if self._certificate else "http://") + address
+        answering = threading.Event()
+        self._uvicorn = _Uvicorn(self._uvicorn_config(), answering)
+        self._thread = threading.Thread(
+            target=self._uvicorn.run, args=([listening],), name="hydrator-http", daemon=True
+        )
+        self._thread.start()
+        if not answering.wait(timeout.total_seconds()):
+            self.stop()
+            listening.close()
+            raise ConfigError([f"http: the server at {address} did not start; see the log"])
+
+    def _uvicorn_config(self) -> uvicorn.Config:
         config = uvicorn.Config(
             self._asgi,
             http=cast("type[LimitedProtocol]", partial(LimitedProtocol, limiter=self._limiter)),
@@ -137,16 +149,7 @@ class HttpServer:
         )
         config.load()
         config.ssl = self._certificate.context if self._certificate else None
-        answering = threading.Event()
-        self._uvicorn = _Uvicorn(config, answering)
-        self._thread = threading.Thread(
-            target=self._uvicorn.run, args=([listening],), name="hydrator-http", daemon=True
-        )
-        self._thread.start()
-        if not answering.wait(timeout.total_seconds()):
-            self.stop()
-            listening.close()
-            raise ConfigError([f"http: the server at {address} did not start; see the log"])
+        return config
 
     def _bind(self) -> socket.socket:
         return _listen_unix(self._unix) if self._unix else _listen(self._host, self._port)
@@ -213,7 +216,7 @@ def _listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     listening = socket.socket(family, kind, protocol)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # inherited by every connection: one to a worker node that vanished ends after some minutes
+        # keep-alive: a connection to a worker node that vanished is closed after some minutes
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(reuse_port))

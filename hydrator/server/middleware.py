@@ -6,6 +6,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -43,42 +44,46 @@ _SECURITY_HEADERS: Final = {
 }
 
 
-class RequestMiddleware:
-    """Limits, security headers and metrics of every request, before all routes.
+@dataclass(frozen=True, slots=True)
+class RequestPolicy:
+    """The limits of requests, and how the server knows its clients; by default nothing is limited.
 
-    Args:
-        inner: the app behind it.
-        http_metrics: counts requests.
-        rate_limiter: limits the requests of one address; None for no limit.
+    Attributes:
+        rate_limiter: limits the requests of one address, and of one token.
+        name_limiter: limits the names of private datasets that one token may exchange.
         behind_proxy: the client is the last address in ``X-Forwarded-For``.
-        body_limits: by path, the largest body in bytes; other paths take no body.
         hosts: names that the server answers to; None for any name.
     """
 
-    def __init__(
-        self,
-        inner: ASGIApp,
-        http_metrics: HttpMetrics,
-        rate_limiter: RateLimiter | None,
-        *,
-        behind_proxy: bool,
-        body_limits: Mapping[str, int],
-        hosts: AllowedHosts | None = None,
-    ) -> None:
-        self._inner = inner
-        self._http_metrics = http_metrics
-        self._rate_limiter = rate_limiter
-        self._behind_proxy = behind_proxy
-        self._body_limits = body_limits
-        self._hosts = hosts
+    rate_limiter: RateLimiter | None = None
+    name_limiter: RateLimiter | None = None
+    behind_proxy: bool = False
+    hosts: AllowedHosts | None = None
+
+
+@dataclass(eq=False)
+class RequestMiddleware:
+    """Limits, security headers and metrics of every request, before all routes.
+
+    Attributes:
+        inner: the app behind it.
+        http_metrics: counts requests.
+        policy: the limits of requests.
+        body_limits: by path, the largest body in bytes; other paths take no body.
+    """
+
+    inner: ASGIApp
+    http_metrics: HttpMetrics
+    policy: RequestPolicy
+    body_limits: Mapping[str, int]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._inner(scope, receive, send)
+            await self.inner(scope, receive, send)
             return
         started_at = time.perf_counter()
         status: int | None = None
-        request_id = _request_id(scope, behind_proxy=self._behind_proxy)
+        request_id = _request_id(scope, behind_proxy=self.policy.behind_proxy)
         # every request has its own context, which uvicorn's log lines share
         structlog.contextvars.bind_contextvars(request=request_id)
 
@@ -89,12 +94,10 @@ class RequestMiddleware:
                 MutableHeaders(scope=message).update({**_SECURITY_HEADERS, REQUEST_ID_HEADER: request_id})
             await send(message)
 
-        refusal = (
-            _check_limits(scope, self._body_limits) or self._check_rate(scope) or self._check_host(scope)
-        )
+        refusal = _check_limits(scope, self.body_limits) or self._check_rate(scope) or self._check_host(scope)
         try:
             if refusal is None:
-                await self._inner(scope, receive, send_with_headers)
+                await self.inner(scope, receive, send_with_headers)
             else:
                 answer = await error_response(Request(scope), refusal)
                 await answer(scope, receive, send_with_headers)
@@ -107,20 +110,21 @@ class RequestMiddleware:
             self._count(scope, status or 500, time.perf_counter() - started_at)
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
-        self._http_metrics.record_request(scope, status, seconds)
+        self.http_metrics.record_request(scope, status, seconds)
         if logging.getLogger("hydrator").isEnabledFor(logging.DEBUG):  # cheap, for thousands a second
-            route = self._http_metrics.route_label(scope)  # not the path: it may have a private name
+            route = self.http_metrics.route_label(scope)  # not the path: it may have a private name
             fields = {"method": scope["method"], "route": route, "status": status}
             _log.debug("request", **fields, seconds=round(seconds, 4))
 
     def _check_rate(self, scope: Scope) -> HttpError | None:
-        client = _client_key(scope, behind_proxy=self._behind_proxy)
-        return check_rate(self._rate_limiter, ("address", client), f"from {client}")
+        client = _client_key(scope, behind_proxy=self.policy.behind_proxy)
+        return check_rate(self.policy.rate_limiter, ("address", client), f"from {client}")
 
     def _check_host(self, scope: Scope) -> HttpError | None:
         """Refuse a request for another host name: a page of that name may read the answers."""
         host = Headers(scope=scope).get("Host")
-        if self._hosts is None or host is None or self._hosts.is_allowed(host):
+        hosts = self.policy.hosts
+        if hosts is None or host is None or hosts.is_allowed(host):
             return None
         detail = (
             f"this server does not answer to the name {host[:100]!r}: use its address, "
@@ -156,35 +160,29 @@ def _client_key(scope: Scope, *, behind_proxy: bool) -> str:
     return client_key(address)
 
 
+@dataclass(eq=False)
 class AuthMiddleware:
     """Authorization of one route: a request without a sufficient token is refused."""
 
-    def __init__(
-        self,
-        inner: ASGIApp,
-        authenticator: TokenAuthenticator | None,
-        required_role: Role,
-        rate_limiter: RateLimiter | None,
-    ) -> None:
-        self._inner = inner
-        self._authenticator = authenticator
-        self._required_role = required_role
-        self._rate_limiter = rate_limiter
+    inner: ASGIApp
+    authenticator: TokenAuthenticator | None
+    required_role: Role
+    rate_limiter: RateLimiter | None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._authenticator is not None:
+        if self.authenticator is not None:
             site = scope["path_params"].get("site")
             try:
-                grant = self._authenticator.authorize(
-                    Headers(scope=scope).get("Authorization"), self._required_role, site
+                grant = self.authenticator.authorize(
+                    Headers(scope=scope).get("Authorization"), self.required_role, site
                 )
             except AccessDenied as denied:
                 error = _ERROR_BY_STATUS[denied.http_status]
                 raise HttpError(denied.http_status, error, str(denied)) from denied
-            if refusal := check_rate(self._rate_limiter, ("token", grant.digest), "with this token"):
+            if refusal := check_rate(self.rate_limiter, ("token", grant.digest), "with this token"):
                 raise refusal
             scope["grant"] = grant
-        await self._inner(scope, receive, send)
+        await self.inner(scope, receive, send)
 
 
 _ERROR_BY_STATUS: Final = {401: "not authenticated", 403: "not authorized", 503: "not ready"}

@@ -6,7 +6,7 @@ from pathlib import Path
 import structlog
 
 from hydrator.domain.errors import ConfigError
-from hydrator.domain.files import signature_of
+from hydrator.domain.files import WatchedFiles
 
 _PEM_END = "-----END CERTIFICATE-----"
 _log = structlog.get_logger("hydrator")
@@ -33,7 +33,7 @@ class TlsCertificate:
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._files = (certificate, key)
-        self._loaded_signature = self._signature()
+        self._watched = WatchedFiles(certificate, key)
         try:
             self._current_context, self.pem = self._load_pair()
         except (OSError, ValueError) as error:
@@ -46,12 +46,11 @@ class TlsCertificate:
     def _on_handshake(
         self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _: ssl.SSLContext
     ) -> None:
-        if self._signature() != self._loaded_signature:
+        if self._watched.have_changed():
             self._renew()
         connection.context = self._current_context
 
     def _renew(self) -> None:
-        self._loaded_signature = self._signature()
         try:
             self._current_context, self.pem = self._load_pair()
         except (OSError, ValueError) as error:
@@ -65,9 +64,6 @@ class TlsCertificate:
         context.load_cert_chain(*self._files, _reject_passphrase)
         text = self._files[0].read_text("ascii")
         return context, text[: text.index(_PEM_END) + len(_PEM_END)] + "\n"
-
-    def _signature(self) -> tuple[tuple[int, ...] | None, ...]:
-        return tuple(signature_of(file) for file in self._files)
 
     def _describe_error(self, error: Exception) -> str:
         pair = f"{self._files[0]} with tls_key {self._files[1]}"

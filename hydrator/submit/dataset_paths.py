@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from hydrator.config import StorageArea
 from hydrator.domain.errors import ConfigError
-from hydrator.domain.model import DatasetFile, Did, Site, has_unsafe_parts
+from hydrator.domain.model import DatasetFile, Did, Site
+from hydrator.domain.untrusted import has_unsafe_parts
 from hydrator.privacy.pseudonyms import is_opaque
 
 PATHS_FILE = "hydrator-paths.json"

@@ -23,7 +23,7 @@ imports nothing of the project. ``--help`` lists the options.
 If a dataset cannot be read and the job has a stage-in command, the wrapper fetches the dataset. It reports
 that in ``ChirpDataLocalityFetched``, and also reports a miss if the slot ad listed the dataset as AVAILABLE.
 Without a stage-in command it writes the miss into the job's ad (``ChirpDataLocalityMisses`` and two more,
-see hydrator/domain/misses.py) and exits with 85; then the schedd tries another site.
+see hydrator/reconcile/audit/misses.py) and exits with 85; then the schedd tries another site.
 Other failures of the node also give 85: a full disk, a read-only scratch folder, no memory. The job avoids
 that site too. Each status of the wrapper's own comes with one line on stderr: 2 is wrong usage,
 the same on every node; 85: the job may run elsewhere; 126 and 127: the command is not executable, or not

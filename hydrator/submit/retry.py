@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hydrator.domain.classad import classad_string, escape_macros
-from hydrator.domain.misses import (
+from hydrator.reconcile.audit.misses import (
     AVOID_UNTIL_ATTRIBUTE,
     GRACE_SECONDS,
     MISSED_EXIT_STATUS,

@@ -3,23 +3,16 @@
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 from adapters.http_publisher import ServedAds
 from adapters.stomp.source import StompSettings, StompSource, build_tls_context
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.events import MAX_EVENT_BYTES
-from hydrator.domain.ports import (
-    Catalogue,
-    Clock,
-    EventHandler,
-    EventSource,
-    Queues,
-    ServerEndpoint,
-    TokenValidity,
-)
+from hydrator.domain.pool_ports import Queues
+from hydrator.domain.ports import Catalogue, Clock, EventHandler, EventSource, ServerEndpoint, TokenValidity
 from hydrator.privacy.pseudonym_store import PseudonymStore
+from hydrator.privacy.pseudonyms import Pseudonymizer
 from hydrator.privacy.wrappers import PseudonymizedCatalogue, PseudonymizedQueues
 from hydrator.reconcile.audit.runner import AuditRunner
 from hydrator.reconcile.evaluate import ReconcilePolicy
@@ -32,6 +25,7 @@ from hydrator.state.store import Store
 
 from ..config import Settings
 from ..config.daemon import EventsSettings
+from ..config.fields import build_from_section
 from .audit import build_audit_runner
 from .catalogues import build_catalogues
 from .condor import Closable, PoolParts, build_pool_parts
@@ -49,7 +43,7 @@ class Parts:
     """
 
     catalogues: tuple[Catalogue, ...]
-    publish_targets: tuple[PublishTarget, ...]
+    publish_targets: Sequence[PublishTarget]
     queues: Queues | None
     policy: ReconcilePolicy
     pool: PoolParts
@@ -108,12 +102,9 @@ def assemble(
     """Build all parts that *settings* call for.
 
     Args:
-        settings: the whole configuration.
-        clock: aware UTC time now.
         served_ads: the ads that the HTTP server served before a reload.
         get_endpoint: the address of the daemon's HTTP server; None if it has none.
-        pseudonym_store: the names of private datasets, see :func:`build_pseudonym_store`; without it the
-            catalogues answer with plain names.
+        pseudonym_store: names of private datasets; without it the catalogues answer with plain names.
 
     Raises:
         ConfigError: with every problem of files that the configuration names.
@@ -125,16 +116,14 @@ def assemble(
     audit_runner = build_audit_runner(settings, clock, pseudonym_store) if settings.audit.enabled else None
     pool = build_pool_parts(settings, clock)
     targets = build_publish_targets(settings, clock, pool.publishing_clients, served_ads, get_endpoint)
-    queues: Queues | None = pool.schedds
+    pseudonymizer = pseudonym_store.pseudonymizer if pseudonym_store else None
     if pseudonym_store:
         catalogues = tuple(PseudonymizedCatalogue(each, pseudonym_store, clock) for each in catalogues)
-        pseudonymizer, scope = pseudonym_store.pseudonymizer, settings.daemon.default_scope
-        queues = queues and PseudonymizedQueues(queues, pseudonymizer, scope)
     return Parts(
         catalogues=catalogues,
-        publish_targets=tuple(targets),
-        queues=queues,
-        policy=reconcile_policy(settings, pseudonym_store.pseudonymizer if pseudonym_store else None),
+        publish_targets=targets,
+        queues=_pseudonymize(pool.schedds, pseudonymizer, settings.daemon.default_scope),
+        policy=reconcile_policy(settings, pseudonymizer),
         pool=pool,
         served_ads=served_ads,
         pseudonym_store=pseudonym_store,
@@ -144,6 +133,12 @@ def assemble(
     )
 
 
+def _pseudonymize(
+    queues: Queues | None, pseudonymizer: Pseudonymizer | None, default_scope: str | None
+) -> Queues | None:
+    return PseudonymizedQueues(queues, pseudonymizer, default_scope) if queues and pseudonymizer else queues
+
+
 def build_event_sources(events: EventsSettings, handler: EventHandler) -> Sequence[EventSource]:
     """Build the connections to event brokers, not started yet.
 
@@ -151,23 +146,7 @@ def build_event_sources(events: EventsSettings, handler: EventHandler) -> Sequen
         ConfigError: a certificate cannot be used.
     """
     brokers = [
-        StompSettings(
-            name=broker.name,
-            host=broker.host,
-            port=broker.port,
-            destination=broker.destination,
-            virtual_host=broker.virtual_host,
-            username=broker.username,
-            password_file=broker.password_file,
-            tls=broker.tls,
-            ca_cert=broker.ca_cert,
-            client_cert=broker.client_cert,
-            client_key=broker.client_key,
-            timeout=timedelta(seconds=broker.timeout_seconds),
-            heartbeat=timedelta(seconds=broker.heartbeat_seconds),
-            max_bytes=MAX_EVENT_BYTES,
-        )
-        for broker in events.stomp
+        build_from_section(StompSettings, broker, max_bytes=MAX_EVENT_BYTES) for broker in events.stomp
     ]
     for broker in brokers:
         build_tls_context(broker)  # reports an unusable certificate now rather than at every connection

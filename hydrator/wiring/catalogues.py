@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from adapters.files import directory
 from adapters.files.catalogue import FileCatalogue
 from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
-from hydrator.domain import plugins
+from hydrator.config import plugins
 from hydrator.domain.errors import CatalogueError, ConfigError
 from hydrator.domain.model import DaemonKnowledge, Did, ReplicaState, Snapshot
 from hydrator.domain.ports import Catalogue, Clock, FileLister, TokenValidity
@@ -27,6 +27,7 @@ from ..config import (
     SiteCapabilitiesSettings,
     Source,
 )
+from ..config.fields import build_from_section
 from .http_clients import build_json_client, build_site_capabilities, oauth_client_settings
 from .policies import site_mapping
 from .privacy import register_secrets
@@ -142,15 +143,11 @@ def _build_dmapi(source: DmapiSource, site_capabilities: SiteCapabilitiesSetting
         for key, sites in source.storage_sites.items()
     }
     states = {"partial": ReplicaState.PARTIAL, "complete": ReplicaState.COMPLETE, "unseen": None}
-    dmapi = DmapiSettings(
-        source.name,
+    dmapi = build_from_section(
+        DmapiSettings,
+        source,
         storage_sites=storage_sites,
         bare_location=states[source.bare_location],
-        count_files=source.count_files,
-        limit=source.limit,
-        parallel=source.parallel,
-        deadline=timedelta(seconds=source.deadline_seconds),
-        list_path=source.list_path,
     )
     server = build_json_client(source.name, source.url, source, clock)
     capabilities = build_site_capabilities(source.name, site_capabilities, clock)
@@ -173,34 +170,17 @@ def rucio_settings(source: RucioSource, state_dir: Path) -> "RucioSettings":
     """Return the settings of one Rucio server, for the catalogue and its audit."""
     from adapters.rucio.catalogue import RucioSettings
 
-    fields: dict[str, Any] = {
-        "name": source.name,
-        "url": source.url,
-        "auth_url": source.auth_url or source.url,
-        "account": source.account,
-        "auth_type": source.auth,
-        "username": source.username,
-        "password_file": source.password_file,
-        "token_file": source.token_file,
-        "token_command": tuple(source.token_command),
-        "oidc": oauth_client_settings(source) if source.auth == "oidc" else None,
-        "client_cert": source.client_cert,
-        "client_key": source.client_key,
-        "ca_cert": source.ca_cert,
-        "timeout": timedelta(seconds=source.timeout_seconds),
-        "deadline": timedelta(seconds=source.deadline_seconds),
-        "verify_every": timedelta(minutes=source.verify_minutes),
-        "deep_calls": source.deep_calls,
-        "count_first": source.count_first,
-        "calls_per_second": source.calls_per_second,
-        "concurrent_calls": source.concurrent_calls,
-        "max_bytes": round(source.max_answer_mb * 1e6),
-        "max_values": source.max_answer_values,
-        "expiry_margin": timedelta(hours=source.expiry_margin_hours),
-        "trust_caches": source.trust_caches,
-        "vo": source.vo,
-        "site_attribute": source.site_attribute,
-        "sites": source.rse_sites,
-        "token_dir": state_dir / "rucio" / source.name,
-    }
-    return RucioSettings(**fields)
+    return build_from_section(
+        RucioSettings,
+        source,
+        auth_url=source.auth_url or source.url,
+        auth_type=source.auth,
+        token_command=tuple(source.token_command),
+        oidc=oauth_client_settings(source) if source.auth == "oidc" else None,
+        verify_every=timedelta(minutes=source.verify_minutes),
+        max_bytes=round(source.max_answer_mb * 1e6),
+        max_values=source.max_answer_values,
+        expiry_margin=timedelta(hours=source.expiry_margin_hours),
+        sites=source.rse_sites,
+        token_dir=state_dir / "rucio" / source.name,
+    )

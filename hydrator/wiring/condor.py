@@ -5,7 +5,7 @@ Work that may be slow has a child process of its own.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
@@ -17,8 +17,10 @@ from adapters.condor.schedds import ScheddHistory, ScheddJobSites, ScheddMisses,
 from adapters.condor.slot_merge import SlotMerger
 from hydrator.config import Settings, StandbySettings
 from hydrator.config.daemon import HTCondorSettings, SitesSettings
+from hydrator.config.fields import build_from_section
 from hydrator.domain.errors import PoolError
-from hydrator.domain.ports import Clock, JobHistory
+from hydrator.domain.pool_ports import JobHistory
+from hydrator.domain.ports import Clock
 from hydrator.reconcile.desired_sites.controller import DesiredSitesController
 from hydrator.submit.pool_config import NEGOTIATOR_PARAMETERS, SCHEDD_PARAMETERS, STARTD_PARAMETERS
 
@@ -120,16 +122,11 @@ def build_condor_client(
     With *tokens* it uses the credentials in that folder, and no others. With *collector* it talks to
     that collector alone, if several are configured.
     """
-    params = {"SEC_TOKEN_SYSTEM_DIRECTORY": str(tokens)} if tokens else {}
-    return CondorClient(
-        CondorSettings(
-            collector=collector or htcondor.collector,
-            config_file=htcondor.config_file,
-            token_directory=tokens or htcondor.token_directory,
-            params=params,
-            timeout=timedelta(seconds=htcondor.timeout_seconds),
-        )
-    )
+    settings = build_from_section(CondorSettings, htcondor)
+    if tokens:
+        params = {"SEC_TOKEN_SYSTEM_DIRECTORY": str(tokens)}
+        settings = replace(settings, token_directory=tokens, params=params)
+    return CondorClient(replace(settings, collector=collector) if collector else settings)
 
 
 def build_collector_clients(htcondor: HTCondorSettings, client: CondorClient) -> Mapping[str, CondorClient]:

@@ -38,7 +38,7 @@ def fetch_openapi(url: str, settings: Settings | None) -> tuple[Any, str]:
     If *settings* have a DMAPI at *url*, its ``ca_cert`` is used.
 
     Raises:
-        ConfigError: *url* is not an HTTP address, or there is no such document.
+        ConfigError: *url* is not an HTTP address, or does not have the document.
         CatalogueError: the server does not answer.
     """
     if not url.startswith(("https://", "http://")):

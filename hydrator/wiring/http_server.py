@@ -1,7 +1,6 @@
 """HTTP server: build it from ``[publish.http]``."""
 
 import time
-from collections.abc import Callable
 from datetime import timedelta
 
 from prometheus_client import CollectorRegistry
@@ -9,49 +8,44 @@ from prometheus_client import CollectorRegistry
 from hydrator.config import HttpServerSettings
 from hydrator.server.app import build_app
 from hydrator.server.auth import TokenAuthenticator
-from hydrator.server.handlers import JobExplainer, PseudonymLookup, WebhookHandler
+from hydrator.server.handlers import StateGetter, TokenServices
 from hydrator.server.http_server import HttpServer, UnixSocket
 from hydrator.server.limits.connections import ConnectionLimiter
 from hydrator.server.limits.hosts import build_allowed_hosts
 from hydrator.server.limits.rate import RateLimiter
 from hydrator.server.metrics import build_cut_counter
+from hydrator.server.middleware import RequestPolicy
 from hydrator.server.tls import TlsCertificate
-from hydrator.server.view import ServerState
 
 
 def build_http_server(
     http: HttpServerSettings,
-    get_state: Callable[[], ServerState],
+    get_state: StateGetter,
     registry: CollectorRegistry,
-    *,
-    look_up_pseudonyms: PseudonymLookup | None = None,
-    explain_job: JobExplainer | None = None,
-    on_event: WebhookHandler | None = None,
+    services: TokenServices | None = None,
 ) -> HttpServer:
-    """Build the server, not started yet.
-
-    It serves the values of *get_state*, looks up pseudonyms, explains jobs and accepts events.
+    """Build the server, not started yet; it serves the values of *get_state*, and *services* for tokens.
 
     Raises:
         ConfigError: the tokens or the certificate cannot be used.
     """
-    access = TokenAuthenticator.open(http.tokens_file) if http.tokens_file else None
+    authenticator = TokenAuthenticator.open(http.tokens_file) if http.tokens_file else None
     pair = http.tls_certificate and http.tls_key and TlsCertificate(http.tls_certificate, http.tls_key)
     proxied = http.behind_proxy or http.socket is not None
-    # with tokens a page under another host name reads nothing; a proxy checks its own host names
-    accepts_any_host = not http.allowed_hosts and (access is not None or proxied)
     asgi = build_app(
         get_state,
         registry,
         max_age=timedelta(seconds=http.max_age_seconds),
-        authenticator=access,
-        look_up_pseudonyms=look_up_pseudonyms,
-        on_event=on_event,
-        explain_job=explain_job,
-        rate_limiter=RateLimiter(http.requests_per_second, http.requests_burst, time.monotonic),
-        name_limiter=RateLimiter(http.names_per_minute / 60, http.names_burst, time.monotonic),
-        behind_proxy=proxied,
-        hosts=None if accepts_any_host else build_allowed_hosts(http.host, http.allowed_hosts),
+        authenticator=authenticator,
+        services=services,
+        policy=_request_policy(http, has_tokens=authenticator is not None, proxied=proxied),
+    )
+    limiter = ConnectionLimiter(
+        max_connections=http.max_connections,
+        # many clients share the address of a proxy
+        max_per_address=http.max_connections if proxied else http.max_connections // 2,
+        request_seconds=http.request_seconds,
+        on_cut=build_cut_counter(registry),
     )
     return HttpServer(
         asgi,
@@ -59,12 +53,17 @@ def build_http_server(
         http.port,
         unix=UnixSocket(http.socket, http.socket_mode) if http.socket else None,
         certificate=pair or None,
-        token=access.own_token if access else None,
-        limiter=ConnectionLimiter(
-            max_connections=http.max_connections,
-            # many clients share the address of a proxy
-            max_per_address=http.max_connections if proxied else http.max_connections // 2,
-            request_seconds=http.request_seconds,
-            on_cut=build_cut_counter(registry),
-        ),
+        token=authenticator.own_token if authenticator else None,
+        limiter=limiter,
+    )
+
+
+def _request_policy(http: HttpServerSettings, *, has_tokens: bool, proxied: bool) -> RequestPolicy:
+    # with tokens a page under another host name reads nothing; a proxy checks its own host names
+    accepts_any_host = not http.allowed_hosts and (has_tokens or proxied)
+    return RequestPolicy(
+        RateLimiter(http.requests_per_second, http.requests_burst, time.monotonic),
+        RateLimiter(http.names_per_minute / 60, http.names_burst, time.monotonic),
+        proxied,
+        None if accepts_any_host else build_allowed_hosts(http.host, http.allowed_hosts),
     )

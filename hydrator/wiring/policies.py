@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from hydrator.config import PrivateSettings, Settings
 from hydrator.config.daemon import DaemonSettings, SitesSettings
+from hydrator.config.fields import build_from_section
 from hydrator.domain.model import Did, Site, parse_did
 from hydrator.domain.sites import SiteMapping
 from hydrator.privacy.pseudonyms import Privacy, Pseudonymizer
@@ -56,16 +57,12 @@ def reconcile_policy(settings: Settings, pseudonymizer: Pseudonymizer | None = N
 
 def pool_policy(settings: Settings) -> PoolPolicy:
     """Build the policy for the pool's configuration; jobs trust facts a little shorter than the daemon."""
-    jobs = settings.jobs
-    return PoolPolicy(
-        default_mode=jobs.default_mode,
+    return build_from_section(
+        PoolPolicy,
+        settings.jobs,
         default_scope=settings.daemon.default_scope,
         max_age=max_age_of(settings.daemon),
-        wait=timedelta(seconds=jobs.wait_seconds),
-        settle=timedelta(seconds=jobs.settle_seconds),
-        rounding_floor=timedelta(seconds=jobs.rounding_seconds),
-        rank_weight=jobs.rank_weight,
-        staging_credit=jobs.staging_credit,
+        rounding_floor=timedelta(seconds=settings.jobs.rounding_seconds),
     )
 
 

@@ -15,6 +15,7 @@ from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snap
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.server.app import build_app
+from hydrator.server.handlers import TokenServices
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from testbed.browser import chromium, driver
@@ -97,7 +98,7 @@ def asking(tmp_path_factory):
         CollectorRegistry(),
         max_age=timedelta(seconds=9),
         authenticator=jobs.access,
-        explain_job=jobs.question,
+        services=TokenServices(explain_job=jobs.question),
     )
     with HttpServer(asgi) as server:
         yield server.url, {"Authorization": f"Bearer {jobs.tokens[READ_TOKEN]}"}

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from hydrator.config import StorageArea
-from hydrator.domain.misses import parse_misses
 from hydrator.domain.model import DatasetFile, Did
+from hydrator.reconcile.audit.misses import parse_misses
 from hydrator.submit.dataset_paths import hash_path, job_datasets, local_paths, paths_file_text
 from hydrator.submit.retry import retry_elsewhere
 from testbed.installation import Installation, ListedCatalogue

@@ -14,6 +14,7 @@ from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
 from hydrator.server.handlers import AS_OF_HEADER
 from hydrator.server.http_server import HttpServer
+from hydrator.server.middleware import RequestPolicy
 from hydrator.server.view import ServerState
 from testbed.nginx import Nginx
 from testbed.patience import wait_for
@@ -34,7 +35,7 @@ class Behind:
             CollectorRegistry(),
             max_age=timedelta(seconds=10),
             authenticator=self.access,
-            behind_proxy=True,
+            policy=RequestPolicy(behind_proxy=True),
         )
 
     def view(self) -> ServerState:

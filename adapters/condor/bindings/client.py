@@ -269,8 +269,8 @@ class ScheddClient(DaemonClient):
 
         Alike jobs share a row.
 
-        Each has the fields of :class:`hydrator.domain.ports.JobGroup`, and ``kept`` those of
-        :class:`hydrator.domain.ports.SavedDesiredSites`.
+        Each has the fields of :class:`hydrator.domain.pool_ports.JobGroup`, and ``kept`` those of
+        :class:`hydrator.domain.pool_ports.SavedDesiredSites`.
         """
         return list(self._call_schedd("read_job_groups", schedd, READ_ADVICE))
 
@@ -286,7 +286,7 @@ class ScheddClient(DaemonClient):
     ) -> int:
         """Set DESIRED_Sites of the jobs in a *row* of :meth:`read_job_groups`.
 
-        See :class:`hydrator.domain.ports.JobSites`.
+        See :class:`hydrator.domain.pool_ports.JobSites`.
         """
         count = self._call_schedd(
             "set_desired_sites",

@@ -64,7 +64,7 @@ class DesiredSitesEditor:
     def set_desired_sites(
         self, row: Ad, value: str | None, original_value: str | None, keep: bool, max_jobs: int
     ) -> int:
-        """See :class:`hydrator.domain.ports.JobSites`; *row* is one of :meth:`read_job_groups`."""
+        """See :class:`hydrator.domain.pool_ports.JobSites`; *row* is one of :meth:`read_job_groups`."""
         constraint = self._build_constraint(row) + (" && DataLocalityHere =!= true" if keep else "")
         ads = self._queue.query(constraint, [*ID_ATTRIBUTES, DESIRED_SITES], limit=max_jobs)
         ids = [_job_id(ad) for ad in ads if not self._is_expression(ad)]

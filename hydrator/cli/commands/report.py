@@ -21,7 +21,7 @@ from hydrator.diagnostics.outcomes import (
     tally,
 )
 from hydrator.domain.model import Unseen, to_unix
-from hydrator.domain.ports import EndedJobs
+from hydrator.domain.pool_ports import EndedJobs
 from hydrator.domain.text import format_bytes, format_count, format_duration
 
 from .history import parse_since

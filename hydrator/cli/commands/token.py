@@ -97,7 +97,7 @@ def _read_tokens_file(file: Path) -> str:
     from hydrator.server.auth import read_protected_file
 
     try:
-        return read_protected_file(file)[0]
+        return read_protected_file(file)
     except FileNotFoundError:
         return ""
     except OSError as error:

@@ -9,12 +9,12 @@ import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.config import AuditSettings
-from hydrator.daemon.logs import LoggedProblems
 from hydrator.daemon.metrics import Metrics
+from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import PoolError
-from hydrator.domain.misses import MISSES_ATTRIBUTE, parse_misses
 from hydrator.domain.model import Unseen
-from hydrator.domain.ports import MissReports
+from hydrator.domain.pool_ports import MissReports
+from hydrator.reconcile.audit.misses import MISSES_ATTRIBUTE, parse_misses
 from hydrator.reconcile.audit.runner import AuditAttempt, AuditRunner
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.wiring import system_clock
@@ -50,7 +50,7 @@ class AuditTasks(BackgroundWorker):
     ) -> None:
         super().__init__(metrics, report_bug)
         self._stopping = stopping
-        self._problems = LoggedProblems()
+        self._problems = OngoingFailures()
 
     def schedule(
         self,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from hydrator.daemon.logs import LoggedProblems
+from hydrator.domain.bugs import OngoingFailures
 from hydrator.reconcile.desired_sites.controller import DesiredSitesResult
 from hydrator.reconcile.desired_sites.decide import DesiredSitesStatus
 
@@ -34,11 +34,11 @@ class DesiredSitesMetrics:
             ["schedd"],
             registry=registry,
         )
-        self._failing_schedds = LoggedProblems()
-        self._disjoint_schedds = LoggedProblems()
+        self._failing_schedds = OngoingFailures()
+        self._disjoint_schedds = OngoingFailures()
 
     def record(self, results: Mapping[str, DesiredSitesResult]) -> None:
-        """Count one run, and log which schedds begin or cease to fail or to have disjoint lists."""
+        """Count one run; log each schedd that begins or ceases to fail or to have disjoint lists."""
         for schedd, result in results.items():
             self._edits.labels(schedd).inc(result.edited_count)
             if result.error:
@@ -52,8 +52,8 @@ class DesiredSitesMetrics:
     def clear(self) -> None:
         """Remove all counts of jobs: the operator switched the controller off."""
         self._jobs.clear()
-        self._failing_schedds.clear()
-        self._disjoint_schedds.clear()
+        self._failing_schedds.replace({})
+        self._disjoint_schedds.replace({})
 
     def _log_error(self, schedd: str, result: DesiredSitesResult) -> None:
         if result.error and self._failing_schedds.begin(schedd):

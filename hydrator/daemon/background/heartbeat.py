@@ -13,11 +13,11 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.config import StandbySettings
 from hydrator.daemon.leader_election import LeaderElection
-from hydrator.daemon.logs import LoggedProblems
 from hydrator.daemon.metrics import Metrics
+from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import to_unix
-from hydrator.domain.ports import Peer, Peers
+from hydrator.domain.pool_ports import Peer, Peers
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.wiring import system_clock
 
@@ -47,7 +47,7 @@ class Heartbeat(BackgroundWorker):
         self._get_hang_reason = get_hang_reason
         self._stopping = stopping
         self._election: LeaderElection | None = None
-        self._problems = LoggedProblems()
+        self._problems = OngoingFailures()
 
     @property
     def standby_reason(self) -> str | None:

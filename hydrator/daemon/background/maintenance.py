@@ -11,8 +11,9 @@ from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch, collect_outcomes
 from hydrator.diagnostics.slot_coverage import count_coverage
+from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import HydratorError, PoolError
-from hydrator.domain.ports import Slots
+from hydrator.domain.pool_ports import Slots
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.snapshot.update import sizes_of
@@ -44,7 +45,7 @@ class MaintenanceTasks(BackgroundWorker):
     ) -> None:
         super().__init__(metrics, report_bug)
         self._get_cycle_output = get_cycle_output
-        self._expiring_credentials: set[str] = set()
+        self._expiring_credentials = OngoingFailures()
         self.credentials: list[Credential] = []
 
     def schedule(
@@ -94,14 +95,14 @@ class MaintenanceTasks(BackgroundWorker):
         self.credentials = credentials
         self._metrics.set_credentials(credentials)
         now = system_clock()
-        expiring = {one.name for one in credentials if one.is_renewal_due(now)}
+        expiring = dict.fromkeys((one.name for one in credentials if one.is_renewal_due(now)), "")
+        new, _ = self._expiring_credentials.replace(expiring)
         for credential in credentials:
-            if credential.name in expiring - self._expiring_credentials:
+            if credential.name in new:
                 why = credential.expiry_text(now)
                 _log.warning(
                     "credential must be renewed", name=credential.name, why=why, todo=credential.todo
                 )
-        self._expiring_credentials = expiring
 
     def _count_slots(self, fence: Fence, slots: Slots) -> None:
         """Count the slots that carry their site's ad; without an answer the last count stays."""

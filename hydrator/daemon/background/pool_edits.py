@@ -7,10 +7,10 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
 from hydrator.config.publishers import PublishSettings
-from hydrator.daemon.logs import LoggedProblems
 from hydrator.daemon.metrics import Metrics
+from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.model import Site, SiteAd
-from hydrator.domain.ports import Merger, MergeResult
+from hydrator.domain.pool_ports import Merger, MergeResult
 from hydrator.reconcile.desired_sites.controller import DesiredSitesController
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.publish.fence import Fence
@@ -40,7 +40,7 @@ class PoolEdits(BackgroundWorker):
     ) -> None:
         super().__init__(metrics, report_bug)
         self._get_cycle_output = get_cycle_output
-        self._failing_collectors = LoggedProblems()
+        self._failing_collectors = OngoingFailures()
         self._desired_sites_metrics = DesiredSitesMetrics(registry)
 
     def schedule(
@@ -78,7 +78,7 @@ class PoolEdits(BackgroundWorker):
                 self._log_merge_state(collector, result)
 
     def _log_merge_state(self, collector: str, result: MergeResult) -> None:
-        """Log once why slots get no attributes, and once that some show them again."""
+        """Log once why a collector refuses the slot merge, and once that it accepts it again."""
         if result.error and self._failing_collectors.begin(collector):
             _log.error("collector refused the slot merge", collector=collector, why=result.error)
         elif result.confirmed_count and not result.error and self._failing_collectors.end(collector):

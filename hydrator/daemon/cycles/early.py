@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from hydrator.daemon.event_queue import PollThrottle
@@ -12,59 +13,55 @@ from hydrator.reconcile.reconciler import Reconciler
 from hydrator.wiring import system_clock
 
 
+@dataclass(eq=False)
 class EarlyCycles:
     """Requests for cycles before their time, at most one of each kind; safe from any thread.
 
-    Args:
+    Attributes:
         context: the values that the daemon's parts share.
         stopping: set once the daemon stops; no cycle is requested afterwards.
         run_early_poll: runs the early poll of a runtime.
         run_answer_cycle: runs a cycle of a runtime for a late answer.
     """
 
-    def __init__(
-        self,
-        context: DaemonContext,
-        stopping: threading.Event,
-        run_early_poll: Callable[[Runtime], None],
-        run_answer_cycle: Callable[[Runtime], None],
-    ) -> None:
-        self._context = context
-        self._stopping = stopping
-        self._run_early_poll = run_early_poll
-        self._run_answer_cycle = run_answer_cycle
-        self._lock = threading.Lock()
-        self._is_poll_requested = False
-        self._is_answer_cycle_requested = False
-        self.throttle = PollThrottle(context.settings.events.spacing_seconds)
+    context: DaemonContext
+    stopping: threading.Event
+    run_early_poll: Callable[[Runtime], None]
+    run_answer_cycle: Callable[[Runtime], None]
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _is_poll_requested = False
+    _is_answer_cycle_requested = False
+
+    def __post_init__(self) -> None:
+        self.throttle = PollThrottle(self.context.settings.events.spacing_seconds)
 
     def activate(self, runtime: Runtime) -> None:
         """Replace the runtime of the daemon; requests to the old one are void."""
         self.throttle = PollThrottle(runtime.settings.events.spacing_seconds)
         with self._lock:
-            self._context.settings, self._context.runtime = runtime.settings, runtime
+            self.context.settings, self.context.runtime = runtime.settings, runtime
             self._is_poll_requested = self._is_answer_cycle_requested = False
 
     def request_poll(self) -> None:
         """Schedule a poll before its time, once the throttle allows it."""
         with self._lock:
-            runtime = self._context.runtime
-            if self._is_poll_requested or runtime is None or self._stopping.is_set():
+            runtime = self.context.runtime
+            if self._is_poll_requested or runtime is None or self.stopping.is_set():
                 return
             self._is_poll_requested = True
             delay = timedelta(seconds=self.throttle.delay_seconds(time.monotonic()))
-            _schedule_once(runtime, self._run_early_poll, delay)
+            _schedule_once(runtime, self.run_early_poll, delay)
 
     def request_answer_cycle(self, fence: Fence) -> None:
         """Schedule a cycle for an answer that came after its cycle, to the parts behind *fence*."""
         with self._lock:
-            runtime = self._context.runtime
-            if self._is_answer_cycle_requested or runtime is None or self._stopping.is_set():
+            runtime = self.context.runtime
+            if self._is_answer_cycle_requested or runtime is None or self.stopping.is_set():
                 return
             if runtime.fence is not fence:  # the answer came to parts that were replaced
                 return
             self._is_answer_cycle_requested = True
-            _schedule_once(runtime, self._run_answer_cycle, timedelta())
+            _schedule_once(runtime, self.run_answer_cycle, timedelta())
 
     def begin_poll(self, reconciler: Reconciler) -> None:
         """Accept new requests for polls: the requested one begins."""

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 
@@ -13,34 +14,34 @@ from hydrator.domain.errors import HydratorError, SupersededByReload
 _log = structlog.get_logger("hydrator")
 
 
+@dataclass(eq=False)
 class TaskGuard:
     """A guard around work of the schedule.
 
-    Args:
+    Attributes:
         metrics: counts failed cycles.
         bugs: counts and logs unexpected exceptions.
         watchdog: records when a task begins and ends.
     """
 
-    def __init__(self, metrics: Metrics, bugs: BugReporter, watchdog: Watchdog) -> None:
-        self._metrics = metrics
-        self._bugs = bugs
-        self._watchdog = watchdog
+    metrics: Metrics
+    bugs: BugReporter
+    watchdog: Watchdog
 
     def run(self, task: str, work: Callable[[], bool]) -> bool:
-        """Run *work* and return its result; a failure ends it, is counted and logged, and returns False."""
-        self._watchdog.record_step(f"a {task} began")
+        """Run *work* and return its result; after a failure, which is counted and logged, return False."""
+        self.watchdog.record_step(f"a {task} began")
         try:
             return work()
         except SupersededByReload:
             _log.debug(f"{task} of replaced parts ended")
         except HydratorError as error:
             _log.error(f"{task} failed", why=str(error))
-            self._metrics.count_failed_cycle()
+            self.metrics.count_failed_cycle()
         except Exception:  # noqa: BLE001 - a bug must not end the daemon
             self.report_bug(task)
         finally:
-            self._watchdog.record_step(f"a {task} ended")
+            self.watchdog.record_step(f"a {task} ended")
         return False
 
     def run_isolated(self, part: str, work: Callable[[], None]) -> None:
@@ -48,12 +49,12 @@ class TaskGuard:
         try:
             work()
         except Exception as error:  # noqa: BLE001 - the other work after a cycle continues
-            self._bugs.report(part, error)
+            self.bugs.report(part, error)
         else:
-            self._bugs.mark_resolved(part)
+            self.bugs.mark_resolved(part)
 
     def report_bug(self, task: str) -> None:
         """Log and count the unexpected exception that is being handled."""
         if error := sys.exception():
-            self._bugs.report(task, error)
-        self._metrics.count_failed_cycle()
+            self.bugs.report(task, error)
+        self.metrics.count_failed_cycle()

@@ -1,15 +1,17 @@
 """Recorder of cycles: take over a cycle's results, count and log them."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import structlog
 
 from hydrator.daemon.background import MaintenanceTasks
-from hydrator.daemon.logs import OngoingFailures, cycle_log_fields, false_claim_log_fields, status_line
+from hydrator.daemon.logs import cycle_log_fields, false_claim_log_fields, ongoing_failures, status_line
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.process.service_manager import ServiceManager
 from hydrator.daemon.runtime import DaemonContext
+from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.model import Unseen
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
@@ -23,10 +25,11 @@ from .saved_reports import SavedReports
 _log = structlog.get_logger("hydrator")
 
 
+@dataclass(eq=False)
 class CycleRecorder:
     """Results of cycles, for the daemon's other parts, the metrics, the log and the service manager.
 
-    Args:
+    Attributes:
         context: takes the state, the report and the changes of the last cycle.
         metrics: counts cycles.
         guard: isolates the parts that use a cycle's results.
@@ -36,25 +39,15 @@ class CycleRecorder:
         get_standby_reason: why this daemon publishes nothing, if it is on standby.
     """
 
-    def __init__(
-        self,
-        context: DaemonContext,
-        metrics: Metrics,
-        guard: TaskGuard,
-        maintenance: MaintenanceTasks,
-        saved_reports: SavedReports,
-        service_manager: ServiceManager,
-        get_standby_reason: Callable[[], str | None],
-    ) -> None:
-        self._context = context
-        self._metrics = metrics
-        self._guard = guard
-        self._maintenance = maintenance
-        self._saved_reports = saved_reports
-        self._service_manager = service_manager
-        self._get_standby_reason = get_standby_reason
-        self._ongoing_failures = OngoingFailures()
-        self._demand_failures: Mapping[str, str] = {}
+    context: DaemonContext
+    metrics: Metrics
+    guard: TaskGuard
+    maintenance: MaintenanceTasks
+    saved_reports: SavedReports
+    service_manager: ServiceManager
+    get_standby_reason: Callable[[], str | None]
+    _ongoing_failures: OngoingFailures = field(init=False, default_factory=OngoingFailures)
+    _demand_failures: OngoingFailures = field(init=False, default_factory=OngoingFailures)
 
     def forget_logged_failures(self) -> None:
         """Log failures that last once more, after a reload."""
@@ -69,16 +62,16 @@ class CycleRecorder:
         polled_at: datetime,
     ) -> None:
         """Record the results of one cycle; *polled_at* is the start of the last poll."""
-        context = self._context
+        context = self.context
         context.state, context.report = reconciler.state, report
         context.recent_changes = (*context.recent_changes, *report.history_entries)[-MAX_CHANGES:]
-        self._guard.run_isolated("events", lambda: self._end_poll(report, previous_memories, polled_at))
-        self._guard.run_isolated("metrics", lambda: self._metrics.record_cycle(report, seconds))
-        self._saved_reports.save_credentials(self._maintenance.credentials)
-        self._saved_reports.save_private_problem(context.parts)
-        self._guard.run_isolated("the audit", lambda: self._update_audit_input(reconciler.state))
+        self.guard.run_isolated("events", lambda: self._end_poll(report, previous_memories, polled_at))
+        self.guard.run_isolated("metrics", lambda: self.metrics.record_cycle(report, seconds))
+        self.saved_reports.save_credentials(self.maintenance.credentials)
+        self.saved_reports.save_private_problem(context.parts)
+        self.guard.run_isolated("the audit", lambda: self._update_audit_input(reconciler.state))
         if context.parts and context.parts.pool.client:
-            self._metrics.count_child_restarts(context.parts.pool.child_restarts)
+            self.metrics.count_child_restarts(context.parts.pool.child_restarts)
         self._log_cycle(report, seconds)
 
     def _end_poll(
@@ -88,13 +81,13 @@ class CycleRecorder:
         polled_at: datetime,
     ) -> None:
         """Have the event listener compare the changes of the cycle with the events."""
-        if listener := self._context.event_listener:
+        if listener := self.context.event_listener:
             memories = report.evaluation.state.memories
             listener.end_poll(report.demand.dids, previous_memories, memories, polled_at)
 
     def _update_audit_input(self, state: ReconcileState) -> None:
         """Give the audit the facts of the catalogues as they are now."""
-        parts = self._context.parts
+        parts = self.context.parts
         if parts and parts.audit_runner:
             sites = {site for memory in state.memories.values() for site in memory.sites}
             retired = frozenset(site for site in sites if parts.policy.is_retired(site))
@@ -107,14 +100,14 @@ class CycleRecorder:
                 **false_claim_log_fields(repeated_claim),
             )
         fields = cycle_log_fields(report, seconds)
-        has_new, cleared = self._ongoing_failures.update(fields)
+        has_new, cleared = self._ongoing_failures.replace(ongoing_failures(fields))
         log = _log.debug
         if has_new:
             log = _log.warning
         elif fields["changed"] or cleared:
             log = _log.info
         log("cycle", **fields, **({"cleared": cleared} if cleared else {}))
-        self._service_manager.set_status(self._get_standby_reason() or status_line(fields))
+        self.service_manager.set_status(self.get_standby_reason() or status_line(fields))
 
     def log_demand_failures(self, reconciler: Reconciler) -> None:
         """Log which schedds did not answer, once until that changes."""
@@ -125,9 +118,8 @@ class CycleRecorder:
         }
         if reconciler.demand_error:
             failures = {"collector": reconciler.demand_error}
-        if failures == self._demand_failures:
+        if not any(self._demand_failures.replace(failures)):
             return
-        self._demand_failures = failures
         if failures:
             _log.warning("schedds did not answer: their last demand stays in use", unreachable=failures)
         else:

@@ -7,49 +7,47 @@ from hydrator.reconcile.snapshot.breaker import HoldCause
 from .table import Instruments
 
 
-def record_cycle(instruments: Instruments, report: CycleReport, seconds: float) -> None:
+def record_cycle(metrics: Instruments, report: CycleReport, seconds: float) -> None:
     """Record one cycle that took *seconds*, all but its misses."""
-    counters, gauges = instruments.counters, instruments.gauges
-    counters["cycles"].labels("complete" if report.is_complete else "partial").inc()
-    instruments.histograms["cycle_seconds"].observe(seconds)
-    gauges["last_cycle_timestamp_seconds"].set(to_unix(report.started_at))
-    gauges["state_saved"].set(0 if report.save_error else 1)
-    _record_polls(instruments, report)
-    _record_demand(instruments, report)
-    _record_sites(instruments, report)
-    _record_held_losses(instruments, report)
-    _record_audit(instruments, report)
-    _record_publish_results(instruments, report)
+    metrics.count("cycles", "complete" if report.is_complete else "partial")
+    metrics.histograms["cycle_seconds"].observe(seconds)
+    metrics.set("last_cycle_timestamp_seconds", to_unix(report.started_at))
+    metrics.set("state_saved", 0 if report.save_error else 1)
+    _record_polls(metrics, report)
+    _record_demand(metrics, report)
+    _record_sites(metrics, report)
+    _record_held_losses(metrics, report)
+    _record_audit(metrics, report)
+    _record_publish_results(metrics, report)
 
 
-def _record_polls(instruments: Instruments, report: CycleReport) -> None:
-    counters, gauges = instruments.counters, instruments.gauges
+def _record_polls(metrics: Instruments, report: CycleReport) -> None:
     for catalogue in report.catalogue_errors:
         since = report.pending_since.get(catalogue)
         seconds_pending = (report.started_at - since).total_seconds() if since else 0.0
-        gauges["catalogue_pending_seconds"].labels(catalogue).set(max(0.0, seconds_pending))
+        metrics.set("catalogue_pending_seconds", max(0.0, seconds_pending), catalogue)
     for catalogue, duration in report.poll_durations.items():
         outcome = "failed" if report.catalogue_errors[catalogue] else "answered"
-        counters["catalogue_reads"].labels(catalogue, outcome).inc()
+        metrics.count("catalogue_reads", catalogue, outcome)
         seconds = duration.total_seconds()
-        instruments.histograms["catalogue_read_seconds"].labels(catalogue).observe(seconds)
+        metrics.histograms["catalogue_read_seconds"].labels(catalogue).observe(seconds)
     for catalogue, memory in report.evaluation.state.memories.items():
-        gauges["unmapped_storage_elements"].labels(catalogue).set(len(memory.unmapped_storages))
+        metrics.set("unmapped_storage_elements", len(memory.unmapped_storages), catalogue)
 
 
-def _record_demand(instruments: Instruments, report: CycleReport) -> None:
-    gauges, snapshot = instruments.gauges, report.evaluation.snapshot
+def _record_demand(metrics: Instruments, report: CycleReport) -> None:
+    snapshot = report.evaluation.snapshot
     for origin in Origin:
         dids = {did for entry in report.demand.entries if entry.origin is origin for did in entry.dids}
-        gauges["demanded_datasets"].labels(origin.name.lower()).set(len(dids))
-    gauges["unseen_datasets"].set(len(snapshot.unseen_reasons))
-    gauges["clashing_datasets"].set(sum(len(names) for names in snapshot.case_collisions))
-    gauges["misspelt_datasets"].set(len(snapshot.misspelt_dids))
+        metrics.set("demanded_datasets", len(dids), origin.name.lower())
+    metrics.set("unseen_datasets", len(snapshot.unseen_reasons))
+    metrics.set("clashing_datasets", sum(len(names) for names in snapshot.case_collisions))
+    metrics.set("misspelt_datasets", len(snapshot.misspelt_dids))
 
 
-def _record_sites(instruments: Instruments, report: CycleReport) -> None:
-    gauges, evaluation = instruments.gauges, report.evaluation
-    instruments.clear_gauges(
+def _record_sites(metrics: Instruments, report: CycleReport) -> None:
+    evaluation = report.evaluation
+    metrics.clear_gauges(
         "site_as_of_timestamp_seconds",
         "site_datasets",
         "site_generation",
@@ -57,16 +55,16 @@ def _record_sites(instruments: Instruments, report: CycleReport) -> None:
         "site_ad_bytes",
     )
     for site, ad in evaluation.ads.items():
-        gauges["site_as_of_timestamp_seconds"].labels(site).set(to_unix(ad.as_of))
-        gauges["site_generation"].labels(site).set(ad.generation)
-        gauges["site_ad_bytes"].labels(site).set(_ad_size_bytes(ad))
+        metrics.set("site_as_of_timestamp_seconds", to_unix(ad.as_of), site)
+        metrics.set("site_generation", ad.generation, site)
+        metrics.set("site_ad_bytes", _ad_size_bytes(ad), site)
     for site, facts in evaluation.snapshot.sites.items():
         for state in DatasetState:
             count = sum(fact.state is state for fact in facts.facts.values())
-            gauges["site_datasets"].labels(site, state.value).set(count)
+            metrics.set("site_datasets", count, site, state.value)
     for site, draft in evaluation.drafts.items():
         omitted_jobs = sum(max(1, entry.job_count) for entry in draft.omitted_entries)
-        gauges["site_left_out_jobs"].labels(site).set(omitted_jobs)
+        metrics.set("site_left_out_jobs", omitted_jobs, site)
 
 
 def _ad_size_bytes(ad: SiteAd) -> int:
@@ -74,46 +72,45 @@ def _ad_size_bytes(ad: SiteAd) -> int:
     return sum(len(f"{name} = {value}\n".encode()) for name, value in ad.content)
 
 
-def _record_held_losses(instruments: Instruments, report: CycleReport) -> None:
-    gauges, state = instruments.gauges, report.evaluation.state
+def _record_held_losses(metrics: Instruments, report: CycleReport) -> None:
+    state = report.evaluation.state
     for cause in HoldCause:
         count = sum(loss.cause is cause for loss in state.held_losses.values())
-        gauges["held_sites"].labels(cause.value).set(count)
-    gauges["rolled_back_sites"].set(len(state.rollbacks))
-    instruments.clear_gauges("held_datasets")
+        metrics.set("held_sites", count, cause.value)
+    metrics.set("rolled_back_sites", len(state.rollbacks))
+    metrics.clear_gauges("held_datasets")
     for site, loss in state.held_losses.items():
-        gauges["held_datasets"].labels(site).set(len(loss.missing_polls))
+        metrics.set("held_datasets", len(loss.missing_polls), site)
 
 
-def _record_audit(instruments: Instruments, report: CycleReport) -> None:
-    counters, gauges, audit = instruments.counters, instruments.gauges, report.evaluation.state.audit
-    instruments.clear_gauges("site_trust_ratio", "site_audit_timestamp_seconds", "site_corrected_datasets")
+def _record_audit(metrics: Instruments, report: CycleReport) -> None:
+    audit = report.evaluation.state.audit
+    metrics.clear_gauges("site_trust_ratio", "site_audit_timestamp_seconds", "site_corrected_datasets")
     for site in report.evaluation.ads:
-        gauges["site_trust_ratio"].labels(site).set(audit.trust.get(site, 1.0))
-        gauges["site_corrected_datasets"].labels(site).set(audit.count_false_claims(site))
+        metrics.set("site_trust_ratio", audit.trust.get(site, 1.0), site)
+        metrics.set("site_corrected_datasets", audit.count_false_claims(site), site)
         tally = audit.tallies.get(site)
         if tally and tally.last_audited_at:
-            gauges["site_audit_timestamp_seconds"].labels(site).set(to_unix(tally.last_audited_at))
+            metrics.set("site_audit_timestamp_seconds", to_unix(tally.last_audited_at), site)
         # exported from 0 on, or the first of them would not be an increase
-        counters["repeated_false_claims"].labels(site)
-        counters["missed_datasets"].labels(site)
+        metrics.count("repeated_false_claims", site, by=0)
+        metrics.count("missed_datasets", site, by=0)
     for repeated in report.evaluation.repeated_claims:
-        counters["repeated_false_claims"].labels(repeated.claim.site).inc()
+        metrics.count("repeated_false_claims", repeated.claim.site)
 
 
-def _record_publish_results(instruments: Instruments, report: CycleReport) -> None:
-    counters, gauges = instruments.counters, instruments.gauges
-    instruments.clear_gauges("rejected_ads")
+def _record_publish_results(metrics: Instruments, report: CycleReport) -> None:
+    metrics.clear_gauges("rejected_ads")
     for publisher, ads in report.rejected.items():
-        gauges["rejected_ads"].labels(publisher).set(len(ads))
-    gauges["implausible_generations"].set(len(report.implausible_generations))
+        metrics.set("rejected_ads", len(ads), publisher)
+    metrics.set("implausible_generations", len(report.implausible_generations))
     for result in report.results:
         publisher = result.publisher
-        gauges["rivals"].labels(publisher).set(publisher in report.rivals)
-        errors = counters["publish_errors"].labels(publisher)  # exported from 0 on
+        metrics.set("rivals", publisher in report.rivals, publisher)
+        # exported from 0 on
+        metrics.count("publish_errors", publisher, by=1 if result.error else 0)
         if result.error:
-            errors.inc()
             continue
-        gauges["unconfirmed_ads"].labels(publisher).set(len(result.unconfirmed_sites))
+        metrics.set("unconfirmed_ads", len(result.unconfirmed_sites), publisher)
         for action in result.plan:
-            counters["ads_sent"].labels(publisher, type(action).__name__.lower()).inc()
+            metrics.count("ads_sent", publisher, type(action).__name__.lower())

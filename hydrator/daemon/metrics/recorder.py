@@ -11,9 +11,9 @@ from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
 from hydrator.diagnostics.outcomes import LocalityResult
 from hydrator.diagnostics.slot_coverage import Coverage
-from hydrator.domain.misses import Miss
 from hydrator.domain.model import Site, to_unix
-from hydrator.domain.ports import MergeResult
+from hydrator.domain.pool_ports import MergeResult
+from hydrator.reconcile.audit.misses import Miss
 from hydrator.reconcile.audit.runner import AuditAttempt
 from hydrator.reconcile.result import CycleReport
 
@@ -41,7 +41,7 @@ class DaemonProcessCollector(ProcessCollector):
         return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-# a second series for every counter and histogram, which nothing reads
+# prometheus_client exports a "created" series beside each counter and histogram; nothing reads these
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
@@ -50,37 +50,34 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry, version: str) -> None:
         DaemonProcessCollector(registry=registry)
-        self._instruments = build_instruments(registry)
-        self._counters = self._instruments.counters
-        self._gauges = self._instruments.gauges
-        self._histograms = self._instruments.histograms
+        self._metrics = build_instruments(registry)
         self._last_restart_count = 0
         self._known_sites: frozenset[Site] | None = None
         self._queued_misses: deque[Site] = deque(maxlen=_MAX_QUEUED_MISSES)
-        self._gauges["build_info"].labels(version).set(1)
+        self._metrics.set("build_info", 1, version)
         self.set_leader(is_leader=True)
         self.set_reload_result(is_successful=True)
         for name, values in _INITIAL_SERIES.items():
             for value in values:
-                self._counters[name].labels(value)
+                self._metrics.count(name, value, by=0)
 
     def count_failed_cycle(self) -> None:
         """Count a cycle that ended with an unexpected error."""
-        self._counters["cycles"].labels("failed").inc()
+        self._metrics.count("cycles", "failed")
 
     def count_bug(self, part: str) -> None:
         """Count an unexpected exception of *part*; from any thread."""
-        self._counters["bugs"].labels(part).inc()
+        self._metrics.count("bugs", part)
 
     def count_child_restarts(self, restarts: int) -> None:
         """Count up to *restarts* of the child; a smaller number than before comes from a new supervisor."""
         before = self._last_restart_count if restarts >= self._last_restart_count else 0
-        self._counters["condor_child_restarts"].inc(restarts - before)
+        self._metrics.count("condor_child_restarts", by=restarts - before)
         self._last_restart_count = restarts
 
     def record_cycle(self, report: CycleReport, seconds: float) -> None:
         """Record one cycle that took *seconds*."""
-        record_cycle(self._instruments, report, seconds)
+        record_cycle(self._metrics, report, seconds)
         self._known_sites = frozenset(report.evaluation.ads)
         self._count_misses()
 
@@ -88,14 +85,13 @@ class Metrics:
         """Record one run of the slot merge, by collector; from any thread."""
         for collector, result in results.items():
             sent_count = result.merged_count + result.withdrawn_count
-            self._counters["merged_slots"].labels(collector).inc(sent_count)
-            slot_seconds = self._counters["merge_slot_seconds"]
-            slot_seconds.labels(collector, "yes").inc(result.covered_slot_seconds)
-            slot_seconds.labels(collector, "no").inc(result.uncovered_slot_seconds)
+            self._metrics.count("merged_slots", collector, by=sent_count)
+            self._metrics.count("merge_slot_seconds", collector, "yes", by=result.covered_slot_seconds)
+            self._metrics.count("merge_slot_seconds", collector, "no", by=result.uncovered_slot_seconds)
             if result.error:
-                self._counters["merge_errors"].labels(collector).inc()
+                self._metrics.count("merge_errors", collector)
             else:
-                self._gauges["merge_slots"].labels(collector).set(result.slot_count)
+                self._metrics.set("merge_slots", result.slot_count, collector)
 
     def record_audit_attempt(self, attempt: AuditAttempt) -> None:
         """Record one audit query and its verdicts; from any thread."""
@@ -105,18 +101,20 @@ class Metrics:
             "none": int(attempt.error is not None),
         }
         for verdict, count in verdicts.items():
-            self._counters["audited_facts"].labels(attempt.catalogue, attempt.method, verdict).inc(count)
+            self._metrics.count("audited_facts", attempt.catalogue, attempt.method, verdict, by=count)
 
     def record_ended_jobs(self, batch: JobOutcomeBatch) -> None:
         """Record the locality and the wait of ended jobs; from any thread."""
         for outcome in batch.outcomes:
-            self._counters["jobs_local"].labels(outcome.locality.value).inc()
-            self._counters["jobs_data_bytes"].labels("site").inc(outcome.bytes_at_site)
-            self._counters["jobs_data_bytes"].labels("elsewhere").inc(outcome.bytes_elsewhere)
+            self._metrics.count("jobs_local", outcome.locality.value)
+            self._metrics.count("jobs_data_bytes", "site", by=outcome.bytes_at_site)
+            self._metrics.count("jobs_data_bytes", "elsewhere", by=outcome.bytes_elsewhere)
         for job in batch.jobs:
             if job.wait_time is not None:
                 datasets = "none" if job.datasets is None else "named"
-                self._histograms["job_wait_seconds"].labels(datasets).observe(job.wait_time.total_seconds())
+                self._metrics.histograms["job_wait_seconds"].labels(datasets).observe(
+                    job.wait_time.total_seconds()
+                )
 
     def record_misses(self, misses: Iterable[Miss]) -> None:
         """Record new misses that jobs report, by site; from any thread.
@@ -132,30 +130,29 @@ class Metrics:
             with contextlib.suppress(IndexError):  # another thread counted the last one
                 site = self._queued_misses.popleft()
                 label = site if site in self._known_sites else "unknown"
-                self._counters["missed_datasets"].labels(label).inc()
+                self._metrics.count("missed_datasets", label)
 
     def set_leader(self, *, is_leader: bool) -> None:
         """Set whether this daemon publishes."""
-        self._gauges["leads"].set(is_leader)
+        self._metrics.set("leads", is_leader)
 
     def set_reload_result(self, *, is_successful: bool) -> None:
         """Set whether the configuration in use is the last one that the daemon read."""
-        self._gauges["config_last_reload_successful"].set(is_successful)
+        self._metrics.set("config_last_reload_successful", is_successful)
 
     def set_credentials(self, credentials: Iterable[Credential]) -> None:
         """Set expiry and lifetime of all credentials in use."""
-        names = ("credential_expiry_timestamp_seconds", "credential_lifetime_seconds")
-        self._instruments.clear_gauges(*names)
-        expiry, lifetime = (self._gauges[name] for name in names)
+        expiry, lifetime = "credential_expiry_timestamp_seconds", "credential_lifetime_seconds"
+        self._metrics.clear_gauges(expiry, lifetime)
         for credential in credentials:
             labels = (credential.name, credential.renewed_by.value)
-            expiry.labels(*labels).set(to_unix(credential.expires_at))
+            self._metrics.set(expiry, to_unix(credential.expires_at), *labels)
             if credential.lifetime:
-                lifetime.labels(*labels).set(credential.lifetime.total_seconds())
+                self._metrics.set(lifetime, credential.lifetime.total_seconds(), *labels)
 
     def set_slot_coverage(self, coverage: Mapping[Site, Mapping[Coverage, int]]) -> None:
         """Set how many slots carry their site's ad; from any thread."""
-        self._instruments.clear_gauges("slots")
+        self._metrics.clear_gauges("slots")
         for site, counts in coverage.items():
             for kind, count in counts.items():
-                self._gauges["slots"].labels(site, kind.value).set(count)
+                self._metrics.set("slots", count, site, kind.value)

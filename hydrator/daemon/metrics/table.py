@@ -152,6 +152,16 @@ class Instruments:
     gauges: dict[str, Gauge]
     histograms: dict[str, Histogram]
 
+    def count(self, name: str, *labels: str, by: float = 1) -> None:
+        """Increase a counter; by 0 exports its series, so that the first event is an increase."""
+        counter = self.counters[name]
+        (counter.labels(*labels) if labels else counter).inc(by)
+
+    def set(self, name: str, value: float, *labels: str) -> None:
+        """Set a gauge."""
+        gauge = self.gauges[name]
+        (gauge.labels(*labels) if labels else gauge).set(value)
+
     def clear_gauges(self, *names: str) -> None:
         """Remove all series of these gauges, since what they counted may be gone."""
         for name in names:

@@ -17,7 +17,7 @@ _MAX_INTERVAL_SECONDS = 30.0
 
 
 class ServiceManager:
-    """The service manager that started the daemon, if there is one."""
+    """The service manager (systemd) that started the daemon, if there is one."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         """Read ``NOTIFY_SOCKET``, ``WATCHDOG_USEC`` (microseconds) and ``WATCHDOG_PID`` from *environ*."""

@@ -10,7 +10,8 @@ from typing import Any, ParamSpec, Protocol
 from hydrator.diagnostics.daemon_probe import DaemonProbe, ScheddProbe
 from hydrator.domain.errors import CatalogueError, HydratorError, PoolDenied, PoolError
 from hydrator.domain.model import Site
-from hydrator.domain.ports import Catalogue, EventSource, Queues
+from hydrator.domain.pool_ports import Queues
+from hydrator.domain.ports import Catalogue, EventSource
 from hydrator.domain.text import shorten_list
 from hydrator.reconcile.audit.ledger import Audit
 from hydrator.reconcile.evaluate import ReconcilePolicy

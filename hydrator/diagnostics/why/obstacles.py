@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 
-from hydrator.domain.misses import MISSED_EXIT_STATUS, PATHS_ATTRIBUTE, SITES_ATTRIBUTE
 from hydrator.domain.model import DaemonKnowledge, Site, to_unix
 from hydrator.domain.text import (
     deduplicate,
@@ -16,6 +15,7 @@ from hydrator.domain.text import (
     shorten,
     shorten_list,
 )
+from hydrator.reconcile.audit.misses import MISSED_EXIT_STATUS, PATHS_ATTRIBUTE, SITES_ATTRIBUTE
 
 from .explanation import MismatchCause, Reason
 from .missing_data import (

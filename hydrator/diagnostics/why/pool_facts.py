@@ -12,7 +12,10 @@ from typing import Annotated, Any
 from hydrator.diagnostics.units import Title, UnixTime
 from hydrator.domain.classad import classad_string
 from hydrator.domain.errors import BadDid
-from hydrator.domain.misses import (
+from hydrator.domain.model import DatasetState, Did, Site, parse_did
+from hydrator.domain.untrusted import MAX_CLASSAD_INTEGER, valid_number
+from hydrator.privacy.pseudonyms import truncate_at_name
+from hydrator.reconcile.audit.misses import (
     AVOID_UNTIL_ATTRIBUTE,
     MISSES_ATTRIBUTE,
     PATHS_ATTRIBUTE,
@@ -20,9 +23,6 @@ from hydrator.domain.misses import (
     Miss,
     parse_misses,
 )
-from hydrator.domain.model import DatasetState, Did, Site, parse_did
-from hydrator.domain.untrusted import MAX_CLASSAD_INTEGER, valid_number
-from hydrator.privacy.pseudonyms import truncate_at_name
 from hydrator.submit.expressions import available_expression, spelling_expression
 
 HERE_ATTRIBUTE = "DataLocalityHere"

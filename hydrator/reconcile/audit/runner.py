@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from hydrator.domain.errors import CatalogueError
-from hydrator.domain.misses import Miss
 from hydrator.domain.model import DatasetState, Did, Fact, Seen, Site, Survey
 from hydrator.domain.ports import Auditor, Clock, Probe
 from hydrator.privacy.pseudonyms import is_opaque
+from hydrator.reconcile.audit.misses import Miss
 from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey
 
 from .ledger import Audit, AuditQuery, Claim, Verdict, VerificationMethod, claims

@@ -10,7 +10,8 @@ import structlog
 
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, SiteAd, Unseen
-from hydrator.domain.ports import Clock, JobGroup, JobSites
+from hydrator.domain.pool_ports import JobGroup, JobSites
+from hydrator.domain.ports import Clock
 from hydrator.reconcile.ads.site_ads import facts_of
 
 from .decide import DesiredSitesEdit, DesiredSitesStatus, FactsBySite, decide

@@ -16,7 +16,7 @@ from enum import StrEnum
 
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import DatasetState, Did, Fact, Site, parse_did, to_unix
-from hydrator.domain.ports import JobGroup
+from hydrator.domain.pool_ports import JobGroup
 from hydrator.domain.untrusted import nearest_span
 
 ASKS_ATTRIBUTE = "DataLocalityDesiredSites"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import ScheddDemand, Unseen
-from hydrator.domain.ports import Queues
+from hydrator.domain.pool_ports import Queues
 from hydrator.reconcile.demand import DemandMemory
 
 ScheddAnswers = Mapping[str, ScheddDemand | Unseen] | str

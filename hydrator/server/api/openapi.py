@@ -222,7 +222,7 @@ def _error_references(statuses: Iterable[int]) -> JsonObject:
 
 
 def _error_response(status: int) -> JsonObject:
-    """Describe one error; the schema is the same for all."""
+    """Describe one error response; all have the same schema."""
     response: JsonObject = {
         "description": _ERRORS[status],
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},

@@ -60,7 +60,7 @@ def render_why_page(query: JobQuery | None, answers: Sequence[RenderedAnswer] | 
 
 
 def _repeat_site_names(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Return the rows, each with the name of its site: the header of a row must not be empty."""
+    """Return the rows with the name of the site in each: the header cell of a row must not be empty."""
     named_rows = []
     site = ""
     for head, *cells in rows:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from hydrator.domain.classad import escape_macros, list_literal, string_literal
 from hydrator.domain.errors import ConfigError
-from hydrator.domain.misses import PATHS_ATTRIBUTE
 from hydrator.domain.model import Did, Site
 from hydrator.domain.text import format_count
+from hydrator.reconcile.audit.misses import PATHS_ATTRIBUTE
 from hydrator.submit.expressions import Mode
 from hydrator.submit.gpus import GpuChoice, mebibytes
 from hydrator.submit.retry import path_known_clause, retry_elsewhere

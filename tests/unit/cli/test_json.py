@@ -35,7 +35,6 @@ from hydrator.diagnostics.why.missing_data import DatasetCounts, MissingDataset,
 from hydrator.diagnostics.why.pool_facts import JobFacts, JobStatus
 from hydrator.diagnostics.why.query import WhyResult
 from hydrator.diagnostics.why.summary import JobSummary
-from hydrator.domain.misses import Miss
 from hydrator.domain.model import (
     DatasetState,
     Fact,
@@ -48,9 +47,10 @@ from hydrator.domain.model import (
     Unseen,
     to_unix,
 )
-from hydrator.domain.ports import EndedJobs
+from hydrator.domain.pool_ports import EndedJobs
 from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.audit.ledger import Audit, AuditTally, Claim, Correction, VerificationMethod
+from hydrator.reconcile.audit.misses import Miss
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.overrides import Rollback

@@ -20,7 +20,7 @@ LOGIN = 'username = "hydrator"\npassword_file = "secret"\n'
 
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch):
-    """No HYDRATOR_ variable of whoever runs the tests counts."""
+    """Remove the HYDRATOR_ variables of the environment that runs the tests."""
     import os
 
     for name in [name for name in os.environ if name.upper().startswith("HYDRATOR_")]:
@@ -140,12 +140,12 @@ def test_a_rucio_with_a_token_needs_no_password(loaded):
     assert source.auth == "token"
 
 
-def test_pins_may_lack_a_scope_where_there_is_a_default(loaded):
+def test_pin_without_scope_is_accepted_with_a_default_scope(loaded):
     settings = loaded('[daemon]\ndefault_scope = "lofar"\n[demand]\npins = ["L1"]\n' + FILE)
     assert settings.demand.pins == ["L1"]
 
 
-def test_a_switched_off_publisher_is_fine_while_another_is_on(loaded):
+def test_one_enabled_publisher_is_enough(loaded):
     settings = loaded("[publish.collector]\nenabled = false\n[publish.http]\nenabled = false\n" + FILE)
     assert settings.publish.file.enabled
 
@@ -247,23 +247,23 @@ def test_a_wrong_value_is_shown_with_its_key(problems, text, key, shown):
     ["", "catalogue = []\n", "[daemon]\npoll_seconds = 30\n"],
     ids=["an empty file", "an empty list", "no list"],
 )
-def test_without_a_catalogue_there_is_nothing_to_do(problems, text):
+def test_configuration_without_a_catalogue_cannot_run(problems, text):
     assert problems(text) == ['catalogue: none configured; add [[catalogue]] with type = "file" or "rucio"']
 
 
-def test_a_catalogue_written_as_one_table_is_told_how_to_write_a_list(problems):
+def test_catalogue_as_one_table_is_rejected_with_the_right_syntax(problems):
     [problem] = problems('[catalogue]\ntype = "file"\npath = "x"\n')
     assert problem.startswith("catalogue: ")
     assert "[[catalogue]]" in problem
 
 
-def test_a_catalogue_without_a_type_is_told_the_types(problems):
+def test_catalogue_without_a_type_is_rejected_with_the_list_of_types(problems):
     [problem] = problems('[[catalogue]]\npath = "x"\n')
     assert problem.startswith("catalogue[0]")
     assert "type" in problem
 
 
-def test_a_catalogue_of_an_unknown_type_is_told_the_types(problems):
+def test_catalogue_of_unknown_type_is_rejected_with_the_list_of_types(problems):
     [problem] = problems('[[catalogue]]\ntype = "dropbox"\n')
     assert problem.startswith("catalogue[0]")
     assert "dropbox" in problem
@@ -274,7 +274,7 @@ def test_two_catalogues_of_one_name_are_refused(problems):
     assert problems(FILE + FILE) == ["catalogue: the name 'file' is used 2 times; give each a unique name"]
 
 
-def test_a_name_given_to_one_and_defaulted_by_another_is_refused(problems):
+def test_catalogue_name_equal_to_a_default_name_is_rejected(problems):
     assert problems(FILE + RUCIO + LOGIN + 'name = "file"\n') == [
         "catalogue: the name 'file' is used 2 times; give each a unique name"
     ]
@@ -422,7 +422,7 @@ def test_every_commented_out_option_of_the_example_is_a_real_one(loaded):
     assert settings.daemon.default_scope == "lofar"
 
 
-def test_no_line_of_the_example_looks_like_an_option_and_is_none():
+def test_options_of_the_example_all_have_one_form():
     loose = [
         line
         for line in EXAMPLE.read_text().splitlines()
@@ -431,7 +431,7 @@ def test_no_line_of_the_example_looks_like_an_option_and_is_none():
     assert loose == []
 
 
-def test_the_example_names_every_option_there_is():
+def test_example_lists_every_option():
     written = set(_written(tomllib.loads(_uncommented(EXAMPLE.read_text()))))
     assert set(_keys(Settings)) - written == set()
 
@@ -513,7 +513,7 @@ BROKER = '[[events.stomp]]\nname = "rucio"\nhost = "broker.example.org"\ndestina
         (BROKER, "each of events.stomp needs a unique name"),
     ],
 )
-def test_a_broker_that_cannot_be_meant_is_told_by_its_key(tmp_path, more, told):
+def test_invalid_broker_is_reported_by_its_key(tmp_path, more, told):
     file = tmp_path / "config.toml"
     file.write_text(f'[[catalogue]]\ntype = "file"\npath = "c.toml"\n{BROKER}{more}')
     with pytest.raises(ConfigError) as refused:

@@ -1,4 +1,4 @@
-"""What is heard between polls: what is heeded wakes the schedule, gaps are noticed, all is counted."""
+"""Event listener: accepted events request a poll, gaps are noticed, all events are counted."""
 
 import json
 import threading
@@ -85,7 +85,7 @@ class Heard:
         return [self.count("hydrator_event_changes_total", announced=each) for each in told]
 
 
-def test_an_event_about_what_is_wanted_wakes_the_schedule_and_is_due_until_a_poll_begins():
+def test_event_on_a_demanded_dataset_requests_a_poll_until_one_begins():
     heard = Heard()
     assert heard.hearing.on_event("rucio", event()) is None
     assert (heard.woken, heard.hearing.is_poll_due) == (1, True)
@@ -103,14 +103,14 @@ def test_an_event_about_what_is_wanted_wakes_the_schedule_and_is_due_until_a_pol
         (event(kind="email"), RejectReason.UNKNOWN),
     ],
 )
-def test_what_is_dropped_wakes_nobody_and_is_counted_by_why(body, drop):
+def test_dropped_event_requests_no_poll_and_is_counted_by_reason(body, drop):
     heard = Heard()
     assert heard.hearing.on_event("rucio", body) is drop
     assert (heard.woken, heard.hearing.is_poll_due) == (0, False)
     assert heard.count("hydrator_events_total", source="rucio", outcome=drop.value) == 1
 
 
-def test_events_that_come_too_fast_are_dropped_told_once_a_poll_and_bring_no_poll(logged):
+def test_event_flood_is_dropped_logged_once_a_poll_and_requests_no_poll(logged):
     heard = Heard(per_second=1)
     drops = [heard.hearing.on_event("rucio", event(Did("lofar:L9"))) for _ in range(30)]
     assert drops == [RejectReason.UNWANTED] * 10 + [RejectReason.TOO_MANY] * 20
@@ -122,7 +122,7 @@ def test_events_that_come_too_fast_are_dropped_told_once_a_poll_and_bring_no_pol
     assert told(logged) == ["rucio sends more events than the daemon reads"]
 
 
-def test_a_change_that_events_told_of_is_counted_and_no_gap():
+def test_change_that_an_event_announced_is_counted_and_is_not_a_gap():
     heard = Heard()
     heard.hearing.on_event("rucio", event())
     heard.poll(STAGING, WHOLE, 10)
@@ -134,7 +134,7 @@ def test_a_change_that_events_told_of_is_counted_and_no_gap():
     assert (heard.changes(), heard.gaps("unannounced")) == ([1, 1, 0], 0)
 
 
-def test_a_change_of_which_no_event_told_is_a_gap_told_once_and_answered_by_one_early_poll(logged):
+def test_unannounced_change_is_a_gap_logged_once_with_one_early_poll(logged):
     heard = Heard()
     heard.poll(STAGING, WHOLE, 30)
     assert heard.woken == 0  # an event may be late
@@ -151,7 +151,7 @@ def test_a_change_of_which_no_event_told_is_a_gap_told_once_and_answered_by_one_
     assert heard.gaps("unannounced") == 2  # it had spoken again, and then missed one
 
 
-def test_a_change_at_a_catalogue_that_sends_no_events_is_no_gap():
+def test_change_at_a_catalogue_without_events_is_not_a_gap():
     heard = Heard(tells=("rucio-*",))
     heard.poll(STAGING, WHOLE, 30)
     heard.poll(WHOLE, WHOLE, 300)

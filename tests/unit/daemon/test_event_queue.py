@@ -1,4 +1,4 @@
-"""Events say what to look at first, and nothing else; whatever comes, nothing breaks."""
+"""Event queue: events name the datasets to poll first; no input causes an error."""
 
 import json
 from dataclasses import replace
@@ -63,13 +63,13 @@ def test_a_lost_file_is_about_the_dataset_that_lost_it():
     assert ONE in parse_event(body)
 
 
-def test_an_attachment_is_about_the_container_and_what_was_put_into_it():
+def test_attachment_event_names_the_container_and_the_attached_dataset():
     body = event("register_cnt", scope="lofar", name="L1", childscope="lofar", childname="L2")
     assert parse_event(body) == {ONE, TWO}
 
 
 @pytest.mark.parametrize("kind", sorted(DID_FIELDS_BY_EVENT_TYPE))
-def test_every_known_event_names_its_did_in_capitals_too(kind):
+def test_event_types_ignore_letter_case(kind):
     assert ONE in parse_event(event(kind, scope="lofar", name="L1"))
     assert ONE in parse_event(event(kind.upper(), scope="lofar", name="L1"))
 
@@ -90,23 +90,23 @@ def test_every_known_event_names_its_did_in_capitals_too(kind):
         (event("close", scope="lofar", name=["L1"]), RejectReason.NAMELESS),
     ],
 )
-def test_what_cannot_be_heeded_is_dropped_with_its_kind_of_reason(body, why):
+def test_invalid_event_is_dropped_with_a_reason(body, why):
     assert parse_event(body) is why
 
 
 @given(st.binary(max_size=300))
-def test_no_bytes_break_it(body):
+def test_any_bytes_can_be_parsed_as_an_event(body):
     assert isinstance(parse_event(body), frozenset | RejectReason)
 
 
 @given(jsons, jsons)
-def test_no_json_breaks_it(kind, payload):
+def test_any_json_can_be_parsed_as_an_event(kind, payload):
     body = json.dumps({"event_type": kind, "payload": payload}).encode()
     assert isinstance(parse_event(body), frozenset | RejectReason)
 
 
 @given(st.sampled_from(sorted(DID_FIELDS_BY_EVENT_TYPE)), st.dictionaries(names, jsons))
-def test_no_payload_of_a_known_event_breaks_it(kind, payload):
+def test_any_payload_of_a_known_event_type_can_be_parsed(kind, payload):
     assert isinstance(parse_event(event(kind, **payload)), frozenset | RejectReason)
 
 
@@ -119,13 +119,13 @@ def test_a_storm_about_one_dataset_is_one_dataset():
     assert not front.take()
 
 
-def test_what_nobody_wants_moves_nothing():
+def test_event_on_a_dataset_without_demand_is_not_queued():
     front = EventQueue()
     assert front.add_event(close(TWO), {ONE}) is RejectReason.UNWANTED
     assert not front.take()
 
 
-def test_a_gap_keeps_its_first_reason_and_what_was_heard():
+def test_queue_keeps_the_first_reason_of_a_gap_and_the_queued_datasets():
     front = EventQueue()
     front.add_event(close(ONE), {ONE})
     front.record_gap("the connection was lost")
@@ -135,7 +135,7 @@ def test_a_gap_keeps_its_first_reason_and_what_was_heard():
     assert not front.take()
 
 
-def test_a_private_dataset_stands_there_by_its_opaque_names_only():
+def test_queue_has_only_pseudonyms_of_a_private_dataset():
     names = {ONE: (Did("private:new"), Did("private:old"))}
     front = EventQueue(lambda did: names.get(did, (did,)))
     assert front.add_event(close(ONE), {Did("private:old"), ONE}) == {Did("private:old")}
@@ -143,7 +143,7 @@ def test_a_private_dataset_stands_there_by_its_opaque_names_only():
 
 
 @given(st.lists(names | st.just(None), max_size=60), st.frozensets(names))
-def test_whatever_comes_what_is_wanted_is_kept_and_nothing_else(told, wanted):
+def test_queue_has_exactly_the_demanded_datasets_of_any_events(told, wanted):
     dids = frozenset(Did(f"lofar:{name}") for name in wanted)
     front = EventQueue()
     for name in told:
@@ -171,7 +171,7 @@ def ledger():
     return made
 
 
-def test_a_change_that_an_event_told_of_is_told(ledger):
+def test_change_that_an_event_announced_is_complete(ledger):
     assert ledger.record_event({ONE}, later(10)) == 0
     assert ledger.record_poll({ONE}, later(30)) == EventCoverage(1)
     assert ledger.record_poll(frozenset(), later(300)) == EventCoverage()
@@ -184,7 +184,7 @@ def test_an_event_may_come_a_while_after_the_change_was_seen(ledger):
     assert ledger.record_poll(frozenset(), later(300)) == EventCoverage()
 
 
-def test_a_change_that_no_event_tells_of_is_found_out_once(ledger):
+def test_unannounced_change_is_reported_once(ledger):
     ledger.record_event({TWO}, later(10))
     assert ledger.record_poll({ONE}, later(30)) == EventCoverage()
     assert ledger.record_poll(frozenset(), later(89)) == EventCoverage()
@@ -192,7 +192,7 @@ def test_a_change_that_no_event_tells_of_is_found_out_once(ledger):
     assert ledger.record_poll(frozenset(), later(300)) == EventCoverage()
 
 
-def test_an_old_event_tells_of_no_new_change(ledger):
+def test_old_event_does_not_announce_a_new_change(ledger):
     ledger.record_event({ONE}, later(10))
     assert ledger.record_poll({ONE}, later(30)) == EventCoverage(1)
     ledger.record_poll(frozenset(), later(200))
@@ -201,7 +201,7 @@ def test_an_old_event_tells_of_no_new_change(ledger):
 
 
 @given(st.lists(st.tuples(st.sampled_from(["event", "poll"]), st.frozensets(st.integers(0, 3))), max_size=40))
-def test_no_event_that_came_is_missed_and_nothing_is_kept_for_ever(steps):
+def test_event_completeness_counts_every_event_and_forgets_old_ones(steps):
     ledger = EventCompleteness(timedelta(seconds=15))
     ledger.record_poll(frozenset(), NOON)
     untold_so_far: set[Did] = set()
@@ -224,7 +224,7 @@ def known(**states: DatasetState) -> DatasetRecord:
     return DatasetRecord(NOON, {Site(site): Fact(state, NOON, 0.5) for site, state in states.items()})
 
 
-def test_a_new_state_or_site_is_a_change_and_age_progress_and_first_sight_are_none():
+def test_new_state_or_site_is_a_change_and_age_progress_or_first_poll_are_not():
     before = CatalogueMemory(
         records={ONE: known(CAM=DatasetState.STAGING), TWO: known(CAM=DatasetState.STAGING)}
     )
@@ -242,7 +242,7 @@ def test_a_new_state_or_site_is_a_change_and_age_progress_and_first_sight_are_no
 
 
 def polls(events: list[float], took: float, spacing: float) -> list[float]:
-    """When polls begin that *events* (s) bring, if each poll takes *took* seconds: what the schedule does."""
+    """Return the times of the polls that events at *events* (s) cause, if each poll takes *took* seconds."""
     pace, begun, ended = PollThrottle(spacing), [], 0.0
     for when in sorted(events):
         if begun and when <= begun[-1]:
@@ -277,7 +277,7 @@ def test_a_burst_costs_two_polls_however_many_events_it_has():
     took=st.floats(0.001, 50),
     spacing=st.floats(0.01, 50),
 )
-def test_a_storm_takes_at_most_half_of_our_time_and_every_event_is_followed_by_a_poll(events, took, spacing):
+def test_event_storm_takes_at_most_half_of_the_time_and_leads_to_polls(events, took, spacing):
     begun = polls(events, took, spacing)
     pauses = [after - (before + took) for before, after in pairwise(begun)]
     assert all(pause >= max(took, spacing) - 1e-6 for pause in pauses)

@@ -1,4 +1,4 @@
-"""Which of two daemons publishes, decided from what the collector heard of them."""
+"""Leader election: the heartbeats at the collector decide which daemon publishes."""
 
 import random
 from datetime import timedelta
@@ -6,13 +6,13 @@ from datetime import timedelta
 import pytest
 
 from hydrator.daemon.leader_election import LeaderElection
-from hydrator.domain.ports import Peer
+from hydrator.domain.pool_ports import Peer
 
 AFTER = 30
 
 
 class Pool:
-    """A collector, a clock, and daemons that beat when they are told to."""
+    """A collector, a clock, and daemons that send a heartbeat when a test says so."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -44,7 +44,7 @@ def pool():
     return Pool()
 
 
-def test_one_alone_leads_after_it_waited_for_another(pool):
+def test_single_daemon_leads_after_one_lease_duration(pool):
     one = pool.start("a")
     pool.beat("a")
     assert (one.is_leader, one.standby_reason) == (
@@ -75,7 +75,7 @@ def test_the_other_takes_over_when_the_leader_is_silent_and_not_before(pool):
     assert pool.daemons["b"].is_leader
 
 
-def test_the_first_that_comes_back_stands_by(pool):
+def test_former_leader_that_returns_stands_by(pool):
     pool.start("a")
     pool.start("b")
     pool.go("a", "b", seconds=100)
@@ -102,7 +102,7 @@ def test_two_that_lead_at_once_become_one_the_one_that_led_first(pool):
     assert pool.leaders() == ["b"]
 
 
-def test_a_collector_that_forgot_everything_makes_nobody_take_over_at_once(pool):
+def test_restarted_collector_without_ads_causes_no_immediate_takeover(pool):
     pool.start("a")
     pool.start("b")
     pool.go("a", "b", seconds=100)

@@ -1,4 +1,4 @@
-"""What is logged: one object a line, levels that mean something, and whose request or cycle it was."""
+"""Log lines: one JSON object a line, with a level and the id of the request or the number of the cycle."""
 
 import ast
 import io
@@ -19,6 +19,7 @@ from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.reconcile.reconciler import read_all
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
+from hydrator.server.middleware import RequestPolicy
 from hydrator.server.view import ServerState
 from testbed.installation import wait_for
 from tests.factories import CAM, L1, NOON, demand
@@ -72,7 +73,7 @@ def test_on_a_terminal_lines_are_for_people_and_coloured_unless_they_want_none(
     assert ("\x1b[" in stream.getvalue()) is coloured
 
 
-def test_what_is_below_the_level_is_not_even_made(logged):
+def test_log_event_below_the_level_is_not_rendered(logged):
     log = logged(stream := io.StringIO(), "info")
 
     class Costly:
@@ -87,7 +88,7 @@ def test_what_is_below_the_level_is_not_even_made(logged):
 
 
 class Daemon:
-    """A server that fails when it is told to."""
+    """A daemon whose state cannot be built while it is broken."""
 
     def __init__(self) -> None:
         self.broken = False
@@ -107,7 +108,12 @@ def proxied(request):
 @pytest.fixture
 def served(logged, proxied):
     daemon = Daemon()
-    asgi = build_app(daemon.view, CollectorRegistry(), max_age=timedelta(seconds=9), behind_proxy=proxied)
+    asgi = build_app(
+        daemon.view,
+        CollectorRegistry(),
+        max_age=timedelta(seconds=9),
+        policy=RequestPolicy(behind_proxy=proxied),
+    )
     with (
         HttpServer(asgi) as server,
         httpx.Client(base_url=server.url, trust_env=False, timeout=120) as client,
@@ -117,7 +123,7 @@ def served(logged, proxied):
         yield daemon, client, stream
 
 
-def test_every_answer_has_an_id_and_what_is_logged_meanwhile_has_it_too(served):
+def test_log_lines_of_a_request_have_the_id_of_its_answer(served):
     _, client, stream = served
     ids = [client.get(path).headers["X-Request-Id"] for path in ("/", "/healthz", "/nowhere?token=secret")]
     assert len(set(ids)) == 3
@@ -153,7 +159,7 @@ def test_an_id_is_taken_over_from_a_proxy_only_and_only_if_it_is_one(served, pro
     assert re.fullmatch(r"[A-Za-z0-9._-]{1,64}", taken)
 
 
-def test_what_a_catalogue_logs_has_the_number_of_the_cycle_that_asks_it(logged):
+def test_log_lines_of_a_catalogue_have_the_number_of_the_cycle(logged):
     class Loud(MemoryCatalogue):
         def read(self, dids):
             structlog.get_logger("adapters").warning("slow")

@@ -1,31 +1,38 @@
-"""A part that goes on failing is told once, and once more when it changes or ends."""
+"""Ongoing failures: logged when they begin, change or end."""
 
 import pytest
 
-from hydrator.daemon.logs import OngoingFailures
+from hydrator.daemon.logs import ongoing_failures
+from hydrator.domain.bugs import OngoingFailures
 
 FAILS = {"catalogues": {"rucio": "no answer within 10 s, 3 others were due"}, "seconds": 1.0}
 WELL = {"sites": 2, "changed": {}, "refused": {"x": "no colon"}}
 
 
-def test_it_is_new_once_and_its_end_is_told_once():
-    lasting = OngoingFailures()
-    assert lasting.update(WELL) == (False, [])
-    assert lasting.update(FAILS) == (True, [])
-    assert lasting.update(FAILS) == (False, [])
-    assert lasting.update(WELL) == (False, ["catalogues: rucio"])
-    assert lasting.update(WELL) == (False, [])
-    assert lasting.update(FAILS) == (True, [])
+class Failures(OngoingFailures):
+    def update(self, fields: dict) -> tuple[bool, list]:
+        new, ended = self.replace(ongoing_failures(fields))
+        return bool(new), ended
 
 
-def test_other_numbers_are_the_same_trouble_and_other_words_another():
-    lasting = OngoingFailures()
-    lasting.update(FAILS)
-    assert lasting.update({"catalogues": {"rucio": "no answer within 11.5 s, 0 others were due"}}) == (
+def test_failure_is_new_once_and_ends_once():
+    failures = Failures()
+    assert failures.update(WELL) == (False, [])
+    assert failures.update(FAILS) == (True, [])
+    assert failures.update(FAILS) == (False, [])
+    assert failures.update(WELL) == (False, ["catalogues: rucio"])
+    assert failures.update(WELL) == (False, [])
+    assert failures.update(FAILS) == (True, [])
+
+
+def test_failure_with_other_numbers_is_the_same_and_with_other_words_new():
+    failures = Failures()
+    failures.update(FAILS)
+    assert failures.update({"catalogues": {"rucio": "no answer within 11.5 s, 0 others were due"}}) == (
         False,
         [],
     )
-    assert lasting.update({"catalogues": {"rucio": "refused"}}) == (True, [])
+    assert failures.update({"catalogues": {"rucio": "refused"}}) == (True, [])
 
 
 @pytest.mark.parametrize(
@@ -37,9 +44,9 @@ def test_other_numbers_are_the_same_trouble_and_other_words_another():
         ({"held": {"UK": "6 of 6 datasets would leave at once"}}, "held: UK"),
     ],
 )
-def test_another_part_is_new_beside_one_that_lasts(more, name):
-    lasting = OngoingFailures()
-    lasting.update(FAILS)
-    assert lasting.update(FAILS | more) == (True, [])
-    assert lasting.update(FAILS | more) == (False, [])
-    assert lasting.update(FAILS) == (False, [name])
+def test_failure_of_another_part_is_new_beside_an_ongoing_one(more, name):
+    failures = Failures()
+    failures.update(FAILS)
+    assert failures.update(FAILS | more) == (True, [])
+    assert failures.update(FAILS | more) == (False, [])
+    assert failures.update(FAILS) == (False, [name])

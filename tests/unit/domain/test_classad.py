@@ -1,4 +1,4 @@
-"""The spellings that a slot stands for: they tell ``Lofar:L1`` from ``lofar:l1``, a look-up does not."""
+"""ClassAd texts: ``DatasetLetters`` distinguishes ``Lofar:L1`` from ``lofar:l1``, a look-up does not."""
 
 import time
 
@@ -27,7 +27,7 @@ names = st.lists(st.from_regex(r"[aAbB1_]{1,4}:[aAbB1@~]{1,5}", fullmatch=True).
 
 
 def slot(*held: str, said: str | None = None) -> ClassAd:
-    """A slot whose site has *held* on disk; *said* is its DatasetLetters, else it is what the hook prints."""
+    """A slot whose site has *held* on disk; *said* is its DatasetLetters, by default that of the hook."""
     states = ";".join(f"'{did}'=\"AVAILABLE\"" for did in held)
     ad = ClassAd(f"[DatasetStates = [{states}]; DataLocalityAsOf = {int(time.time())}]")
     ad["DatasetLetters"] = spellings(map(Did, held)) if said is None else ExprTree(said)
@@ -54,7 +54,7 @@ def test_another_letter_case_does_not_match(wanted):
     assert not matches(job(wanted, "ska:a"), slot("Lofar:L1_SB001", "ska:a"))
 
 
-def test_names_whose_letters_differ_in_case_only_are_compared_whole():
+def test_names_whose_letters_differ_only_in_case_are_listed_in_full():
     there = slot("ska:Test1", "ska:test2", "ska:other")
     assert matches(job("ska:Test1", "ska:test2", "ska:other"), there)
     assert matches(job("ska:other"), there)
@@ -62,7 +62,7 @@ def test_names_whose_letters_differ_in_case_only_are_compared_whole():
     assert not matches(job("ska:Test2", "ska:other"), there)
 
 
-def test_what_a_site_lacks_costs_its_own_share_of_the_rank_alone():
+def test_dataset_missing_at_a_site_lowers_the_rank_by_its_own_share():
     wanted = job("ska:a", "ska:b")
     assert wanted.lookup("DataLocalityRank").eval(wanted, slot("ska:a")) == 0.5
     assert not matches(wanted, slot("ska:a"))

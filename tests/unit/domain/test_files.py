@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from hydrator.domain.files import file_signature, replace_file, signature_of
+from hydrator.domain.files import WatchedFiles, replace_file
 
 
 def test_replace_file_creates_a_file_with_its_mode_whatever_the_umask(tmp_path):
@@ -54,12 +54,12 @@ def test_replace_file_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
     ],
     ids=["content", "mode", "replaced", "time"],
 )
-def test_signature_of_a_changed_file_differs(tmp_path, change):
+def test_watched_files_notice_a_change_once(tmp_path, change):
     path = tmp_path / "file"
     path.write_bytes(b"one")
-    first = signature_of(path)
-    assert first == file_signature(path.stat())
+    watched = WatchedFiles(path, tmp_path / "absent")
+    assert not watched.have_changed()
     change(path)
-    assert signature_of(path) != first
+    assert [watched.have_changed(), watched.have_changed()] == [True, False]
     path.unlink()
-    assert signature_of(path) is None
+    assert [watched.have_changed(), watched.have_changed()] == [True, False]

@@ -1,4 +1,4 @@
-"""What a pool's user or a client may write takes no time that others wait for: /healthz answers meanwhile."""
+"""Hostile texts of users and clients do not delay other clients: /healthz answers meanwhile."""
 
 import json
 import threading
@@ -35,6 +35,7 @@ from hydrator.privacy.pseudonyms import HIDDEN_DID, Privacy, Pseudonymizer
 from hydrator.privacy.wrappers import PseudonymizedQueues
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
+from hydrator.server.handlers import TokenServices
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from tests.factories import NOON, demand
@@ -157,16 +158,16 @@ def served(tmp_path):
         CollectorRegistry(),
         max_age=timedelta(seconds=1),
         authenticator=TokenAuthenticator.open(tmp_path / "tokens"),
-        look_up_pseudonyms=PseudonymStore(VEIL).exchange,
-        on_event=heard,
-        explain_job=question,
+        services=TokenServices(
+            look_up_pseudonyms=PseudonymStore(VEIL).exchange, on_event=heard, explain_job=question
+        ),
     )
     with HttpServer(asgi) as server:
         yield server.url, {role: f"Bearer {token}" for role, (token, _) in tokens.items()}
 
 
 def asks(url, headers, stop, number):
-    """Send hostile requests until told to stop; nothing but an answer is expected of them."""
+    """Send hostile requests until *stop* is set; each must get an answer."""
     piece = PIECES[number % len(PIECES)].replace("%", "%25").replace("\\", "%5C").replace('"', "%22")
     dids = "&".join(f"did=a:{piece.strip() or 'a'}{'a.' * 100}{each}" for each in range(30))
     body = json.dumps({"event_type": "close", "payload": {"name": PIECES[number] * 3000}})

@@ -1,4 +1,4 @@
-"""Links to the documentation: one base, and every page and heading that a link names is there."""
+"""Links to the documentation: they have one base, and every page and heading that they name exists."""
 
 import ast
 import re
@@ -44,7 +44,7 @@ def told() -> Iterator[tuple[str, str, str]]:
                 yield str(path.relative_to(ROOT)), page, anchor
 
 
-def test_every_page_that_a_message_names_is_there():
+def test_every_docs_page_named_in_a_message_exists():
     named = list(told())
     assert len(named) > 50
     assert [one for one in named if not leads(*one[1:])] == []
@@ -90,6 +90,6 @@ def test_every_please_report_it_of_the_code_has_a_link_or_an_addressee():
                 assert re.search(r"link_to_bug_report\(\)|pool's operator", text[found.end() :][:80]), path
 
 
-def test_what_names_a_page_is_followed_by_where_the_pages_are():
+def test_message_with_a_docs_page_gets_the_address_of_the_docs():
     assert docs_folder_note("give it READ: docs/reference/security.md") == f"docs/ is {documentation()}"
     assert docs_folder_note("all is well", "mydocs/x.md") is None

@@ -1,4 +1,4 @@
-"""The words of the project: DIDs, ads as text, whole seconds."""
+"""Values of the model: DIDs, ads as text, whole seconds."""
 
 from datetime import timedelta
 
@@ -20,11 +20,11 @@ from tests.factories import CAM, L1, L2, NOON, RAL, ad, demand, want
         "s:" + "n" * (MAX_DID_CHARS - 2),
     ],
 )
-def test_a_did_is_taken_as_it_stands(text):
+def test_did_with_a_scope_is_unchanged(text):
     assert parse_did(text) == text
 
 
-def test_a_name_alone_gets_the_default_scope_and_a_scoped_one_keeps_its_own():
+def test_name_without_scope_gets_the_default_scope():
     assert parse_did("L1", "lofar") == "lofar:L1"
     assert parse_did("ska:L1", "lofar") == "ska:L1"
 
@@ -52,14 +52,14 @@ def test_a_name_alone_gets_the_default_scope_and_a_scoped_one_keeps_its_own():
         ("s:" + "n" * (MAX_DID_CHARS - 1), "501 characters"),
     ],
 )
-def test_a_text_that_is_no_did_is_refused_with_a_reason(text, reason):
+def test_text_that_is_not_a_did_is_rejected_with_a_reason(text, reason):
     with pytest.raises(BadDid, match=reason) as caught:
         parse_did(text)
     assert caught.value.text == text
 
 
 @pytest.mark.parametrize("text", ["", "L 1", "é"])
-def test_the_default_scope_makes_no_did_of_nonsense_and_the_refusal_names_what_was_written(text):
+def test_bad_did_names_the_original_text_and_not_the_default_scope(text):
     with pytest.raises(BadDid) as caught:
         parse_did(text, "lofar")
     assert caught.value.text == text
@@ -71,7 +71,7 @@ def test_a_long_refused_text_is_shortened_for_people():
     assert len(str(caught.value)) < 500
 
 
-def test_whole_seconds_are_rounded_down_so_that_no_age_is_understated():
+def test_to_unix_rounds_down_so_that_no_age_is_understated():
     assert to_unix(NOON + timedelta(microseconds=999_999)) == to_unix(NOON)
     assert to_unix(from_unix(-0.5)) == -1
     assert from_unix(to_unix(NOON)) == NOON
@@ -103,5 +103,5 @@ def test_all_datasets_of_a_demand_are_named_once():
     assert both.dids == {L1, L2}
 
 
-def test_sites_are_told_apart():
+def test_ads_of_different_sites_differ():
     assert ad(L1, site=CAM).content != ad(L1, site=RAL).content

@@ -1,4 +1,4 @@
-"""Who said what: provenance survives the state file and reads as a sentence."""
+"""Provenance: it survives the state file and reads as a sentence."""
 
 from datetime import timedelta
 
@@ -31,7 +31,7 @@ FULL = Provenance(
 @pytest.mark.parametrize(
     "told", [NO_PROVENANCE, FULL, Provenance(reason="x"), Provenance(rule="r", expires_at=NOON)]
 )
-def test_what_was_told_survives_its_row(told):
+def test_provenance_survives_the_conversion_to_a_row_and_back(told):
     assert provenance_from_row(provenance_to_row(told)) == told
 
 
@@ -39,7 +39,7 @@ def test_words_of_a_newer_version_are_passed_over():
     assert provenance_from_row([{"reason": "x", "mood": "sad"}]) == Provenance(reason="x")
 
 
-def test_all_that_is_known_is_one_line():
+def test_provenance_is_described_in_one_line():
     assert describe_provenance(FULL, NOON) == (
         "no quota left; rule r1 of anna; its rule ends in 1 h; expected whole in 2 h, give or take 5 min"
     )
@@ -54,7 +54,7 @@ def told_memory() -> CatalogueMemory:
     )
 
 
-def test_what_a_catalogue_told_reaches_the_snapshot_and_outlives_a_restart(tmp_path):
+def test_provenance_reaches_the_snapshot_and_survives_a_restart(tmp_path):
     memories = {"rucio": told_memory()}
     view = build_snapshot(memories, {L1}, now=NOON, max_age=BOUND)
     assert view.sites[CAM].facts[L1].provenance == FULL
@@ -64,7 +64,7 @@ def test_what_a_catalogue_told_reaches_the_snapshot_and_outlives_a_restart(tmp_p
         assert store.load().memories == memories
 
 
-def test_a_fact_grown_too_old_to_count_still_says_who_told_it():
+def test_fact_that_is_too_old_still_has_its_provenance():
     view = build_snapshot({"rucio": told_memory()}, {L1}, now=NOON + 2 * BOUND, max_age=BOUND)
     assert view.sites[CAM].facts[L1].provenance == FULL
 

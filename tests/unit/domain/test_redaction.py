@@ -1,4 +1,4 @@
-"""What is logged shows no secret: not its text, not in its usual dress, not as a variable of a traceback."""
+"""Redaction: logs show no secret, neither plain, nor encoded, nor as a variable of a traceback."""
 
 import base64
 import html
@@ -64,7 +64,7 @@ def test_a_traceback_shows_no_values_of_variables(logged, style):
 
 
 @pytest.mark.parametrize("style", ["json", "console"])
-def test_a_known_secret_is_taken_out_however_it_is_written(logged, style):
+def test_known_secret_is_removed_in_every_encoding(logged, style):
     log, stream = logged(style, Redactor([SECRET]))
     log.info("login", failed=f"the server said: {SECRET}", url="https://x/?t=canary%22%5C7%2Fsecret")
     logging.getLogger("a.library").warning("sent %s", SECRET)
@@ -148,7 +148,7 @@ def test_a_secret_is_hidden_however_a_server_echoes_it(echo, broken):
     st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=16, max_size=60),
     st.binary(max_size=5),
 )
-def test_any_secret_is_hidden_in_base64_wherever_it_stands(secret, before):
+def test_secret_within_base64_is_hidden_at_every_offset(secret, before):
     secrets = Secrets()
     secrets.keep(secret)
     coded = base64.b64encode(before + secret.encode() + b"end").decode()
@@ -156,7 +156,7 @@ def test_any_secret_is_hidden_in_base64_wherever_it_stands(secret, before):
     assert [piece for piece in pieces(coded[len(before) * 4 // 3 + 4 : -8], 10) if piece in hidden] == []
 
 
-def test_a_secret_that_a_server_cut_is_hidden_as_far_as_it_goes():
+def test_truncated_secret_is_hidden_as_far_as_it_is_shown():
     secrets = Secrets()
     secrets.keep("c4nary-" + "0123456789" * 5)
     assert secrets.hide("said c4nary-01234567890123...") == f"said {SECRET_PLACEHOLDER}..."
@@ -169,7 +169,7 @@ def test_a_secret_is_hidden_before_a_text_is_cut(size):
     assert "c4n" not in sanitize(" " * 99_990 + "c4nary-0123456789-0123456789")
 
 
-def test_short_secrets_are_hidden_where_they_stand_alone():
+def test_short_secrets_are_hidden_only_as_separate_words():
     secrets = Secrets()
     secrets.keep("pass1", "abc")
     assert (
@@ -178,7 +178,7 @@ def test_short_secrets_are_hidden_where_they_stand_alone():
     )
 
 
-def test_the_last_secrets_are_known_and_the_oldest_forgotten():
+def test_redactor_keeps_the_newest_secrets_and_forgets_the_oldest():
     secrets = Secrets()
     tokens = [f"c4nary-{number:04}-{number * 7919:012}" for number in range(150)]
     for token in tokens:
@@ -188,7 +188,7 @@ def test_the_last_secrets_are_known_and_the_oldest_forgotten():
 
 
 @pytest.mark.parametrize("error", [CatalogueUnreachable, PoolError, PublishError, EventsError])
-def test_every_error_of_somebody_elses_part_hides_secrets_and_shows_one_line(error):
+def test_every_error_of_an_external_part_hides_secrets_and_has_one_line(error):
     SECRETS.keep("c4nary-0123456789")
     raised = error("rucio", "no: c4nary-0123456789\x1b[2J\n\u202eevil \ud800" + "x" * 5000)
     for text in (str(raised), raised.reason):
@@ -199,7 +199,7 @@ def test_every_error_of_somebody_elses_part_hides_secrets_and_shows_one_line(err
 
 
 @pytest.mark.parametrize("text", ["two\nlines-of-it", "a\r\nb-token-xyz", "tab\tin-it-too", "nul\0in-it-too"])
-def test_a_secret_with_a_line_break_is_refused_and_still_hidden(text):
+def test_secret_with_a_line_break_is_rejected_and_still_hidden(text):
     with pytest.raises(ValueError, match="one line"):
         read_secret(f"{text}\n")
     assert text.split()[-1] not in sanitize(f"he said {text}")
@@ -215,7 +215,7 @@ def test_printable_texts_stay_as_they_are():
 
 
 @given(st.text(max_size=50))
-def test_no_character_that_does_not_show_is_left(text):
+def test_unprintable_characters_are_escaped(text):
     assert escape_unprintable(text).isprintable()
     escape_unprintable(text).encode()
 

@@ -1,4 +1,4 @@
-"""Sites as slots call them, sites that read each other's storage, and RSEs whose sites others know."""
+"""Site mapping: names in slots, sites that read each other's storage, and RSEs in Site Capabilities."""
 
 from dataclasses import dataclass, field
 
@@ -27,7 +27,7 @@ def shown(reading: Seen):
     return {(one.site, one.state, one.fraction) for one in reading.replicas}
 
 
-def test_an_alias_renames_a_site_wherever_it_is_named():
+def test_alias_renames_a_site_everywhere_in_a_survey():
     known = SiteMapping(aliases={RAL: Site("RAL-LCG2")})
     assert known.map_sites({CAM, RAL}) == {CAM, "RAL-LCG2"}
     reading = known.map_reading(seen(replica(L1, RAL), unreachable_sites=frozenset({RAL})))
@@ -47,18 +47,18 @@ def test_a_neighbours_storage_counts_by_its_cost(cost, at_cam):
 
 
 @pytest.mark.parametrize("state", [state for state in ReplicaState if state is not COMPLETE])
-def test_only_what_is_whole_on_disk_is_read_from_afar(state):
+def test_remote_site_reads_only_complete_datasets(state):
     known = SiteMapping(read_costs={CAM: {RAL: 0}})
     assert {one.site for one in known.map_reading(seen(replica(L1, RAL, state, 0.5))).replicas} == {RAL}
 
 
-def test_what_a_site_has_of_its_own_stands_before_what_costs():
+def test_own_replica_has_priority_over_one_read_at_a_cost():
     known = SiteMapping(read_costs={CAM: {RAL: 0.1}})
     own = seen(replica(L1, RAL), replica(L1, CAM, STUCK, 0.5))
     assert shown(known.map_reading(own)) == shown(own)
 
 
-def test_a_site_whose_neighbour_was_not_looked_at_is_blind_unless_it_has_the_data_anyhow():
+def test_site_with_an_unreachable_neighbour_is_unreachable_unless_complete():
     known = SiteMapping(read_costs={CAM: {RAL: 0}, OSO: {RAL: 0}})
     reading = known.map_reading(
         seen(replica(L1, CAM), replica(L1, OSO, PARTIAL, 0.5), unreachable_sites=frozenset({RAL}))
@@ -71,7 +71,7 @@ def test_reading_is_not_passed_on_from_neighbour_to_neighbour():
     assert {one.site for one in known.map_reading(seen(replica(L1, OSO))).replicas} == {OSO, RAL}
 
 
-def test_a_site_that_only_reads_is_named_by_the_catalogue_whose_storage_it_reads():
+def test_map_sites_adds_a_site_that_reads_the_storage_of_another():
     assert SiteMapping(read_costs={CAM: {RAL: 0.5}}).map_sites({RAL}) == {CAM, RAL}
     assert SiteMapping(read_costs={CAM: {RAL: 0.5}}).map_sites({OSO}) == {OSO}
 
@@ -147,7 +147,7 @@ def elements(source, tmp_path, **sites):
     return RseDirectory(Rucio(settings), source).read(NOON)
 
 
-def test_an_rse_without_a_site_attribute_is_at_all_its_sites_in_site_capabilities(capabilities, tmp_path):
+def test_rse_without_site_attribute_is_at_its_sites_in_site_capabilities(capabilities, tmp_path):
     standin, source = capabilities
     for site, name in (("CAM", "B"), ("RAL", "B"), ("ELSEWHERE", "A")):
         standin.add_area(site, name)
@@ -174,9 +174,7 @@ def test_a_downtime_in_site_capabilities_closes_the_rse_for_rucio_too(capabiliti
     assert (found["A"].is_readable, found["B"].is_readable) == (False, True)
 
 
-def test_rucio_goes_on_while_site_capabilities_does_not_answer_and_says_what_has_no_site(
-    capabilities, tmp_path
-):
+def test_rucio_lists_unmapped_storages_while_site_capabilities_is_unreachable(capabilities, tmp_path):
     standin, source = capabilities
     standin.habits.status = 500
     found = elements(source, tmp_path)

@@ -1,4 +1,4 @@
-"""Numbers of job and slot ads: whatever their owners write, it is theirs alone and ends no turn of ours."""
+"""Untrusted numbers in the ads of jobs and slots affect their own job or slot only, and end no cycle."""
 
 import base64
 import json
@@ -15,10 +15,10 @@ from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.pool_facts import parse_job, parse_slot_groups, with_requests
 from hydrator.diagnostics.why.summary import summarize_jobs
 from hydrator.domain import untrusted as numbers
-from hydrator.domain.misses import MAX_MISSES_PER_JOB, MISSES_ATTRIBUTE, parse_misses
 from hydrator.domain.model import DaemonKnowledge, DatasetState, Fact, Site, SiteFacts, Snapshot, to_unix
-from hydrator.domain.ports import EndedJobs, JobGroup
+from hydrator.domain.pool_ports import EndedJobs, JobGroup
 from hydrator.domain.text import format_duration
+from hydrator.reconcile.audit.misses import MAX_MISSES_PER_JOB, MISSES_ATTRIBUTE, parse_misses
 from hydrator.reconcile.desired_sites.controller import DesiredSitesController
 from tests.factories import CAM, L1, L2, NOON, ad
 
@@ -27,7 +27,7 @@ ODD: list[object] = [*FAR, math.nan, math.inf, -math.inf, 1e300, True, False, No
 
 
 @pytest.mark.parametrize("value", ODD)
-def test_every_conversion_answers_with_a_value_of_its_range_or_none(value):
+def test_every_conversion_returns_a_value_in_its_range_or_none(value):
     assert numbers.valid_integer(value) is None or 0 <= value <= numbers.MAX_CLASSAD_INTEGER
     moment = numbers.valid_time(value)
     assert moment is None or isinstance(moment, datetime)
@@ -40,7 +40,7 @@ def test_every_conversion_answers_with_a_value_of_its_range_or_none(value):
 
 
 @pytest.mark.parametrize("value", [True, False, math.nan, "7", None])
-def test_a_truth_value_and_not_a_number_are_no_numbers(value):
+def test_booleans_and_nan_are_not_numbers(value):
     assert numbers.valid_number(value) is numbers.valid_integer(value) is numbers.valid_time(value) is None
 
 
@@ -146,7 +146,7 @@ TEXTS = [
     ["DataLocalityAnyAfter", "DataLocalityMaxAge", "EnteredCurrentStatus", "LastRejMatchTime", "JobStatus"],
 )
 @pytest.mark.parametrize("status", ["1", "2", "5"])
-def test_no_number_of_a_job_ends_the_answer_to_why(name, text, status):
+def test_why_survives_any_number_in_a_job(name, text, status):
     texts = {
         "JobStatus": status,
         "RequiredDatasets": f'{{"{L1}"}}',
@@ -169,7 +169,7 @@ def group(**given: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("value", [one for one in ODD if not isinstance(one, (list, dict))])
 @pytest.mark.parametrize("name", ["generation", "as_of", "advertised_site", "state", "fraction", "read"])
-def test_no_value_of_a_slot_ends_the_answer_to_why(name, value):
+def test_why_survives_any_value_in_a_slot(name, value):
     facts = {"state": "PARTIAL", "fraction": 0.5, "read": 7, "spelled": True}
     odd = group(facts=[False, *{**facts, name: value}.values()]) if name in facts else group(**{name: value})
     texts = {"RequiredDatasets": f'{{"{L1}"}}', "DataLocalityTransformed": "true"}
@@ -177,7 +177,7 @@ def test_no_value_of_a_slot_ends_the_answer_to_why(name, value):
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_no_number_of_a_job_ends_the_summary_of_a_crowd(text):
+def test_why_summary_survives_any_number_in_a_job(text):
     facts = {Site("CAM"): SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON)})}
     texts = {"ClusterId": "7", "JobStatus": "1", "RequiredDatasets": f'{{"{L1}"}}'}
     jobs = [
@@ -211,12 +211,12 @@ def test_a_user_with_many_different_misses_takes_only_his_share():
     assert {text for _, texts in alone for text in texts} <= chosen
 
 
-def test_where_there_is_room_every_miss_is_told():
+def test_all_misses_are_chosen_while_there_is_room():
     reports = [("alice", [miss(L1, 1)]), ("alice", [miss(L1, 2)]), ("bob", [miss(L1, 1)])]
     assert sorted(choose_misses_fairly(reports, 1000)) == [[miss(L1, 1)], [miss(L1, 1)], [miss(L1, 2)]]
 
 
-def test_what_one_job_reports_is_bounded():
+def test_misses_of_one_job_are_bounded():
     huge = [miss(f"x:{number}") for number in range(10_000)]
     assert len(choose_misses_fairly([("eve", huge)], 1000)) == MAX_MISSES_OF_JOB
     assert max(len(text) for (text,) in choose_misses_fairly([("eve", ["x" * 10**6])], 9)) <= 2000

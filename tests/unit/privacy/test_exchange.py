@@ -15,8 +15,10 @@ from hydrator.privacy.pseudonym_store import PseudonymStore
 from hydrator.privacy.pseudonyms import Privacy, Pseudonymizer
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, append_grant, create_token
+from hydrator.server.handlers import TokenServices
 from hydrator.server.http_server import HttpServer
 from hydrator.server.limits.rate import RateLimiter
+from hydrator.server.middleware import RequestPolicy
 from hydrator.server.view import ServerState
 from tests.factories import L1, NOON, demand, replica
 
@@ -45,8 +47,8 @@ class Daemon:
             self.registry,
             max_age=timedelta(seconds=1),
             authenticator=access,
-            look_up_pseudonyms=self.register.exchange,
-            name_limiter=RateLimiter(1 / 60, names, lambda: self.seconds),
+            services=TokenServices(look_up_pseudonyms=self.register.exchange),
+            policy=RequestPolicy(name_limiter=RateLimiter(1 / 60, names, lambda: self.seconds)),
         )
         self.server = HttpServer(asgi, "127.0.0.1", 0)
 

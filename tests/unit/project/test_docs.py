@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from hydrator.config import Settings, load
+from hydrator.config.plugins import ENTRY_POINT_GROUP
 from hydrator.domain.errors import ConfigError
-from hydrator.domain.plugins import ENTRY_POINT_GROUP
 from hydrator.reconcile.desired_sites import decide as desired
 from hydrator.server.api import openapi
 from hydrator.submit import pool_config as poolconfig

@@ -12,7 +12,6 @@ from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import StateError
-from hydrator.domain.misses import Miss
 from hydrator.domain.model import (
     Did,
     Hold,
@@ -28,6 +27,7 @@ from hydrator.domain.model import (
 )
 from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.audit.ledger import Claim, Verdict, VerificationMethod
+from hydrator.reconcile.audit.misses import Miss
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
 from hydrator.reconcile.publish.plan import Policy

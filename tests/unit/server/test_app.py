@@ -1,4 +1,4 @@
-"""The HTTP answers, asked through a real server on loopback."""
+"""HTTP answers of the app, from a real server on loopback."""
 
 import gzip
 import http.client
@@ -90,7 +90,7 @@ def big_ad(site: Site = CAM, generation: int = 7) -> SiteAd:
 # the ad
 
 
-def test_the_hook_gets_the_text_of_its_sites_ad(daemon):
+def test_ad_route_returns_the_text_of_the_sites_ad(daemon):
     daemon.show(ad(L1, generation=42))
     answer = daemon.ask(path_of(CAM))
     assert answer.status_code == 200
@@ -116,7 +116,7 @@ def test_an_unchanged_ad_is_304_with_its_new_age(daemon, given):
 
 
 @pytest.mark.parametrize("given", ['"41"', "42", '"420"', ""])
-def test_another_etag_gets_the_whole_ad(daemon, given):
+def test_ad_route_returns_the_full_ad_for_another_etag(daemon, given):
     daemon.show(ad(L1, generation=42))
     assert daemon.ask(path_of(CAM), headers={"If-None-Match": given}).status_code == 200
 
@@ -127,14 +127,14 @@ def test_a_site_may_have_any_name(daemon, site):
     assert daemon.ask(path_of(site)).text == ad(L1, site=Site(site)).text
 
 
-def test_a_moved_age_is_served_although_the_generation_stands(daemon):
+def test_ad_route_serves_a_new_age_with_an_unchanged_generation(daemon):
     daemon.show(ad(L1, generation=42))
     daemon.ask(path_of(CAM))
     daemon.show(ad(L1, generation=42, at=NOON + HOUR))
     assert f"DataLocalityAsOf = {to_unix(NOON + HOUR)}\n" in daemon.ask(path_of(CAM)).text
 
 
-def test_a_large_ad_is_gzipped_for_those_who_ask(daemon):
+def test_ad_route_gzips_a_large_ad_for_clients_that_accept_gzip(daemon):
     daemon.show(big_ad())
     answer = daemon.ask(path_of(CAM), headers={"Accept-Encoding": "gzip"})
     assert answer.headers["Content-Encoding"] == "gzip"
@@ -143,7 +143,7 @@ def test_a_large_ad_is_gzipped_for_those_who_ask(daemon):
 
 
 @pytest.mark.parametrize("refusing", ["identity", "gzip;q=0", "br", "*;q=0.0", ""])
-def test_nobody_gets_gzip_who_did_not_ask(daemon, refusing):
+def test_ad_route_sends_no_gzip_to_clients_that_do_not_accept_it(daemon, refusing):
     daemon.show(big_ad())
     answer = daemon.ask(path_of(CAM), headers={"Accept-Encoding": refusing})
     assert "Content-Encoding" not in answer.headers
@@ -159,7 +159,7 @@ def test_head_is_get_without_the_body(daemon):
     assert {name: head.headers[name] for name in same} == {name: got.headers[name] for name in same}
 
 
-def test_an_unknown_site_is_404_and_names_those_that_look_like_it(daemon):
+def test_unknown_site_is_404_and_lists_similar_sites(daemon):
     daemon.show(ad(site=Site("UKI-RAL")), ad(site=Site("UKI-GLASGOW")), ad(site=Site("AU")))
     answer = daemon.ask(path_of("uki-ral "))
     assert answer.status_code == 404
@@ -168,7 +168,7 @@ def test_an_unknown_site_is_404_and_names_those_that_look_like_it(daemon):
     assert "UKI-RAL" in answer.json()["detail"]
 
 
-def test_an_unknown_site_is_503_while_not_ready_because_unknown_is_not_absent(daemon):
+def test_unknown_site_is_503_until_the_server_is_ready(daemon):
     daemon.show(ad(L1), not_ready_reason="no catalogue has been read yet")
     unknown, known = daemon.ask(path_of("UK")), daemon.ask(path_of(CAM))
     assert (unknown.status_code, known.status_code) == (503, 200)
@@ -186,7 +186,7 @@ def test_a_withdrawn_site_is_not_served_from_memory(daemon):
 # programs
 
 
-def test_sites_shows_generation_age_and_when_it_was_heard(daemon):
+def test_sites_route_shows_generation_age_and_time_of_publication(daemon):
     daemon.show(ad(L1, generation=5, at=NOON - MINUTE), ad(site=AWKWARD), published_at={CAM: NOON - HOUR})
     rows = {row["site"]: row for row in daemon.ask("/v1/sites").json()["sites"]}
     assert rows[CAM]["generation"] == 5
@@ -205,7 +205,7 @@ def with_facts(daemon: Daemon) -> None:
     daemon.show(snapshot=snapshot, demand=demand(want(L1, L2, jobs=3), want(L1, jobs=4)))
 
 
-def test_datasets_says_where_one_is_with_state_and_age(daemon):
+def test_datasets_route_shows_the_sites_of_a_dataset_with_state_and_age(daemon):
     with_facts(daemon)
     (row,) = daemon.ask("/v1/datasets", params={"did": L1}).json()["datasets"]
     assert (row["did"], row["demanded"], row["jobs"], row["bytes"]) == (L1, True, 7, 9)
@@ -245,7 +245,7 @@ def test_demanded_datasets_come_in_pages_and_named_ones_in_one_answer(daemon):
     assert (len(named["datasets"]), named["next"]) == (700, None)
 
 
-def test_did_may_be_repeated_and_one_that_nobody_wants_says_so(daemon):
+def test_datasets_route_accepts_several_dids_and_marks_one_without_demand(daemon):
     with_facts(daemon)
     rows = daemon.ask(f"/v1/datasets?did={L3}&did={L1}&did={L1}").json()["datasets"]
     assert [(row["did"], row["demanded"]) for row in rows] == [(L1, True), (L3, False)]
@@ -294,7 +294,7 @@ def test_a_did_of_500_characters_is_fine(daemon):
 # health
 
 
-def test_ready_once_a_complete_state_is_there(daemon):
+def test_readyz_is_200_once_a_complete_state_exists(daemon):
     assert daemon.ask("/readyz").json() == {"ready": True}
     daemon.show(not_ready_reason="no catalogue has been read yet")
     answer = daemon.ask("/readyz")
@@ -338,7 +338,7 @@ def test_metrics_count_routes_and_never_raw_paths():
     assert "secret-site" not in text
 
 
-def test_an_app_built_anew_on_the_same_registry_counts_on():
+def test_metrics_continue_when_an_app_is_rebuilt_on_the_same_registry():
     first = Daemon()
     with first.server:
         first.ask("/healthz")
@@ -364,7 +364,7 @@ def test_nothing_can_be_changed(daemon, method, path):
 @pytest.mark.parametrize(
     "path", ["/nonsense", "/v1", "/v1/sites/", "/v1/sites/CAM", "/..%2f..%2fetc/passwd", "//"]
 )
-def test_what_is_not_here_is_404_as_json(daemon, path):
+def test_unknown_path_is_404_as_json(daemon, path):
     answer = daemon.ask(path)
     assert (answer.status_code, answer.json()["error"]) == (404, "not found")
 
@@ -418,7 +418,7 @@ def test_every_answer_carries_the_security_headers(daemon, path):
 # the server
 
 
-def test_the_server_takes_a_free_port_and_says_which():
+def test_server_takes_a_free_port_and_returns_it():
     server = Daemon().server
     assert server.url is None
     with server:
@@ -436,7 +436,7 @@ def test_a_stopped_server_does_not_answer_and_can_start_again():
         assert daemon.ask("/healthz").status_code == 200
 
 
-def test_stopping_what_does_not_run_is_no_error():
+def test_server_that_does_not_run_can_be_stopped():
     Daemon().server.stop()
 
 
@@ -493,7 +493,7 @@ def test_signal_handlers_are_left_alone():
         assert handlers() == before
 
 
-def test_many_hooks_at_once_each_get_their_whole_ad(daemon):
+def test_many_concurrent_hooks_each_get_a_complete_ad(daemon):
     sites = [Site(f"S{n}") for n in range(5)]
     daemon.show(*(big_ad(site) for site in sites))
     got: dict[int, bytes] = {}

@@ -1,4 +1,4 @@
-"""Who may read what over HTTP: tokens, the file of their hashes, and what a request with one gets."""
+"""Authorization over HTTP: tokens, the file with their hashes, and the answers to requests with a token."""
 
 import base64
 import re
@@ -64,7 +64,7 @@ def status(access, token, need, site=None):
 # the decision
 
 
-def test_each_role_opens_what_it_is_for_and_nothing_else(made):
+def test_each_role_permits_its_routes_and_no_others(made):
     tokens, file = made
     access = TokenAuthenticator.open(file)
     asked = [(Role.SITE, CAM), (Role.SITE, RAL), (Role.READ, None), (Role.SUBMIT, None), (Role.EVENT, None)]
@@ -85,7 +85,7 @@ def test_without_a_token_the_answer_is_401(made, header):
     assert refused.value.http_status == 401
 
 
-def test_a_token_nobody_made_is_401_and_so_is_the_hash_of_one(made):
+def test_unknown_token_is_401_and_so_is_the_hash_of_a_token(made):
     tokens, file = made
     access = TokenAuthenticator.open(file)
     assert status(access, "hydrator_guessed", Role.READ) == 401
@@ -106,14 +106,14 @@ def lasting(tmp_path_factory):
 
 
 @given(st.text(max_size=80) | st.binary(max_size=40).map(lambda raw: base64.b64encode(raw).decode()))
-def test_no_header_lets_anybody_in_or_breaks_the_check(lasting, header):
+def test_malformed_authorization_headers_are_refused_without_an_error(lasting, header):
     for sent in (header, f"Bearer {header}", f"Basic {header}"):
         with pytest.raises(AccessDenied) as refused:
             lasting.authorize(sent, Role.READ)
         assert refused.value.http_status == 401
 
 
-def test_the_file_holds_no_token(made):
+def test_tokens_file_contains_hashes_and_no_token(made):
     tokens, file = made
     text = file.read_text()
     assert all(token not in text for token in tokens.values())
@@ -141,7 +141,7 @@ def test_a_new_token_opens_without_a_restart(made):
     assert status(access, token, Role.READ) == 200
 
 
-def test_a_file_that_went_away_lets_nobody_in_and_tells_nobody_that_a_token_is_wrong(made):
+def test_missing_tokens_file_refuses_every_request_with_503_and_not_401(made):
     tokens, file = made
     access = TokenAuthenticator.open(file)
     file.rename(file.with_name("elsewhere"))
@@ -159,7 +159,7 @@ def test_a_file_that_others_may_write_is_not_believed(made):
         TokenAuthenticator.open(file)
 
 
-def test_a_line_that_cannot_be_read_opens_nothing_and_the_others_still_count(made):
+def test_invalid_line_of_the_tokens_file_grants_nothing_and_the_others_stay(made):
     tokens, file = made
     broken = file.read_text().replace(" submit", " root").replace("site:RAL", "site:")
     write(file, broken)
@@ -173,14 +173,14 @@ def test_a_line_that_cannot_be_read_opens_nothing_and_the_others_still_count(mad
     )
 
 
-def test_the_daemons_own_token_reads_and_is_in_no_file(made):
+def test_daemons_own_token_reads_and_is_not_in_the_file(made):
     access = TokenAuthenticator.open(made[1])
     assert status(access, access.own_token, Role.READ) == 200
     assert digest(access.own_token) not in made[1].read_text()
 
 
 @given(st.text(max_size=200))
-def test_no_text_breaks_the_reading_of_a_tokens_file(text):
+def test_any_text_can_be_parsed_as_a_tokens_file(text):
     grants, _ = parse_grants(text)
     assert parse_grants("".join(grant.line for grant in grants)) == (grants, ())
 
@@ -213,18 +213,18 @@ def served(made):
 READ_ONLY = ["/", "/v1/sites", "/v1/datasets", "/metrics"]
 
 
-def test_a_glidein_reads_the_ad_of_its_own_site_and_no_other(served):
+def test_site_token_reads_the_ad_of_its_own_site_only(served):
     assert served("/v1/sites/CAM/ad", "cam").text == ad(L1, site=CAM).text
     other = served("/v1/sites/RAL/ad", "cam")
     assert (other.status_code, other.json()["error"]) == (403, "not authorized")
     assert "DataLocality" not in other.text
 
 
-def test_a_site_is_told_the_same_of_sites_that_are_there_and_of_those_that_are_not(served):
+def test_site_token_gets_equal_answers_for_existing_and_unknown_sites(served):
     assert served("/v1/sites/RAL/ad", "cam").json() == served("/v1/sites/NONE/ad", "cam").json()
 
 
-def test_a_site_whose_ad_is_not_there_learns_no_other_sites_name(served, made):
+def test_site_token_without_an_ad_sees_no_names_of_other_sites(served, made):
     tokens, file = made
     tokens["camm"], grant = create_token(Role.SITE, Site("CAMM"), DAY)
     write(file, append_grant(file.read_text(), grant))
@@ -253,11 +253,11 @@ def test_health_is_open(served, path):
     assert served(path).status_code == 200
 
 
-def test_no_cache_between_us_may_give_a_sites_ad_to_another(served):
+def test_ads_behind_tokens_are_private_to_shared_caches(served):
     assert served("/v1/sites/CAM/ad", "cam").headers["Cache-Control"].startswith("private, ")
 
 
-def test_a_token_in_the_url_is_no_token(served, made):
+def test_token_in_the_url_is_ignored(served, made):
     assert served(f"/v1/sites?token={made[0]['read']}").status_code == 401
 
 
@@ -284,7 +284,7 @@ def command(tmp_path, monkeypatch, capsys):
     return run
 
 
-def test_a_token_is_printed_once_and_its_hash_kept_for_its_owner_alone(command, tmp_path):
+def test_token_new_prints_the_token_once_and_stores_its_hash_with_mode_600(command, tmp_path):
     code, out, err = command("new", "--site", AWKWARD)
     token = out.strip()
     access = TokenAuthenticator.open(tmp_path / "tokens")
@@ -320,9 +320,9 @@ def test_a_change_keeps_mode_comments_and_lines_of_others(command, tmp_path):
     [
         (["new"], "give either --site NAME or --role read|submit|event"),
         (["new", "--site", "A", "--role", "read"], "give either"),
-        (["new", "--role", "site"], "it is read, submit or event"),
-        (["new", "--site", "A\nB"], "is no site's name"),
-        (["revoke", "ab"], "is no token's key"),
+        (["new", "--role", "site"], "use read, submit or event"),
+        (["new", "--site", "A\nB"], "not a valid site name"),
+        (["revoke", "ab"], "is not a token's key"),
         (["revoke", "0123456789ab"], "has no token 0123456789ab"),
     ],
 )

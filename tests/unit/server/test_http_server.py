@@ -1,4 +1,4 @@
-"""Where the server listens: HTTPS with certificates that are renewed, a Unix socket, loopback."""
+"""Addresses of the server: HTTPS with a renewed certificate, a Unix socket, loopback."""
 
 import os
 import socket
@@ -131,7 +131,7 @@ def test_a_broken_renewal_keeps_the_old_certificate_until_it_is_mended(https, au
     assert same(authority.seen_at(https), mended)
 
 
-def test_no_tls_before_1_2_is_spoken(https, authority):
+def test_server_refuses_tls_before_1_2(https, authority):
     offered = TlsCertificate(authority.pem, authority.key).context
     assert offered.minimum_version is ssl.TLSVersion.TLSv1_2
     newest = ssl.create_default_context(cafile=str(authority.trust))
@@ -140,7 +140,7 @@ def test_no_tls_before_1_2_is_spoken(https, authority):
         assert safe.version() in {"TLSv1.2", "TLSv1.3"}
 
 
-def test_plain_http_at_the_https_port_gets_nothing_and_harms_nobody(https, authority):
+def test_plain_http_at_the_https_port_gets_no_answer_and_harms_no_client(https, authority):
     with pytest.raises(httpx.HTTPError):
         httpx.get(https.url.replace("https", "http"), trust_env=False, timeout=120)
     assert authority.seen_at(https)
@@ -164,7 +164,7 @@ def test_a_pair_that_cannot_be_used_at_the_start_is_one_sentence(authority, wron
 
 
 @pytest.mark.parametrize("way", ["https", "unix", "https+unix"])
-def test_the_daemon_reads_back_over_https_and_over_its_socket_with_its_own_token(
+def test_publisher_reads_back_over_https_and_over_the_socket_with_its_own_token(
     way, authority, board, tmp_path
 ):
     (tmp_path / "tokens").touch(0o600)
@@ -180,7 +180,7 @@ def test_the_daemon_reads_back_over_https_and_over_its_socket_with_its_own_token
             assert list(publisher.published()) == [CAM]
 
 
-def test_another_server_with_a_certificate_of_the_same_authority_is_not_taken_for_ours(https, authority):
+def test_publisher_rejects_another_server_with_a_certificate_of_the_same_ca(https, authority):
     other = authority.ca.issue_cert("localhost").cert_chain_pems[0].bytes().decode()
     with pytest.raises(PublishError, match="cannot read back"):
         WebPublisher(
@@ -191,7 +191,7 @@ def test_another_server_with_a_certificate_of_the_same_authority_is_not_taken_fo
 # a Unix socket
 
 
-def test_a_unix_socket_answers_those_whom_its_mode_lets_in(board, tmp_path):
+def test_unix_socket_has_the_configured_mode(board, tmp_path):
     path = tmp_path / "http"
     with serving(board, unix=UnixSocket(path, 0o600)) as server:
         assert server.url == f"unix:{path}"
@@ -201,7 +201,7 @@ def test_a_unix_socket_answers_those_whom_its_mode_lets_in(board, tmp_path):
     assert not path.exists()
 
 
-def test_a_socket_that_a_killed_daemon_left_is_taken_over_and_one_in_use_is_not(board, tmp_path):
+def test_stale_unix_socket_is_replaced_and_one_in_use_is_not(board, tmp_path):
     path = tmp_path / "http"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
@@ -229,7 +229,7 @@ def hook(server: HttpServer, token_file: Path, folder: Path, *more: str) -> subp
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_the_hook_gets_its_sites_ad_over_https_with_its_token_and_no_other_sites(authority, tmp_path):
+def test_hook_gets_only_its_own_sites_ad_over_https_with_a_site_token(authority, tmp_path):
     board = ServedAds()
     now = system_clock()
     board.put([ad(L1, at=now), ad(L1, site=RAL, at=now)], now)

@@ -1,4 +1,4 @@
-"""How much one client gets of the HTTP server: requests, connections, time; a real server on loopback."""
+"""Limits of one client of the HTTP server: requests, connections, time; a real server on loopback."""
 
 import asyncio
 import socket
@@ -19,9 +19,11 @@ from hydrator.domain.events import MAX_EVENT_BYTES
 from hydrator.domain.model import Snapshot
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
+from hydrator.server.handlers import TokenServices
 from hydrator.server.http_server import HttpServer
 from hydrator.server.limits.connections import MAX_HEAD_BYTES, ConnectionLimiter
 from hydrator.server.limits.rate import MAX_CLIENTS, RateLimiter
+from hydrator.server.middleware import RequestPolicy
 from hydrator.server.tls import TlsCertificate
 from hydrator.server.view import ServerState
 from hydrator.wiring.http_server import build_http_server
@@ -48,8 +50,7 @@ def serving(buckets=None, doorway=None, access=None, behind_proxy=False):
         CollectorRegistry(),
         max_age=timedelta(seconds=9),
         authenticator=access,
-        rate_limiter=buckets,
-        behind_proxy=behind_proxy,
+        policy=RequestPolicy(rate_limiter=buckets, behind_proxy=behind_proxy),
     )
     with HttpServer(asgi, limiter=doorway) as server:
         yield server
@@ -67,7 +68,7 @@ def dial(server, source="127.0.0.1") -> socket.socket:
 
 
 def ended(connection: socket.socket) -> bool:
-    """Whether the server ended it, within ten seconds."""
+    """Return whether the server ended the connection within ten seconds."""
     with suppress(ConnectionError):
         while connection.recv(65536):
             pass
@@ -89,14 +90,14 @@ def test_a_burst_then_a_pace_then_a_rest():
     assert [buckets.take("a") for _ in range(3)] == [0, 0, 0]
 
 
-def test_one_asker_takes_nothing_from_another():
+def test_rate_limiter_counts_each_client_apart():
     buckets = RateLimiter(1, 1, Hand())
     assert buckets.take("a") == 0
     assert buckets.take("b") == 0
     assert buckets.take("a") > 0
 
 
-def test_memory_is_bounded_and_whoever_rests_is_forgotten():
+def test_rate_limiter_forgets_idle_clients_and_bounds_its_memory():
     clock = Hand()
     buckets = RateLimiter(1, 1000, clock)
     for number in range(2 * MAX_CLIENTS):
@@ -112,7 +113,7 @@ def test_memory_is_bounded_and_whoever_rests_is_forgotten():
     st.integers(1, 100),
     st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 10)), max_size=200),
 )
-def test_nobody_gets_more_than_the_burst_and_the_pace_allow(pace, burst, asked):
+def test_rate_limiter_never_allows_more_than_burst_and_rate(pace, burst, asked):
     clock = Hand()
     buckets = RateLimiter(pace, burst, clock)
     began, got = clock.now, {"a": 0, "b": 0}
@@ -144,7 +145,7 @@ def test_guessing_tokens_is_limited_too(tmp_path):
     assert tried == [401, 401, 401, 429]
 
 
-def test_one_token_has_one_bucket_wherever_it_is_used(tmp_path):
+def test_rate_limit_of_a_token_is_shared_by_all_addresses(tmp_path):
     token, grant = create_token(Role.SITE, CAM, "2026-11-21")
     other, second = create_token(Role.SITE, RAL, "2026-11-21")
     (tmp_path / "tokens").write_text(grant.line + second.line)
@@ -159,7 +160,7 @@ def test_one_token_has_one_bucket_wherever_it_is_used(tmp_path):
         assert status(4, RAL, other) == 200
 
 
-def test_behind_a_proxy_the_client_it_names_is_counted_and_what_the_client_says_is_not():
+def test_rate_limit_behind_a_proxy_counts_the_address_that_the_proxy_added():
     with serving(RateLimiter(0.1, 1, Hand()), behind_proxy=True) as server:
         named = {"X-Forwarded-For": "10.0.0.9, 192.0.2.1"}
         assert ask(server, **named).status_code == 200
@@ -169,7 +170,7 @@ def test_behind_a_proxy_the_client_it_names_is_counted_and_what_the_client_says_
         assert [ask(server, **{"X-Forwarded-For": f"192.0.2.{n}"}).status_code for n in (1, 2)] == [200, 429]
 
 
-def test_an_ipv6_host_has_one_bucket_for_all_of_its_addresses():
+def test_rate_limit_counts_all_ipv6_addresses_of_a_host_as_one():
     with serving(RateLimiter(0.1, 1, Hand()), behind_proxy=True) as server:
         hosts = [f"2001:db8:0:{net}::{host}" for net in (1, 2) for host in (1, 2)]
         assert [ask(server, **{"X-Forwarded-For": host}).status_code for host in hosts] == [
@@ -180,7 +181,7 @@ def test_an_ipv6_host_has_one_bucket_for_all_of_its_addresses():
         ]
 
 
-def test_the_defaults_let_a_whole_site_ask_at_once():
+def test_default_rate_limit_lets_all_hooks_of_a_site_ask_at_once():
     http = HttpServerSettings(port=0)
     assert (http.requests_burst, http.requests_per_second) == (2000, 500)
     with build_http_server(http, lambda: VIEW, CollectorRegistry()) as server:
@@ -253,7 +254,7 @@ def test_a_client_that_asks_again_and_again_keeps_its_connection():
     assert cuts == []
 
 
-def test_connections_beyond_the_most_are_cut_and_answered_again_when_others_leave():
+def test_connections_above_the_limit_are_closed_until_others_end():
     cuts = []
     with serving(
         doorway=ConnectionLimiter(
@@ -361,7 +362,7 @@ def test_clients_that_say_no_tls_hello_count_and_leave_room_for_other_addresses(
         wait_for(has_room, 10, "the places of those that left")
 
 
-def test_a_whole_hello_and_no_request_is_cut_too(certificate):
+def test_connection_with_a_tls_hello_and_without_a_request_is_closed(certificate):
     cuts = []
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -424,7 +425,7 @@ def test_no_zeros_before_its_length_let_a_large_event_in(tmp_path, zeros):
         CollectorRegistry(),
         max_age=timedelta(seconds=9),
         authenticator=TokenAuthenticator.open(tmp_path / "tokens"),
-        on_event=heard.append,
+        services=TokenServices(on_event=heard.append),
     )
 
     def post(server, size: int) -> bytes:
@@ -471,7 +472,7 @@ def test_allowed_names_are_answered_and_those_below_a_wildcard():
         assert called(server, "svc.cluster.local") == 421
 
 
-def test_behind_a_proxy_and_with_tokens_every_name_is_answered_unless_names_are_given(tmp_path):
+def test_any_host_name_is_accepted_behind_a_proxy_or_with_tokens_by_default(tmp_path):
     (tmp_path / "tokens").touch(0o600)
     for http, expected in (
         (HttpServerSettings(port=0, behind_proxy=True), 200),

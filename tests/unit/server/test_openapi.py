@@ -1,4 +1,4 @@
-"""What /v1/openapi.json promises is what the server answers, route by route and status by status."""
+"""/v1/openapi.json describes the answers of the server, route by route and status by status."""
 
 import json
 from dataclasses import replace
@@ -20,8 +20,10 @@ from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot
 from hydrator.server.api import models, openapi
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
+from hydrator.server.handlers import TokenServices
 from hydrator.server.http_server import HttpServer
 from hydrator.server.limits.rate import RateLimiter
+from hydrator.server.middleware import RequestPolicy
 from hydrator.server.view import ServerState
 from tests.factories import CAM, L1, L2, NOON, RAL, ad, demand, want
 
@@ -41,7 +43,7 @@ TEXT = openapi.build_openapi()
 
 
 def posted(body: bytes) -> RejectReason | None:
-    """As the daemon hears an event."""
+    """Handle an event as the daemon does."""
     heard = EventQueue().add_event(body, frozenset({L1}))
     return heard if isinstance(heard, RejectReason) else None
 
@@ -109,9 +111,11 @@ def server(tokens):
         CollectorRegistry(),
         max_age=timedelta(seconds=9),
         authenticator=access,
-        look_up_pseudonyms=lambda dids: {did: did for did in dids},
-        on_event=posted,
-        explain_job=lambda *_: [RenderedAnswer(("job 7.0: it matches at CAM",))],
+        services=TokenServices(
+            look_up_pseudonyms=lambda dids: {did: did for did in dids},
+            on_event=posted,
+            explain_job=lambda *_: [RenderedAnswer(("job 7.0: it matches at CAM",))],
+        ),
     )
     with HttpServer(asgi) as running:
         yield running
@@ -140,8 +144,8 @@ class Kept:
                 self.registry,
                 max_age=timedelta(seconds=9),
                 authenticator=access,
-                rate_limiter=buckets,
-                on_event=self.hear,
+                services=TokenServices(on_event=self.hear),
+                policy=RequestPolicy(rate_limiter=buckets),
             )
         )
 
@@ -232,7 +236,7 @@ def test_every_status_that_the_webhook_can_answer_is_described(tmp_path, caplog,
 
 
 def with_tokens() -> dict:
-    """The text for a server that asks for tokens: nobody may go without."""
+    """The document for a server that requires tokens on every route."""
     text = json.loads(json.dumps(TEXT))
     for methods in text["paths"].values():
         for operation in methods.values():

@@ -1,4 +1,4 @@
-"""Nothing that comes over HTTP changes what is published, whoever asks and however."""
+"""No HTTP request changes the published ads, whatever its method, path or token."""
 
 import json
 from datetime import timedelta
@@ -14,6 +14,7 @@ from hydrator.domain.events import RejectReason
 from hydrator.domain.model import Snapshot
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
+from hydrator.server.handlers import TokenServices
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from tests.factories import CAM, L1, L2, NOON, RAL, ad, demand
@@ -45,8 +46,7 @@ def test_no_method_on_any_route_changes_the_board_whoever_asks(tmp_path, guarded
         CollectorRegistry(),
         max_age=timedelta(seconds=9),
         authenticator=TokenAuthenticator.open(tmp_path / "tokens") if guarded else None,
-        look_up_pseudonyms=lambda dids: {did: did for did in dids},
-        on_event=hear,
+        services=TokenServices(look_up_pseudonyms=lambda dids: {did: did for did in dids}, on_event=hear),
     )
     paths = [route.path.replace("{site:path}", CAM) for route in asgi.routes if isinstance(route, Route)]
     headers = {} if who == "nobody" else {"Authorization": f"Bearer {token}"}

@@ -1,4 +1,4 @@
-"""The client credentials of a configuration arrive where tokens are asked for."""
+"""HTTP clients: the configured client credentials reach the client that requests tokens."""
 
 from datetime import UTC, datetime
 
@@ -48,7 +48,7 @@ def test_dmapi_and_site_capabilities_let_us_in_as_the_client_that_is_configured(
     assert [replica.site for replica in reading.replicas] == ["UK"]
 
 
-def test_a_rucio_with_oidc_gets_the_whole_client(tmp_path):
+def test_rucio_with_oidc_gets_all_client_settings(tmp_path):
     given = {"token_url": IDP, "client_id": "me", "client_secret_file": "secret", "audience": "rucio-2"}
     settings = rucio(tmp_path, auth="oidc", scope="openid rucio", ca_cert="ca", **given)
     assert rucio_settings(settings.catalogue[0], settings.daemon.state_dir).oidc == ClientSettings(
@@ -56,7 +56,7 @@ def test_a_rucio_with_oidc_gets_the_whole_client(tmp_path):
     )
 
 
-def test_a_rucio_with_another_login_is_no_client(tmp_path):
+def test_rucio_with_another_login_has_no_client_settings(tmp_path):
     (tmp_path / "password").write_text("p")
     settings = rucio(tmp_path, auth="userpass", username="u", password_file="password")
     assert rucio_settings(settings.catalogue[0], settings.daemon.state_dir).oidc is None

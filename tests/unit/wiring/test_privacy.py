@@ -1,4 +1,4 @@
-"""What the configuration makes of private datasets: keys, pins, and who may look."""
+"""Private datasets in the configuration: keys, pins, pseudonyms, and the findings of ``hydrator check``."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def settings(tmp_path):
     return of
 
 
-def test_without_patterns_there_is_no_veil_and_no_key_is_needed(settings):
+def test_configuration_without_private_patterns_needs_no_key(settings):
     assert build_pseudonym_store(settings("")) is None
 
 
@@ -39,7 +39,7 @@ def test_the_daemon_refuses_private_datasets_without_a_key(settings):
         build_pseudonym_store(settings('patterns = ["embargo:*"]'))
 
 
-def test_every_key_that_cannot_be_used_is_told(settings):
+def test_every_unusable_key_file_is_reported(settings):
     with pytest.raises(ConfigError) as caught:
         build_pseudonym_store(
             settings('patterns = ["embargo:*"]\nkey_file = "no"\nold_key_files = ["key", "nor"]')
@@ -50,7 +50,7 @@ def test_every_key_that_cannot_be_used_is_told(settings):
     ]
 
 
-def test_a_private_pin_is_wanted_under_its_opaque_name_and_left_out_for_who_has_no_key(settings):
+def test_private_pin_is_a_pseudonym_with_the_key_and_left_out_without_it(settings):
     loaded = settings('patterns = ["embargo:*"]\nkey_file = "key"', 'pins = ["embargo:canary", "lofar:L1"]')
     register = build_pseudonym_store(loaded)
     pins = reconcile_policy(loaded, register.pseudonymizer).pins
@@ -60,7 +60,7 @@ def test_a_private_pin_is_wanted_under_its_opaque_name_and_left_out_for_who_has_
     assert reconcile_policy(loaded).pins == {"lofar:L1"}
 
 
-def test_the_parts_of_the_daemon_are_veiled_and_those_of_who_submits_are_not(settings, tmp_path):
+def test_catalogues_answer_with_pseudonyms_only_with_a_pseudonym_store(settings, tmp_path):
     (tmp_path / "catalogue.toml").write_text(
         'sites = ["UK"]\n[datasets."embargo:canary"]\nsites = { UK = "available" }\n'
     )
@@ -72,7 +72,7 @@ def test_the_parts_of_the_daemon_are_veiled_and_those_of_who_submits_are_not(set
     assert name.startswith("private:")
 
 
-def test_the_redactor_knows_the_keys_and_the_private_datasets(settings, tmp_path):
+def test_redactor_hides_the_keys_and_the_private_datasets(settings, tmp_path):
     (tmp_path / "key").write_bytes(b"canary-key-canary-key-canary-key-0123456789")
     loaded = settings('patterns = ["embargo:*"]\nkey_file = "key"')
     line = build_redactor(loaded)("key canary-key-canary-key-canary-key-0123456789 of embargo:canary")
@@ -89,18 +89,18 @@ def ill(settings) -> list[tuple[str, str]]:
     return [(finding.level.value, finding.message) for finding in found if finding.level is not Level.OK]
 
 
-def test_private_datasets_that_nobody_can_exchange_are_told(settings, tmp_path):
+def test_check_warns_if_submit_hosts_cannot_exchange_private_names(settings, tmp_path):
     ((level, seen),) = ill(settings('patterns = ["embargo:*"]\nkey_file = "key"'))
     assert level == "warn"
-    assert "nobody can exchange" in seen
+    assert "cannot exchange the names of private datasets" in seen
 
 
-def test_a_key_that_cannot_be_used_is_a_finding_and_no_end(settings, tmp_path):
+def test_check_reports_an_unusable_key_and_goes_on(settings, tmp_path):
     (tmp_path / "key").chmod(0o644)
     loose, unusable = ill(settings('patterns = ["embargo:*"]\nkey_file = "key"'))
-    assert loose == ("warn", f"others may read or write private.key_file {tmp_path}/key")
+    assert loose == ("warn", f"other users may read or write private.key_file {tmp_path}/key")
     assert unusable[0] == "fail"
 
 
-def test_an_installation_without_secrets_has_nothing_to_say_of_them(settings):
+def test_check_has_no_finding_on_secrets_if_there_are_none(settings):
     assert ill(settings("")) == []

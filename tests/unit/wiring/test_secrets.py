@@ -1,4 +1,4 @@
-"""Which files with secrets the daemon cannot read at this moment."""
+"""Files with secrets that the daemon cannot read now."""
 
 import pytest
 
@@ -44,6 +44,6 @@ def test_an_empty_secret_is_missing_but_a_list_of_tokens_may_be_empty(settings, 
     assert bool(find_unreadable_secrets(made)) is counts
 
 
-def test_what_only_the_submit_side_needs_does_not_count(settings, tmp_path):
+def test_secrets_of_the_submit_section_are_not_checked(settings, tmp_path):
     made = settings(submit={"daemon_url": "https://daemon", "token_file": "nowhere"})
     assert find_unreadable_secrets(made) == {}

@@ -12,7 +12,7 @@ import pytest
 
 from adapters.condor.bindings.desired_sites import SAVED_ATTRIBUTE, DesiredSitesEditor, EditRejected
 from hydrator.domain.model import DatasetState, Did, Fact, Site
-from hydrator.domain.ports import JobGroup, SavedDesiredSites
+from hydrator.domain.pool_ports import JobGroup, SavedDesiredSites
 from hydrator.reconcile.desired_sites.decide import decide
 from tests.factories import BOUND, NOON
 

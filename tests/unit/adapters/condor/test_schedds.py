@@ -11,7 +11,7 @@ from adapters.condor.schedd_rounds import ScheddPoller
 from adapters.condor.schedds import ScheddHistory, ScheddMisses, ScheddQueues
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen
-from hydrator.domain.ports import EndedJobs
+from hydrator.domain.pool_ports import EndedJobs
 from tests.factories import L1, NOON
 
 STALL = timedelta(milliseconds=20)

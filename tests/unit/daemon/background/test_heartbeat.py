@@ -1,4 +1,4 @@
-"""Signs of life: what the log says of daemons with one name, each thing once."""
+"""Heartbeats: the log has a name that two daemons share once, and its end once."""
 
 import threading
 
@@ -11,12 +11,12 @@ from hydrator.config import StandbySettings
 from hydrator.daemon.background import Heartbeat
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import PoolError
-from hydrator.domain.ports import Peer
+from hydrator.domain.pool_ports import Peer
 from hydrator.reconcile.publish.fence import Fence
 
 
 class Collector:
-    """Tells what it was given to tell next."""
+    """A collector that returns the prepared heartbeats in turn."""
 
     def __init__(self) -> None:
         self.shared = False
@@ -49,7 +49,7 @@ def beat(collector):
     return once
 
 
-def test_a_name_that_another_has_is_told_once_and_that_it_is_over_too(beat, collector):
+def test_heartbeat_logs_a_shared_name_once_and_its_end_once(beat, collector):
     assert beat() == []
     collector.shared = True
     assert (beat(), beat()) == (["error another daemon uses this standby name"], [])
@@ -57,7 +57,7 @@ def test_a_name_that_another_has_is_told_once_and_that_it_is_over_too(beat, coll
     assert (beat(), beat()) == (["info standby name is unique again"], [])
 
 
-def test_while_the_collector_does_not_answer_nothing_is_said_of_names(beat, collector):
+def test_heartbeat_logs_no_shared_name_while_the_collector_does_not_answer(beat, collector):
     collector.shared = True
     beat()
     collector.down = True

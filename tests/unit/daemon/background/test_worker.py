@@ -1,4 +1,4 @@
-"""What the daemon does beside its cycles: a turn with a bug is its own failure, and has its turn again."""
+"""Background work beside the cycles: a turn with a bug fails alone and runs again."""
 
 import threading
 from datetime import UTC
@@ -24,7 +24,7 @@ class Slots(BackgroundWorker):
 
 
 @pytest.mark.parametrize("error", [OverflowError("year 33000"), SystemExit(3), KeyboardInterrupt()])
-def test_whatever_a_turn_raises_is_its_failure_and_it_has_its_turn_again(error):
+def test_turn_that_raises_is_reported_and_runs_again(error):
     bugs, turns = [], []
     slots, fence = Slots(Metrics(CollectorRegistry(), "1"), bugs.append), Fence()
 
@@ -37,7 +37,7 @@ def test_whatever_a_turn_raises_is_its_failure_and_it_has_its_turn_again(error):
     assert (len(turns), bugs) == (2, ["the turn of slots"] * 2)
 
 
-def test_a_fence_ends_a_turn_and_is_no_bug():
+def test_turn_ended_by_its_fence_is_not_a_bug():
     slots = Slots(Metrics(CollectorRegistry(), "1"), pytest.fail)
 
     def look(_fence):

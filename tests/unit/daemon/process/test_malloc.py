@@ -1,4 +1,4 @@
-"""How many pools of memory a process with many threads has, and what becomes of free memory."""
+"""Memory of a process with many threads: the number of malloc arenas, and the return of free memory."""
 
 import platform
 import subprocess
@@ -52,7 +52,7 @@ glibc_only = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only 
 
 @glibc_only
 @pytest.mark.parametrize(("how", "much"), [("given back", True), ("as it comes", False)])
-def test_what_is_free_between_what_is_kept_goes_back_to_the_system(how, much):
+def test_trim_heap_returns_free_memory_between_used_blocks(how, much):
     done = subprocess.run([sys.executable, "-c", HOLES, how], capture_output=True, text=True, check=True)
     assert (int(done.stdout) > 20_000) is much
 

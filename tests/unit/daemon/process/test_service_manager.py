@@ -1,4 +1,4 @@
-"""What the service manager hears, on a real datagram socket."""
+"""Notifications of the service manager, on a real datagram socket."""
 
 import os
 import socket
@@ -35,7 +35,7 @@ def supervisor(manager, tmp_path):
     return ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "notify")})
 
 
-def test_it_says_what_systemd_understands(manager, supervisor):
+def test_service_manager_sends_the_notifications_of_systemd(manager, supervisor):
     supervisor.notify_ready()
     supervisor.set_status("3 sites,\n  4 datasets")
     supervisor.notify_alive()
@@ -52,7 +52,7 @@ def test_a_reload_says_when_it_began_by_the_clock_that_systemd_reads(manager, su
     assert before <= int(when.removeprefix("MONOTONIC_USEC=")) <= time.monotonic_ns() // 1000
 
 
-def test_an_abstract_socket_is_one_whose_name_begins_with_an_at_sign():
+def test_notify_socket_that_begins_with_an_at_sign_is_abstract():
     name = f"hydrator-test-{os.getpid()}"
     manager = Manager(b"\0" + name.encode())
     ServiceManager({"NOTIFY_SOCKET": f"@{name}"}).notify_ready()
@@ -60,13 +60,13 @@ def test_an_abstract_socket_is_one_whose_name_begins_with_an_at_sign():
     manager.socket.close()
 
 
-def test_without_a_service_manager_nothing_is_sent_and_nothing_goes_wrong():
+def test_without_notify_socket_nothing_is_sent():
     with capture_logs() as logs:
         ServiceManager({}).notify_ready()
     assert logs == []
 
 
-def test_a_service_manager_that_went_away_is_told_of_once(tmp_path):
+def test_unreachable_service_manager_is_logged_once(tmp_path):
     supervisor = ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "nobody")})
     with capture_logs() as logs:
         supervisor.notify_alive()
@@ -86,11 +86,11 @@ def test_a_service_manager_that_went_away_is_told_of_once(tmp_path):
         ({}, 30),
     ],
 )
-def test_signs_of_life_come_three_times_within_the_watchdog_and_at_least_twice_a_minute(environ, seconds):
+def test_keep_alive_interval_is_a_third_of_the_watchdog_and_at_most_30_seconds(environ, seconds):
     assert ServiceManager(environ).watchdog_interval_seconds == seconds
 
 
-def test_what_goes_on_within_its_allowance_is_not_stuck():
+def test_watchdog_reports_a_hang_only_after_its_limit():
     clock = iter([0.0, 90.0, 100.0, 200.0]).__next__
     progress = Watchdog(100, clock)
     progress.record_step("a cycle began")
@@ -98,7 +98,7 @@ def test_what_goes_on_within_its_allowance_is_not_stuck():
     assert progress.hang_reason() == "no progress for 110 s after a cycle began (limit 100 s)"
 
 
-def test_another_allowance_counts_from_its_own_beginning():
+def test_watchdog_restart_counts_the_new_limit_from_now():
     clock = iter([0.0, 500.0, 540.0, 551.0]).__next__
     progress = Watchdog(100, clock)
     progress.restart(50)

@@ -10,7 +10,7 @@ from adapters.condor.bindings import desired_sites as jobsites
 from hydrator.daemon.background.desired_sites import DesiredSitesMetrics
 from hydrator.domain.errors import PoolDenied, PoolError
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteAd, Unseen, to_unix
-from hydrator.domain.ports import JobGroup, SavedDesiredSites
+from hydrator.domain.pool_ports import JobGroup, SavedDesiredSites
 from hydrator.reconcile.desired_sites.controller import DesiredSitesController, DesiredSitesResult
 from hydrator.reconcile.desired_sites.decide import (
     ASKS_ATTRIBUTE,

@@ -1,4 +1,4 @@
-"""The page for people, as text and over HTTP; tests/deploy/test_page.py looks at it with a real browser."""
+"""The overview page, as text and over HTTP; tests/deploy/test_page.py opens it in a real browser."""
 
 import base64
 import hashlib
@@ -26,7 +26,7 @@ HOSTILE = "<script>alert('1')</script>\"&"
 
 
 class Parsed(HTMLParser):
-    """What the page shows: rows of cells, and everything it would fetch or run."""
+    """The rows of cells of a page, and everything that it would fetch or run."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ def test_it_shows_datasets_by_sites_with_state_share_age_and_jobs():
     assert [f"{L2}not asked: timeout", "3", "not known", "not known"] in page.rows
 
 
-def test_a_state_is_told_in_words_and_a_sign_and_not_only_by_colour():
+def test_page_shows_a_state_by_words_and_a_sign_and_not_only_by_colour():
     for state in DatasetState:
         snapshot = Snapshot({CAM: SiteFacts(NOON, {L1: Fact(state, NOON)})})
         cell = shown(snapshot=snapshot).starting(L1)[2]
@@ -112,7 +112,7 @@ def test_a_site_has_its_age_its_states_and_the_generation_that_is_served():
     assert page.starting(RAL)[5] == "not served"
 
 
-def test_a_change_that_is_held_has_its_numbers_its_datasets_and_the_command():
+def test_page_shows_a_held_change_with_its_numbers_datasets_and_command():
     held = HeldLoss(NOON - HOUR, NOON, {L1: 2, L2: 2}, 3, HoldCause.SITE)
     text = render_overview(
         view(held_reasons={Site("CAM X"): held.text(20)}, held_losses={Site("CAM X"): held})
@@ -122,14 +122,14 @@ def test_a_change_that_is_held_has_its_numbers_its_datasets_and_the_command():
     assert f"<li>{L1}</li><li>{L2}</li>" in text
 
 
-def test_of_many_datasets_that_are_held_the_first_are_named_and_the_rest_counted():
+def test_page_names_the_first_held_datasets_and_counts_the_rest():
     held = HeldLoss(NOON, NOON, {Did(f"a:{n:02}"): 1 for n in range(MAX_HELD_DIDS + 3)}, 30, HoldCause.SITE)
     text = render_overview(view(held_reasons={CAM: "they would leave"}, held_losses={CAM: held}))
     assert text.count("<li>a:") == MAX_HELD_DIDS
     assert "<li>and 3 more</li>" in text
 
 
-def test_a_site_that_is_rolled_back_says_what_ends_that():
+def test_page_names_the_command_that_ends_a_rollback():
     assert "<code>hydrator rollback CAM --end</code> ends that" in render_overview(
         view(held_reasons={CAM: "rolled back"})
     )
@@ -137,7 +137,7 @@ def test_a_site_that_is_rolled_back_says_what_ends_that():
     assert "held" not in render_overview(view())
 
 
-def test_a_site_whose_ad_waits_for_an_answer_names_no_command():
+def test_page_names_no_command_for_a_withheld_site():
     why = "the demand of schedd ap1 is not known yet"
     text = render_overview(view(held_reasons={CAM: why}, withheld_reasons={CAM: why}))
     assert f"<strong>The ad of CAM waits</strong>: {why}." in text
@@ -152,7 +152,7 @@ def test_a_catalogue_that_does_not_answer_is_named_at_the_top():
     assert "Failed in the last cycle" not in render_overview(view())
 
 
-def test_what_changed_is_told_newest_first_and_not_all_of_it():
+def test_page_lists_the_newest_changes_first_and_not_all():
     def entry(n):
         return HistoryEntry(
             NOON - n * MINUTE, ad(generation=n + 1), (DatasetChange(L3, None, "AVAILABLE", "its catalogue"),)
@@ -165,7 +165,7 @@ def test_what_changed_is_told_newest_first_and_not_all_of_it():
     assert rows[0][1:3] == [CAM, "1 came"]
 
 
-def test_it_stands_when_nothing_is_known():
+def test_page_is_rendered_without_any_state():
     text = render_overview(
         view(
             snapshot=None,
@@ -236,7 +236,7 @@ def test_facts_are_counted_by_age_up_to_the_bound_and_beyond():
     assert counted == [2, 1, *[0] * (COLUMN_COUNT - 2), 2]
 
 
-def test_the_picture_says_in_words_what_it_shows():
+def test_age_chart_has_a_text_alternative():
     snapshot = Snapshot({CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON - 7 * HOUR)})})
     page = shown(snapshot=snapshot)
     [picture] = [a for a in page.attributes if a["tag"] == "svg"]
@@ -301,7 +301,7 @@ def test_it_is_html_of_this_moment(answer):
     assert 'value="L1"' in answer.text
 
 
-def test_the_policy_allows_its_own_style_and_its_own_form_only(answer):
+def test_content_security_policy_allows_only_the_own_style_and_form(answer):
     (style,) = re.findall("<style>(.*?)</style>", answer.text, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     assert answer.headers["Content-Security-Policy"].split("; ") == [

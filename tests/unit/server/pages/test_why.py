@@ -1,4 +1,4 @@
-"""Why a job is idle, asked on the page: the words of ``hydrator why``, for tokens only, one at a time."""
+"""The page that explains an idle job: the text of ``hydrator why``, for tokens only, one job at a time."""
 
 import threading
 from datetime import timedelta
@@ -16,6 +16,7 @@ from hydrator.domain.model import Site, Snapshot
 from hydrator.privacy.pseudonyms import Privacy
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
+from hydrator.server.handlers import TokenServices
 from hydrator.server.http_server import HttpServer
 from hydrator.server.pages.why import JobQuery, parse_job_query, render_why_page
 from hydrator.server.view import ServerState
@@ -27,7 +28,7 @@ SITE_TOKEN, READ_TOKEN = "site", "read"
 
 
 class Pool:
-    """What the daemon answers; a test may make it fail, or wait."""
+    """A stand-in for the daemon's explanation; a test may make it fail or wait."""
 
     def __init__(self, tokens) -> None:
         self.asked = []
@@ -68,7 +69,7 @@ def get(pool):
         CollectorRegistry(),
         max_age=timedelta(seconds=9),
         authenticator=pool.access,
-        explain_job=pool.question,
+        services=TokenServices(explain_job=pool.question),
     )
     with (
         HttpServer(asgi) as server,
@@ -81,7 +82,7 @@ def get(pool):
         yield asking
 
 
-def test_it_says_what_the_command_says(get, pool, capsys):
+def test_why_page_has_the_text_of_the_command(get, pool, capsys):
     answer = get("/why?job=7.1&schedd=a")
     found = ask_job(asked(FakePool({"a": IDLE})), 7, 1, "a")
     command.print_result(found, asked(FakePool()), as_json=False)
@@ -95,18 +96,23 @@ def test_it_says_what_the_command_says(get, pool, capsys):
     assert page.outside == []
 
 
-def test_a_whole_cluster_can_be_asked_about(get, pool):
+def test_why_page_explains_all_jobs_of_a_cluster(get, pool):
     get("/why?job=7&schedd=")
     assert pool.asked == [(7, None, None)]
 
 
-def test_the_first_page_has_the_form_where_jobs_can_be_asked_about(get):
+def test_overview_has_the_why_form_only_where_jobs_can_be_explained(get):
     assert '<form method="get" action="/why"' in get("/").text
     assert '<input id="job"' in get("/why").text
 
 
 def test_without_tokens_nobody_is_told_of_jobs(pool):
-    asgi = build_app(view, CollectorRegistry(), max_age=timedelta(seconds=9), explain_job=pool.question)
+    asgi = build_app(
+        view,
+        CollectorRegistry(),
+        max_age=timedelta(seconds=9),
+        services=TokenServices(explain_job=pool.question),
+    )
     with HttpServer(asgi) as server, httpx.Client(trust_env=False, timeout=120) as client:
         refused = client.get(f"{server.url}/why?job=7")
         assert (refused.status_code, refused.json()["error"]) == (403, "no tokens")
@@ -114,13 +120,13 @@ def test_without_tokens_nobody_is_told_of_jobs(pool):
     assert pool.asked == []
 
 
-def test_a_token_of_one_site_is_told_nothing_of_jobs(get, pool):
+def test_why_page_is_refused_for_a_token_of_one_site(get, pool):
     assert get("/why?job=7", SITE_TOKEN).status_code == 403
     assert pool.asked == []
 
 
 @pytest.mark.parametrize("job", ["", "x", "7.", "-1", "7.0.0", "1" * 11, "7;rm", "%D9%A7"])
-def test_a_text_that_is_no_job_is_told_so_and_nobody_is_asked(get, pool, job):
+def test_why_page_rejects_a_text_that_is_not_a_job_without_asking_the_pool(get, pool, job):
     answer = get(f"/why?job={job}")
     assert (answer.status_code, "say which job: 123" in answer.text) == (400, True)
     assert pool.asked == []
@@ -134,14 +140,14 @@ def test_a_text_that_is_no_job_is_told_so_and_nobody_is_asked(get, pool, job):
         (ConfigError(["job 7 is at a, b: choose one with --schedd"]), 400),
     ],
 )
-def test_what_went_wrong_is_one_sentence(get, pool, trouble, status):
+def test_why_page_shows_a_failure_as_one_sentence(get, pool, trouble, status):
     pool.trouble = trouble
     answer = get("/why?job=7")
     assert (answer.status_code, answer.headers["Content-Type"]) == (status, "text/html; charset=utf-8")
     assert f'<p class="notice">{trouble}</p>' in answer.text
 
 
-def test_a_second_question_meanwhile_is_told_to_come_later(get, pool):
+def test_why_page_answers_429_while_it_explains_another_job(get, pool):
     pool.patience = threading.Event()
     answers = []
     first = threading.Thread(target=lambda: answers.append(get("/why?job=7")))
@@ -178,6 +184,6 @@ def test_hostile_words_are_shown_as_text():
     assert HOSTILE not in text
 
 
-def test_a_query_with_anything_else_is_no_job_and_an_empty_one_is_no_question():
+def test_job_query_with_other_parameters_is_invalid_and_an_empty_one_is_none():
     assert parse_job_query(b"&".join([b"job=7"] * 99)) == parse_job_query(b"job=7&x=1") == JobQuery()
     assert parse_job_query(b"") is None

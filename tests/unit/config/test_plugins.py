@@ -1,4 +1,4 @@
-"""`hydrator once` with catalogues that are no part of us: declared as an installed package declares them."""
+"""Catalogue plugins in `hydrator once`, declared by entry points as in an installed package."""
 
 import os
 import subprocess
@@ -101,7 +101,7 @@ def test_a_folder_of_measurement_sets_is_one_without_a_plugin(once, tmp_path):
         ('type = "directory"\nscope = "x"\nroot = "/data"', "root: Extra inputs are not permitted"),
     ],
 )
-def test_what_is_wrong_with_one_is_a_sentence_and_exit_2(once, keys, told):
+def test_plugin_error_is_one_sentence_and_exit_2(once, keys, told):
     status, said, _ = once(keys)
     assert status == 2, said
     assert told in said

@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from .errors import BadDid
-from .model import Did, Site, from_unix, parse_did
+from hydrator.domain.errors import BadDid
+from hydrator.domain.model import Did, Site, from_unix, parse_did
 
 MISSED_EXIT_STATUS = 85
 """The wrapper's exit status if a dataset cannot be read."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from .errors import ConfigError
-from .ports import Catalogue, Clock
+from hydrator.domain.errors import ConfigError
+from hydrator.domain.ports import Catalogue, Clock
 
 ENTRY_POINT_GROUP = "classad_hydrator.catalogues"
 CatalogueFactory = Callable[[str, Mapping[str, Any], Clock], Catalogue]
