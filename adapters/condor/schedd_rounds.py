@@ -15,7 +15,7 @@ from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Unseen
 from hydrator.domain.text import link_to_bug_report
 
-from .bindings.client import ScheddClient
+from .bindings.client import QueueClient
 
 _T = TypeVar("_T")
 _log = structlog.get_logger("hydrator")
@@ -44,7 +44,7 @@ class _ScheddStatus:
     backoff_until: float = 0.0
 
 
-class ScheddPoller:
+class ScheddRounds:
     """A poller that queries each listed schedd alone, so that one that hangs costs only its own answer.
 
     Args:
@@ -55,8 +55,8 @@ class ScheddPoller:
 
     def __init__(
         self,
-        client: ScheddClient,
-        make_client: Callable[[], ScheddClient] | None = None,
+        client: QueueClient,
+        make_client: Callable[[], QueueClient] | None = None,
         *,
         max_concurrent: int = MAX_CONCURRENT_SCHEDDS,
         stall: timedelta = STALL_AFTER,
@@ -71,10 +71,10 @@ class ScheddPoller:
         self._monotonic = monotonic
         self._statuses: dict[str, _ScheddStatus] = {}
         self._lock = threading.Lock()
-        self._extra_clients: set[ScheddClient] = set()
+        self._extra_clients: set[QueueClient] = set()
         self._is_closed = False
 
-    def ask(self, question: Callable[[ScheddClient, str], _T]) -> dict[str, _T | Unseen]:
+    def ask(self, question: Callable[[QueueClient, str], _T]) -> dict[str, _T | Unseen]:
         """Run *question* for each schedd; return by its name the answer, or why there is none.
 
         Raises:
@@ -114,7 +114,7 @@ class ScheddPoller:
                 worker.result()
 
     def _work_with_new_client(
-        self, query: "_ScheddQuery[_T]", make_client: Callable[[], ScheddClient]
+        self, query: "_ScheddQuery[_T]", make_client: Callable[[], QueueClient]
     ) -> None:
         """Query waiting schedds through a new client, which ends with the work."""
         with self._lock:
@@ -129,7 +129,7 @@ class ScheddPoller:
                 self._extra_clients.discard(client)
             client.close()
 
-    def _ask_schedds(self, query: "_ScheddQuery[_T]", client: ScheddClient) -> None:
+    def _ask_schedds(self, query: "_ScheddQuery[_T]", client: QueueClient) -> None:
         while name := self._next_schedd(query):
             started_at = self._monotonic()
             try:
@@ -181,7 +181,7 @@ class ScheddPoller:
 class _ScheddQuery(Generic[_T]):
     """One round: the question, the schedds still waiting, the deadline and the answers so far."""
 
-    question: Callable[[ScheddClient, str], _T]
+    question: Callable[[QueueClient, str], _T]
     waiting_schedds: deque[str]
     deadline_at: float
     answers: dict[str, _T | Unseen]

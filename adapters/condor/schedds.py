@@ -8,8 +8,8 @@ from typing import Any
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen
 from hydrator.domain.ports import Clock, EndedJobs, JobGroup, SavedDesiredSites
 
-from .bindings.client import ScheddClient
-from .schedd_rounds import ScheddPoller
+from .bindings.client import QueueClient
+from .schedd_rounds import ScheddRounds
 
 MAX_ENDED_JOBS = 20_000
 """Ended jobs in one answer of a schedd: some 10 MB."""
@@ -25,10 +25,10 @@ class ScheddQueues:
     """
 
     def __init__(
-        self, client: ScheddClient, clock: Clock, make_client: Callable[[], ScheddClient] | None = None
+        self, client: QueueClient, clock: Clock, make_client: Callable[[], QueueClient] | None = None
     ) -> None:
         self._client = client
-        self._rounds = ScheddPoller(client, make_client)
+        self._rounds = ScheddRounds(client, make_client)
         self._clock = clock
 
     def read_demand(self) -> Mapping[str, ScheddDemand | Unseen]:
@@ -40,7 +40,7 @@ class ScheddQueues:
         self._rounds.close()
         self._client.close()
 
-    def _query_queue(self, client: ScheddClient, schedd: str) -> ScheddDemand:
+    def _query_queue(self, client: QueueClient, schedd: str) -> ScheddDemand:
         queried_at = self._clock()
         rows = client.count_queued_datasets(schedd)
         return ScheddDemand(queried_at, tuple(QueuedJobs(datasets, jobs) for datasets, jobs in rows))
@@ -53,10 +53,10 @@ class ScheddMisses:
     """
 
     def __init__(
-        self, client: ScheddClient, clock: Clock, *, first_period: timedelta = timedelta(hours=1)
+        self, client: QueueClient, clock: Clock, *, first_period: timedelta = timedelta(hours=1)
     ) -> None:
         self._client = client
-        self._rounds = ScheddPoller(client)
+        self._rounds = ScheddRounds(client)
         self._clock = clock
         self._begin_at = clock() - first_period
         self._answered_at: dict[str, datetime] = {}
@@ -69,7 +69,7 @@ class ScheddMisses:
         """End the client, also during a query."""
         self._client.close()
 
-    def _query_schedd(self, client: ScheddClient, schedd: str) -> Sequence[Sequence[str]]:
+    def _query_schedd(self, client: QueueClient, schedd: str) -> Sequence[Sequence[str]]:
         now = self._clock()
         since = self._answered_at.get(schedd, self._begin_at) - OVERLAP
         misses = client.query_misses(schedd, since)
@@ -85,13 +85,13 @@ class ScheddHistory:
 
     def __init__(
         self,
-        client: ScheddClient,
+        client: QueueClient,
         clock: Clock,
         site_attributes: Sequence[str],
         max_jobs: int = MAX_ENDED_JOBS,
     ) -> None:
         self._client = client
-        self._rounds = ScheddPoller(client)
+        self._rounds = ScheddRounds(client)
         self._site_attributes = site_attributes
         self._max_jobs = max_jobs
         self._begin_at = clock()
@@ -128,9 +128,9 @@ class ScheddHistory:
 class ScheddJobSites:
     """A ``JobSites`` port. Its *client* is used by nothing else, and ends with this object."""
 
-    def __init__(self, client: ScheddClient) -> None:
+    def __init__(self, client: QueueClient) -> None:
         self._client = client
-        self._rounds = ScheddPoller(client)
+        self._rounds = ScheddRounds(client)
 
     def read_job_groups(self) -> Mapping[str, Sequence[JobGroup] | Unseen]:
         """See :class:`hydrator.domain.ports.JobSites`."""

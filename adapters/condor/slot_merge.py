@@ -214,7 +214,7 @@ class SlotMerger:
             raise PublishError(self._name, "; ".join(errors))
 
     def _query_slots(self, collector: str) -> list[Slot]:
-        ads = self._client.slots_at(collector, [*SLOT_ATTRIBUTES, *self._site_attributes], NOT_DYNAMIC_SLOT)
+        ads = self._client.slots([*SLOT_ATTRIBUTES, *self._site_attributes], NOT_DYNAMIC_SLOT, collector)
         return parse_slots(ads, self._site_attributes)
 
     def _send_merges(

@@ -464,7 +464,7 @@ def test_release_lets_transformed_jobs_go_anywhere_and_counts_them_once(
     client = connect("alice")
     with queued(pool, tied(unique, 3), f"{NEVER_RUNS}\nqueue") as (cluster, plain):
         constraint = f"ClusterId == {cluster} || ClusterId == {plain}"
-        assert client.release(None, constraint) == 3
+        assert client.release(the_schedd(client), constraint) == 3
         assert held_back(pool, cluster) == ["true"] * 3
         assert held_back(pool, plain) == ["undefined"]
         assert client.release(the_schedd(client), constraint) == 0
@@ -474,8 +474,9 @@ def test_release_of_jobs_that_are_not_ours_is_denied_not_silently_nothing(
     pool: "Pool", connect: Connect, unique: str
 ):
     with queued(pool, tied(unique, 2)) as (cluster,):
+        other = connect("hydrator")
         with pytest.raises(PoolDenied, match="queue super user"):
-            connect("hydrator").release(None, f"ClusterId == {cluster}")
+            other.release(the_schedd(other), f"ClusterId == {cluster}")
         assert held_back(pool, cluster) == ["TARGET.NoSlotHasThis =?= true"] * 2
 
 
@@ -494,15 +495,15 @@ def test_a_protected_clause_is_released_by_a_queue_super_user_only_and_an_immuta
             wait_for_config(pool, bob, "IMMUTABLE_JOB_ATTRS")
             for client in (alice, bob):
                 with pytest.raises(PoolDenied, match="no user may edit those in IMMUTABLE_JOB_ATTRS"):
-                    client.release(None, mine)
+                    client.release(the_schedd(client), mine)
             pool.reconfig(
                 schedd=f"{bob_is_super}PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) DataLocalityHere"
             )
             wait_for_config(pool, bob, "PROTECTED_JOB_ATTRS")
             with pytest.raises(PoolDenied, match="queue super user"):
-                alice.release(None, mine)
+                alice.release(the_schedd(alice), mine)
             assert held_back(pool, cluster) == ["TARGET.NoSlotHasThis =?= true"] * 2
-            assert bob.release(None, mine) == 2
+            assert bob.release(the_schedd(bob), mine) == 2
             assert held_back(pool, cluster) == ["true"] * 2
     finally:
         pool.reconfig(schedd="")
@@ -517,5 +518,6 @@ def wait_for_config(pool: "Pool", client: CondorClient, knob: str) -> None:
 
 
 def test_release_with_a_bad_constraint_is_refused(connect: Connect):
+    client = connect()
     with pytest.raises(ConfigError, match=r"not a ClassAd expression"):
-        connect().release(None, "ClusterId ==")
+        client.release(the_schedd(client), "ClusterId ==")

@@ -55,6 +55,10 @@ def client(pool: Pool, who: str = "bob") -> CondorClient:
     return CondorClient(CondorSettings(pool.collector, token_directory=pool.token(who)))
 
 
+def schedd_of(client: CondorClient) -> str:
+    return str(client.schedds()[0]["Name"])
+
+
 @pytest.fixture
 def editor(pool: Pool) -> Iterator[CondorClient]:
     with client(pool) as made:
@@ -302,16 +306,16 @@ def test_all_lists_are_given_back_but_those_that_users_edited_and_no_mark_is_lef
     turn(desiring, ads(UK="lofar:L1"))
     qedit(queue, edited, "DESIRED_Sites", '"AU"')
     queue.run("condor_hold", str(held), user="alice")
-    assert editor.restore_desired_sites(None, should_opt_out=False) == 5
+    assert editor.restore_desired_sites(schedd_of(editor), should_opt_out=False) == 5
     assert [said(queue, job) for job in (own, none, edited, held)] == [["UK,NL"], [None] * 2, ["AU"], [None]]
     assert [marks(queue, job) for job in (own, none, edited, held)] == [[None], [None] * 2, [None], [None]]
-    assert editor.restore_desired_sites(None, should_opt_out=False) == 0
+    assert editor.restore_desired_sites(schedd_of(editor), should_opt_out=False) == 0
 
 
 def test_a_released_job_gets_no_list_any_more(queue, desiring, editor):
     job, other = submit(queue), submit(queue)
     turn(desiring, ads(UK="lofar:L1"))
-    editor.restore_desired_sites(None, f"ClusterId == {job}", should_opt_out=True)
+    editor.restore_desired_sites(schedd_of(editor), f"ClusterId == {job}", should_opt_out=True)
     assert turn(desiring, ads(UK="lofar:L1")).edited_count == 0
     assert (said(queue, job), said(queue, other)) == ([None], ["UK"])
 
@@ -320,7 +324,7 @@ def test_who_may_not_edit_gives_nothing_back_and_is_told_so(queue, desiring):
     job = submit(queue)
     turn(desiring, ads(UK="lofar:L1"))
     with client(queue, "hydrator") as other, pytest.raises(PoolDenied):
-        other.restore_desired_sites(None, should_opt_out=False)
+        other.restore_desired_sites(schedd_of(other), should_opt_out=False)
     assert said(queue, job) == ["UK"]
 
 

@@ -262,7 +262,7 @@ def test_a_data_slot_is_no_slot(pool, client, merger):
     pool.wait(data, 30, "the data slot to be advertised")
     try:
         assert not [one for one in client.slots(["Name"]) if one["Name"].startswith("data")]
-        judged = client.evaluate_match({"Requirements": "true"}, [], ["GLIDEIN_Site"], atomic_attributes=[])
+        judged = client.evaluate_match({"Requirements": "true"}, [], ["GLIDEIN_Site"])
         assert sum(row["slots"] for row in judged["groups"]) == len(client.slots(["Name"]))
 
         def merged() -> bool:

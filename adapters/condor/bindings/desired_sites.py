@@ -18,6 +18,7 @@ from typing import Any
 
 from hydrator.domain.classad import record_literal, string_literal
 
+from .library import Ad, CallError
 from .values import is_plain, read_strings
 
 ID_ATTRIBUTES = ("ClusterId", "ProcId")
@@ -30,11 +31,11 @@ GROUP_BY_ATTRIBUTES = (*JOB_ATTRIBUTES, OPT_IN_ATTRIBUTE, DESIRED_SITES, SAVED_A
 IDLE_CONSTRAINT = "JobStatus == 1"
 QUEUED_CONSTRAINT = "JobStatus =!= 3 && JobStatus =!= 4"
 EDITS_AT_ONCE = 1000
-Ad = dict[str, Any]
 
 
-class EditRejected(Exception):
-    """An edit that the schedd did not make; the text is the reason."""
+def rejection(reason: str) -> CallError:
+    """Return the failure of an edit that the schedd did not make."""
+    return CallError("denied", reason)
 
 
 class DesiredSitesEditor:
@@ -75,12 +76,12 @@ class DesiredSitesEditor:
         mark = _record_literal(value=value, own=original_value, was=previous, pending=token)
         self._edit(ids, SAVED_ATTRIBUTE, mark, constraint)
         has_token = f"{SAVED_ATTRIBUTE}.Pending =?= {_string_literal(token)}"
-        if not self._query_ids(has_token, 1):
-            raise EditRejected("it rejected the edit of jobs and gave no reason")
+        if not self.query_ids(has_token, 1):
+            raise rejection("it rejected the edit of jobs and gave no reason")
         if value != previous:
             self._replace_value(has_token, row, value)
         edited = f"{has_token} && {DESIRED_SITES} =?= {_string_literal(value)}"
-        count = len(self._query_ids(edited, max_jobs))
+        count = len(self.query_ids(edited, max_jobs))
         saved = _record_literal(value=value, own=original_value) if keep else "undefined"
         self._edit_matching(edited, SAVED_ATTRIBUTE, saved)
         return count
@@ -90,9 +91,9 @@ class DesiredSitesEditor:
         unchanged = f"{has_token} && {DESIRED_SITES} =?= {_string_literal(row['desired'])}"
         unchanged_idle = f"{unchanged} && {IDLE_CONSTRAINT}"
         self._edit_matching(unchanged_idle, DESIRED_SITES, _string_literal(value))
-        if ids := self._query_ids(unchanged_idle, 1):
+        if ids := self.query_ids(unchanged_idle, 1):
             self._edit_matching(unchanged, SAVED_ATTRIBUTE, _record_literal(**row["kept"] or {}))
-            raise EditRejected(f"it keeps {DESIRED_SITES} as it was submitted (of job {ids[0]})")
+            raise rejection(f"it keeps {DESIRED_SITES} as it was submitted (of job {ids[0]})")
 
     def restore(self, constraint: str, should_opt_out: bool) -> int:
         """Restore the lists that all jobs in the queue had, and remove the marks; return how many.
@@ -110,27 +111,27 @@ class DesiredSitesEditor:
         for row, ids in groups.values():
             if _is_unchanged(row):
                 self._restore_group(selection, row, ids)
-            self._edit_all(ids, SAVED_ATTRIBUTE, "undefined")
+            self.edit_all(ids, SAVED_ATTRIBUTE, "undefined")
         if should_opt_out:
-            self._edit_all(
-                self._query_ids(f"{selection} && {OPT_IN_ATTRIBUTE} =?= true", None),
+            self.edit_all(
+                self.query_ids(f"{selection} && {OPT_IN_ATTRIBUTE} =?= true"),
                 OPT_IN_ATTRIBUTE,
                 "false",
             )
         also = f" || {OPT_IN_ATTRIBUTE} =?= true" if should_opt_out else ""
-        if unedited := self._query_ids(f"{selection} && ({SAVED_ATTRIBUTE} isnt undefined{also})", 1):
-            raise EditRejected(f"it rejected the edit of job {unedited[0]}")
+        if unedited := self.query_ids(f"{selection} && ({SAVED_ATTRIBUTE} isnt undefined{also})", 1):
+            raise rejection(f"it rejected the edit of job {unedited[0]}")
         return sum(len(ids) for _, ids in groups.values())
 
     def _restore_group(self, constraint: str, row: Ad, ids: Sequence[str]) -> None:
         own = row["kept"]["own"]
         if own == row["desired"]:
             return
-        self._edit_all(ids, DESIRED_SITES, _string_literal(own))
+        self.edit_all(ids, DESIRED_SITES, _string_literal(own))
         previous = _string_literal(row["desired"])
         unchanged = f"{constraint} && {SAVED_ATTRIBUTE} isnt undefined && {DESIRED_SITES} =?= {previous}"
-        if unedited := set(self._query_ids(unchanged, None)) & set(ids):
-            raise EditRejected(f"it keeps {DESIRED_SITES} as it is (of job {min(unedited)})")
+        if unedited := set(self.query_ids(unchanged)) & set(ids):
+            raise rejection(f"it keeps {DESIRED_SITES} as it is (of job {min(unedited)})")
 
     # attributes of a job
 
@@ -202,13 +203,15 @@ class DesiredSitesEditor:
             parts.append(f"ClusterId == {int(cluster)} && ProcId == {int(proc)}")
         return " && ".join(parts)
 
-    def _query_ids(self, constraint: str, max_jobs: int | None) -> list[str]:
+    def query_ids(self, constraint: str, max_jobs: int | None = None) -> list[str]:
+        """Return the ids of the jobs that match, up to *max_jobs*."""
         limit = {} if max_jobs is None else {"limit": max_jobs}
         return [_job_id(ad) for ad in self._queue.query(constraint, list(ID_ATTRIBUTES), **limit)]
 
     # edits
 
-    def _edit_all(self, ids: Sequence[str], attribute: str, literal: str) -> None:
+    def edit_all(self, ids: Sequence[str], attribute: str, literal: str) -> None:
+        """Set *attribute* of these jobs, some at a time; jobs that left the queue do not count."""
         for start in range(0, len(ids), EDITS_AT_ONCE):
             self._edit(ids[start : start + EDITS_AT_ONCE], attribute, literal, QUEUED_CONSTRAINT)
 
@@ -217,11 +220,11 @@ class DesiredSitesEditor:
         try:
             self._queue.edit(list(ids), attribute, literal)
         except self._error_type as failure:
-            queued = set(self._query_ids(constraint, None))
+            queued = set(self.query_ids(constraint))
             remaining = [job for job in ids if job in queued]
             if len(remaining) == len(ids):
-                if rejection := re.search(r"commit transaction: *(.+)", str(failure)):
-                    raise EditRejected(rejection[1].strip()) from failure
+                if match := re.search(r"commit transaction: *(.+)", str(failure)):
+                    raise rejection(match[1].strip()) from failure
                 raise
             if remaining:
                 self._queue.edit(remaining, attribute, literal)

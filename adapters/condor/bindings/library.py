@@ -55,11 +55,13 @@ def describe_denial(identity: str, method: str) -> str:
     return f"it authenticated the client as {identity} (by {method}) and denies that identity"
 
 
-def read_log() -> str:
-    """Return the text that went to descriptor 2 since this request began, where that is a file."""
-    with suppress(OSError):
-        return os.pread(2, 200_000, 0).decode("utf-8", "replace")
-    return ""
+def failure_of(error: Exception, daemon: str | None = None) -> CallError:
+    """Return the failure that the security log of this request explains; else that of the bindings' text."""
+    log = ""
+    with suppress(OSError):  # descriptor 2 is not always a file
+        log = os.pread(2, 200_000, 0).decode("utf-8", "replace")
+    kind, reason = explain_failure(log) or ("pool", f"{error}" or type(error).__name__)
+    return CallError(kind, reason, daemon)
 
 
 class Bindings:
@@ -108,7 +110,7 @@ class Bindings:
 
     # queries
 
-    def collectors(self) -> list[str]:
+    def collector_addresses(self) -> list[str]:
         """Return the addresses of all collectors, first those that did not hang at the last query.
 
         The bindings would choose one at random and wait for it longer than the parent waits for this process.
@@ -124,17 +126,15 @@ class Bindings:
         """Return ads from the first collector that answers, or from *collector*."""
         kind = getattr(self.htcondor.AdType, ad_type)
         constraint = f"({constraint}) && {NO_DATA_SLOT}" if ad_type == "Slot" else constraint
-        failures = []
-        addresses = [collector] if collector else self.collectors() or [""]
+        addresses = [collector] if collector else self.collector_addresses() or [""]
         for address in addresses:
             try:
                 return list(
                     self.htcondor.Collector(address or None).query(kind, constraint, list(attributes))
                 )
             except self.htcondor.HTCondorException as exc:
-                failures.append((explain_failure(read_log()) or ("pool", str(exc)), exc))
-        failure, cause = failures[-1]
-        raise CallError(*failure, f"collector {', '.join(addresses)}".strip()) from cause
+                failure, cause = failure_of(exc, f"collector {', '.join(addresses)}".strip()), exc
+        raise failure from cause
 
     def query_scalars(
         self,

@@ -16,13 +16,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self
 
 from hydrator.domain.errors import ConfigError, PoolDenied, PoolError
 from hydrator.domain.redaction import escape_unprintable_tree
 
-from .token_advice import LEVEL_BY_ADVICE, describe_token_limit, is_level_missing, token_advice, token_limits
+from .token_advice import NEEDS, READ_NEED, describe_token_limit, is_level_missing, token_advice, token_limits
 from .values import FIRST_COLLECTOR
 
 CHILD = (sys.executable, "-P", "-m", "adapters.condor.bindings.child")
@@ -37,6 +36,8 @@ MAX_CALLS_OF_CHILD = 10_000
 """Answers after which another child takes over: the bindings leak some 0.7 kB a call (benchmarks, soak)."""
 COLLECTOR_QUERIES = {"site_ads", "schedds", "slots"}
 """Calls in which only a collector can hang: the next child queries another one first, where there is one."""
+LOCAL_CALLS = {"parse": "the ClassAd parser", "token_folders": "HTCondor's configuration"}
+"""Calls that ask no daemon, with what answers them."""
 TIMEOUT_FACTORS = {
     "evaluate_match": 6,
     "outcomes": 6,
@@ -276,17 +277,15 @@ class ProcessClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def token_folders(self) -> list[Path]:
         """Return the folders where HTCondor looks for IDTOKENS, as it is configured; asks no daemon."""
-        return [Path(folder) for folder in self._call("token_folders", "HTCondor's configuration", "")]
+        return [Path(folder) for folder in self._call("token_folders")]
 
-    def _call(self, call: str, target: str, advice: str, **args: object) -> Any:  # noqa: ANN401  (JSON)
-        """Make one call; *advice* is the remedy when the daemon, *target*, denies it."""
+    def _call(self, call: str, **args: object) -> Any:  # noqa: ANN401  (JSON)
+        """Make one call of the child; *args* has values that JSON can express."""
         seconds = self._settings.timeout.total_seconds() * TIMEOUT_FACTORS.get(call, 1)
         with self._lock:
             try:
@@ -296,22 +295,35 @@ class ProcessClient:
                 answer = child.exchange(request, seconds)
             except _ChildUnavailable as exc:
                 self._discard_child()
-                if call in COLLECTOR_QUERIES:
+                if call in COLLECTOR_QUERIES and not args.get("collector"):
                     self._first_collector += 1
-                raise PoolError(target, str(exc)) from None
+                raise PoolError(self._describe_target(call, args), str(exc)) from None
         if error := answer.get("error"):
-            self._raise_error(error, target, advice)
+            level, advice = NEEDS.get(call, READ_NEED)
+            self._raise_error(error, error["daemon"] or self._describe_target(call, args), level, advice)
         return answer["ok"]
 
-    def _raise_error(self, error: Mapping[str, Any], target: str, advice: str) -> None:
-        daemon, reason = error["daemon"] or target, str(error["reason"]).rstrip(".")
+    def _describe_target(self, call: str, args: Mapping[str, object]) -> str:
+        """Return the name, in messages, of the daemon that a call goes to."""
+        if call in LOCAL_CALLS:
+            return LOCAL_CALLS[call]
+        if "daemon" in args:
+            parts = args["daemon"], args["name"]
+        elif "schedd" in args:
+            parts = "schedd", args["schedd"]
+        else:
+            parts = "collector", args.get("collector") or self._settings.collector
+        return " ".join(str(part) for part in parts if part)
+
+    def _raise_error(self, error: Mapping[str, Any], daemon: str, level: str, advice: str) -> None:
+        reason = str(error["reason"]).rstrip(".")
         if error["kind"] == "usage":
             raise ConfigError([reason])
         if error["kind"] == "denied":
             if "none of the credentials" in reason:
                 advice = token_advice(self._settings.token_directory, os.geteuid())
-            elif "(by IDTOKENS)" in reason and advice in LEVEL_BY_ADVICE:
-                advice = self._token_limit_advice(LEVEL_BY_ADVICE[advice]) or advice
+            elif "(by IDTOKENS)" in reason and level:
+                advice = self._token_limit_advice(level) or advice
             raise PoolDenied(daemon, f"{reason}; {advice}" if advice else reason)
         if "determine collector host" in reason:
             reason += "; name it: htcondor.collector (or have htcondor.config_file name it)"

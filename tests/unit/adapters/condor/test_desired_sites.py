@@ -10,7 +10,8 @@ import classad2
 import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 import pytest
 
-from adapters.condor.bindings.desired_sites import SAVED_ATTRIBUTE, DesiredSitesEditor, EditRejected
+from adapters.condor.bindings.desired_sites import SAVED_ATTRIBUTE, DesiredSitesEditor
+from adapters.condor.bindings.library import CallError
 from hydrator.domain.model import DatasetState, Did, Fact, Site
 from hydrator.domain.ports import JobGroup, SavedDesiredSites
 from hydrator.reconcile.desired_sites.decide import decide
@@ -184,7 +185,7 @@ def test_a_job_that_leaves_the_queue_meanwhile_hinders_no_other():
 def test_a_schedd_that_refuses_without_a_word_is_found_out_and_leaves_no_mark(keeps, why):
     queue = Queue(job("UK,NL"))
     queue.keeps = {keeps}
-    with pytest.raises(EditRejected, match=why):
+    with pytest.raises(CallError, match=why):
         turn(queue)
     assert queue.desired() == "UK,NL"
     assert not queue.marked()

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from adapters.condor.schedd_rounds import ScheddPoller
+from adapters.condor.schedd_rounds import ScheddRounds
 from adapters.condor.schedds import ScheddHistory, ScheddMisses, ScheddQueues
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen
@@ -88,9 +88,9 @@ class Seconds:
         return time.monotonic() + self.ahead
 
 
-def rounds(pool: Pool, *, more=True, **given) -> ScheddPoller:
+def rounds(pool: Pool, *, more=True, **given) -> ScheddRounds:
     given = {"stall": STALL, "budget": BUDGET, **given}
-    return ScheddPoller(pool.client(), pool.client if more else None, **given)
+    return ScheddRounds(pool.client(), pool.client if more else None, **given)
 
 
 def question(client, schedd):
