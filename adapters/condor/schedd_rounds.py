@@ -45,10 +45,11 @@ class _ScheddStatus:
 
 
 class ScheddRounds:
-    """A poller that queries each listed schedd alone, so that one that hangs costs only its own answer.
+    """Queries of each listed schedd alone, so that one that hangs costs only its own answer.
 
     Args:
-        client: queries the collector, and the schedds.
+        client: queries the collector, and the schedds; ends with this object, and is used by nothing else,
+            since an answer may take long.
         make_client: makes another client; without it one schedd is queried at a time.
         monotonic: a clock that never goes back.
     """
@@ -90,11 +91,11 @@ class ScheddRounds:
         return {name: query.answers.get(name) or Unseen(self._statuses[name].failure) for name in names}
 
     def close(self) -> None:
-        """End the additional clients, also during a query."""
+        """End the clients, also during a query."""
         with self._lock:
             self._is_closed = True
-            extra = list(self._extra_clients)
-        for client in extra:
+            clients = [*self._extra_clients, self._client]
+        for client in clients:
             client.close()
 
     def _run_workers(self, query: "_ScheddQuery[_T]") -> None:

@@ -69,17 +69,13 @@ class SlotMerger:
         self._max_slots = max(1, int(slots_per_second * interval.total_seconds()))
         self._refresh = refresh
         self._clock = clock
-        self._name = name
+        self.name = name
         self._close_event = threading.Event()
         self._slot_times: dict[str, SlotTime] = {}
         self._interval = interval
         self._unconfirmed_since: dict[str, datetime] = {}
         self._failed_collectors: set[str] = set()
         self._sent_contents: dict[str, dict[Slot, tuple[object, object, object]]] = {}
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     def close(self) -> None:
         """End the client, also during a run."""
@@ -142,16 +138,13 @@ class SlotMerger:
 
         Slots without a merge, or with impossible numbers, do not count.
         """
+        slots, results = self._query_all_slots()
+        self._raise_errors(results)
         oldest: dict[Site, PublishedAd] = {}
-
-        def read(collector: str) -> MergeResult:
-            for slot in self._query_slots(collector):
-                if ad := _parse_slot_ad(slot, self._clock()):
-                    ads = (oldest.get(ad.site, ad), ad)
-                    oldest[ad.site] = min(ads, key=lambda one: (one.generation, one.as_of))
-            return MergeResult()
-
-        self._raise_errors(self._run_at_collectors(read))
+        for slot in slots:
+            if ad := _parse_slot_ad(slot, self._clock()):
+                ads = (oldest.get(ad.site, ad), ad)
+                oldest[ad.site] = min(ads, key=lambda one: (one.generation, one.as_of))
         return oldest
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
@@ -179,14 +172,8 @@ class SlotMerger:
         """Wait a short time until all collectors show it: they answer from forked copies of themselves."""
         pause = 0.01
         while pause < MAX_PAUSE_SECONDS:
-            answers: list[bool] = []
-
-            def query(collector: str, answers: list[bool] = answers) -> MergeResult:
-                answers.append(is_visible(self._query_slots(collector)))
-                return MergeResult()
-
-            self._run_at_collectors(query)
-            if all(answers) or self._close_event.wait(pause):
+            slots, _ = self._query_all_slots()
+            if is_visible(slots) or self._close_event.wait(pause):
                 return
             pause *= 2
 
@@ -209,9 +196,19 @@ class SlotMerger:
         self._failed_collectors = {collector for collector, result in results.items() if result.error}
         return results or {"": MergeResult(error="no collector is configured (COLLECTOR_HOST)")}
 
+    def _query_all_slots(self) -> tuple[list[Slot], Mapping[str, MergeResult]]:
+        """Return the slots of all collectors that answer, and the errors of the others, by collector."""
+        slots: list[Slot] = []
+
+        def query(collector: str) -> MergeResult:
+            slots.extend(self._query_slots(collector))
+            return MergeResult()
+
+        return slots, self._run_at_collectors(query)
+
     def _raise_errors(self, results: Mapping[str, MergeResult]) -> None:
         if errors := [result.error for result in results.values() if result.error]:
-            raise PublishError(self._name, "; ".join(errors))
+            raise PublishError(self.name, "; ".join(errors))
 
     def _query_slots(self, collector: str) -> list[Slot]:
         ads = self._client.slots([*SLOT_ATTRIBUTES, *self._site_attributes], NOT_DYNAMIC_SLOT, collector)

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from hydrator.domain.errors import PoolDenied
 
-from .process import Ad, ProcessClient
-from .values import SITE_WIDE_ATTRIBUTES
+from .process import ProcessClient
+from .values import SITE_WIDE_ATTRIBUTES, Ad
 
 DaemonKind = Literal["collector", "negotiator", "schedd", "startd"]
 _LONG_NAMES = {name.lower() for name in SITE_WIDE_ATTRIBUTES}

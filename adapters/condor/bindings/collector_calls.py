@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .library import Ad, Bindings, CallError, describe_denial, failure_of
-from .values import SITE_WIDE_ATTRIBUTES
+from .library import Bindings, CallError, describe_denial, failure_of
+from .values import SITE_WIDE_ATTRIBUTES, Ad
 
 SITE_AD_TYPE = "DataLocality"
 SITE_AD_ATTRIBUTES = (

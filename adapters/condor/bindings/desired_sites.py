@@ -18,8 +18,8 @@ from typing import Any
 
 from hydrator.domain.classad import record_literal, string_literal
 
-from .library import Ad, CallError
-from .values import is_plain, read_strings
+from .library import CallError
+from .values import Ad, is_plain, read_strings
 
 ID_ATTRIBUTES = ("ClusterId", "ProcId")
 DESIRED_SITES = "DESIRED_Sites"

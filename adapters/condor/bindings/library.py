@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from .values import FIRST_COLLECTOR, expression_text, is_plain
+from .values import FIRST_COLLECTOR, Ad, expression_text, is_plain
 
 NO_DATA_SLOT = "IsDataSlot =!= true"
 """HTCondor 25 keeps common input files on slots of their own (``data1_1@…``), which run no jobs."""
 LOCATION_ATTRIBUTES = ("Name", "MyAddress", "MyType", "CondorVersion", "AddressV1")
 """Attributes of a daemon's ad that the bindings need to connect to it."""
-Ad = dict[str, Any]
 
 
 class CallError(Exception):

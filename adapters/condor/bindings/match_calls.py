@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .clauses import find_names
-from .library import Ad, Bindings, CallError
+from .library import Bindings, CallError
 from .matchmaking import RESOURCES, JobMatch
-from .values import SITE_WIDE_ATTRIBUTES, expression_text
+from .values import SITE_WIDE_ATTRIBUTES, Ad, expression_text
 
 MATCH_SLOT_ATTRIBUTES = (
     "Name",

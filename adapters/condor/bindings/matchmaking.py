@@ -4,14 +4,14 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from .clauses import find_names, split_into_clauses
-from .values import expression_text, is_number, is_plain
+from .values import Ad, expression_text, is_number, is_plain
 
 RESOURCES = ("Cpus", "Memory", "Disk", "GPUs")
 """Resources of a partitionable slot; ``TotalSlot…`` is the amount when nothing of it is in use."""
-Ad = dict[str, Any]
 
 
 class JobMatch:
@@ -30,8 +30,8 @@ class JobMatch:
         self._facts = facts
         self._site_attributes = site_attributes
         self._clauses = split_into_clauses("Requirements", self._text_reader(job), atomic_attributes)
-        self._expressions: dict[str, Any] = {}
-        self._depends_by_clause: dict[str, bool] = {}
+        self._parse = cache(classad.ExprTree)
+        self._depends_on_resources = cache(self._mentions_resources)
 
     def collect_slot_attributes(self) -> set[str]:
         """Return the names that the job's expressions mention, also indirectly."""
@@ -117,13 +117,9 @@ class JobMatch:
             for text, value in zip(texts, values, strict=True)
         ]
 
-    def _depends_on_resources(self, clause: str) -> bool:
-        if clause not in self._depends_by_clause:
-            mentioned = self._collect_names({clause})
-            self._depends_by_clause[clause] = not {name.lower() for name in RESOURCES}.isdisjoint(
-                name.lower() for name in mentioned
-            )
-        return self._depends_by_clause[clause]
+    def _mentions_resources(self, clause: str) -> bool:
+        resources = {name.lower() for name in RESOURCES}
+        return any(name.lower() in resources for name in self._collect_names({clause}))
 
     @contextmanager
     def _assume_empty(self, slot: Any) -> Iterator[None]:
@@ -139,19 +135,10 @@ class JobMatch:
     def _text_reader(self, ad: Any) -> Callable[[str], str | None]:
         return lambda name: expression_text(ad, name) if name in ad else None
 
-    def _evaluate(self, text: str, my: Any, target: Any = None) -> Any:
-        if text not in self._expressions:
-            self._expressions[text] = self._classad.ExprTree(text)
-        return (
-            self._expressions[text].eval(my, target)
-            if target is not None
-            else self._expressions[text].eval(my)
-        )
-
     def _truth_value(self, text: str, my: Any, target: Any) -> str:
         """Return ``true`` if *text* allows the match, else ``false``, ``undefined`` or ``error``."""
         try:
-            value = self._evaluate(text, my, target)
+            value = self._parse(text).eval(my, target)
         except Exception:  # noqa: BLE001  (the bindings raise several kinds)
             return "error"
         if value is self._classad.Value.Undefined:
@@ -163,7 +150,7 @@ class JobMatch:
     def _evaluate_scalar(self, text: str, my: Any, target: Any = None) -> Any:
         """Evaluate *text* to a scalar; None for any other value."""
         try:
-            value = self._evaluate(text, my, target)
+            value = self._parse(text).eval(my, target)
         except Exception:  # noqa: BLE001
             return None
         return value if is_plain(value) else None

@@ -22,7 +22,7 @@ from hydrator.domain.errors import ConfigError, PoolDenied, PoolError
 from hydrator.domain.redaction import escape_unprintable_tree
 
 from .token_advice import NEEDS, READ_NEED, describe_token_limit, is_level_missing, token_advice, token_limits
-from .values import FIRST_COLLECTOR
+from .values import FIRST_COLLECTOR, Ad
 
 CHILD = (sys.executable, "-P", "-m", "adapters.condor.bindings.child")
 START_SECONDS = 60.0
@@ -46,7 +46,6 @@ TIMEOUT_FACTORS = {
     "restore_desired_sites": 6,
 }
 """Timeouts that a call may take; 2,000 slots and 244 datasets take 4 s, and the queries come on top."""
-Ad = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +146,11 @@ class _Child:
                 self._channel.settimeout(seconds)
                 self._channel.sendall(json.dumps(request).encode() + b"\n")
             line = self._read_line(deadline)
+            answer = json.loads(line)
         except TimeoutError:
             raise _ChildUnavailable(f"no answer within {seconds:g} s") from None
         except OSError:
             raise _ChildUnavailable(self._exit_reason()) from None
-        if line is None:
-            raise _ChildUnavailable(self._exit_reason())
-        try:
-            answer = json.loads(line)
         except ValueError:
             raise _ChildUnavailable(
                 f"the HTCondor process answered {line[:60]!r}, which is not JSON"
@@ -168,7 +164,7 @@ class _Child:
             return dict(escape_unprintable_tree(answer, "\n\r\t"))
         return answer
 
-    def _read_line(self, deadline: float) -> bytes | None:
+    def _read_line(self, deadline: float) -> bytes:
         chunks = [self._buffer]
         size = len(self._buffer)
         while b"\n" not in chunks[-1]:
@@ -179,7 +175,7 @@ class _Child:
             chunk = self._channel.recv(1 << 18)
             size += len(chunk)
             if not chunk:
-                return None
+                raise ConnectionResetError
             if size > MAX_ANSWER_BYTES:
                 raise _ChildUnavailable(f"the HTCondor process answered more than {MAX_ANSWER_BYTES} bytes")
             chunks.append(chunk)

@@ -6,8 +6,8 @@ from contextlib import suppress
 from typing import Any
 
 from .desired_sites import QUEUED_CONSTRAINT, DesiredSitesEditor, rejection
-from .library import Ad, Bindings
-from .values import choose_misses_fairly, expression_text, read_strings
+from .library import Bindings
+from .values import Ad, choose_misses_fairly, expression_text, read_strings
 
 REMOVED, COMPLETED = 3, 4  # JobStatus
 MISSES_ATTRIBUTE = "ChirpDataLocalityMisses"
@@ -94,11 +94,9 @@ class ScheddCalls(Bindings):
         """See :meth:`DesiredSitesEditor.read_job_groups`."""
         return self._sites_editor(schedd).read_job_groups()
 
-    def set_desired_sites(
-        self, schedd: str, row: Ad, value: str | None, original_value: str | None, keep: bool, max_jobs: int
-    ) -> int:
+    def set_desired_sites(self, schedd: str, **edit: Any) -> int:
         """See :meth:`DesiredSitesEditor.set_desired_sites`."""
-        return self._sites_editor(schedd).set_desired_sites(row, value, original_value, keep, max_jobs)
+        return self._sites_editor(schedd).set_desired_sites(**edit)
 
     def restore_desired_sites(self, schedd: str, constraint: str, should_opt_out: bool) -> int:
         """See :meth:`DesiredSitesEditor.restore`."""

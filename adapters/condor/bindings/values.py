@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeGuard
 
+Ad = dict[str, Any]
+"""Attributes of an ad, or fields of a row, as JSON."""
 FIRST_COLLECTOR = "HYDRATOR_FIRST_COLLECTOR"
 """Environment variable of the child: the index, from 0, of the collector that it queries first."""
 SITE_WIDE_ATTRIBUTES = (
