@@ -137,21 +137,21 @@ class DesiredSitesEditor:
 
     def _build_group_row(self, ad: Any) -> Ad:
         desired = self._evaluate_scalar(ad, DESIRED_SITES)
-        kept = {
+        mark = {
             name: self._evaluate_scalar(ad, f"{SAVED_ATTRIBUTE}.{field}")
             for name, field in SAVED_FIELDS.items()
         }
         marked = self._evaluate(ad, SAVED_ATTRIBUTE) is not None
-        texts = [value for value in (desired, *kept.values()) if value is not None]
+        texts = [value for value in (desired, *mark.values()) if value is not None]
         odd = any(not isinstance(value, str) for value in texts) or self._is_expression(ad)
-        odd = odd or (marked and not any(kept.values()))
+        odd = odd or (marked and not any(mark.values()))
         datasets = read_strings(ad, "RequiredDatasets")
         mode, after, age = (self._evaluate_scalar(ad, name) for name in JOB_ATTRIBUTES[1:])
         return {
             "datasets": datasets if all("," not in one for one in datasets) else [],
             "asks": self._evaluate_scalar(ad, OPT_IN_ATTRIBUTE) is True,
             "desired": desired if isinstance(desired, str) else None,
-            "kept": kept if marked and not odd else None,
+            "kept": mark if marked and not odd else None,
             "mode": mode if isinstance(mode, str) else None,
             "any_after": _integer_or_none(after),
             "max_age": _integer_or_none(age),
@@ -181,13 +181,13 @@ class DesiredSitesEditor:
 
     def _build_constraint(self, row: Ad) -> str:
         """Return the constraint for the idle jobs of this row, as they are now."""
-        kept = row["kept"] or {}
+        mark = row["kept"] or {}
         parts = [
             IDLE_CONSTRAINT,
             f"({OPT_IN_ATTRIBUTE} =?= true) == {'true' if row['asks'] else 'false'}",
             f"{DESIRED_SITES} =?= {_string_literal(row['desired'])}",
             *(
-                f"{SAVED_ATTRIBUTE}.{field} =?= {_string_literal(kept.get(name))}"
+                f"{SAVED_ATTRIBUTE}.{field} =?= {_string_literal(mark.get(name))}"
                 for name, field in SAVED_FIELDS.items()
             ),
             _integer_constraint("DataLocalityAnyAfter", row["any_after"]),
@@ -248,10 +248,10 @@ def _record_literal(**fields: str | None) -> str:
 
 
 def _is_unchanged(row: Ad) -> bool:
-    kept = row["kept"]
-    if kept is None:
+    mark = row["kept"]
+    if mark is None:
         return False
-    return row["desired"] == kept["value"] or bool(kept["pending"] and row["desired"] == kept["was"])
+    return row["desired"] == mark["value"] or bool(mark["pending"] and row["desired"] == mark["was"])
 
 
 def _job_id(ad: Any) -> str:
