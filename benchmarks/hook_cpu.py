@@ -73,9 +73,9 @@ def commands(hook: Path, folder: Path, url: str, ads: Sequence[SiteAd]) -> dict[
     for count, ad in zip(SIZES, ads, strict=True):
         (folder / f"{ad.site}.ad").write_text(ad.text, "ascii")
         hook_at = [str(hook), "--site", ad.site]
-        kept = ["--cache-dir", str(folder / f"kept-{count}")]
+        cache_options = ["--cache-dir", str(folder / f"kept-{count}")]
         asks = ["--url", url, "--jitter", "0"]
-        found[f"--file, {count:,} datasets"] = [*hook_at, "--file", str(folder), *kept]
+        found[f"--file, {count:,} datasets"] = [*hook_at, "--file", str(folder), *cache_options]
         found[f"--url, 200, {count:,} datasets"] = [*hook_at, *asks, "--cache-dir", "{fresh}"]
         found[f"--url, 304, {count:,} datasets"] = [
             *hook_at,
@@ -88,7 +88,7 @@ def commands(hook: Path, folder: Path, url: str, ads: Sequence[SiteAd]) -> dict[
 
 def spawn_runs(found: Mapping[str, Sequence[str]], rounds: int) -> Runs:
     """Run *commands* here, with the PATH of a startd."""
-    said = subprocess.run(
+    done = subprocess.run(
         [sys.executable, _spawn.__file__],
         input=json.dumps({"rounds": rounds, "commands": found}),
         capture_output=True,
@@ -96,7 +96,7 @@ def spawn_runs(found: Mapping[str, Sequence[str]], rounds: int) -> Runs:
         check=True,
         env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
     )
-    return dict(json.loads(said.stdout))
+    return dict(json.loads(done.stdout))
 
 
 def from_collector(rounds: int, ads: Sequence[SiteAd]) -> tuple[Runs, str]:
@@ -116,12 +116,12 @@ def from_collector(rounds: int, ads: Sequence[SiteAd]) -> tuple[Runs, str]:
         }
         for count, ad in zip(SIZES, ads, strict=True):
             words = ["--site", ad.site, "--collector", pool.collector, "--jitter", "0"]
-            kept = ["--cache-dir", str(pool.shared / f"kept-{count}")]
-            found[f"--collector, {count:,} datasets"] = [str(hook), *words, *kept]
-        said = pool.run(
+            cache_options = ["--cache-dir", str(pool.shared / f"kept-{count}")]
+            found[f"--collector, {count:,} datasets"] = [str(hook), *words, *cache_options]
+        done = pool.run(
             "python3", str(spawn), input=json.dumps({"rounds": rounds, "commands": found}), timeout=600
         )
-        return dict(json.loads(said.stdout)), pool.version
+        return dict(json.loads(done.stdout)), pool.version
 
 
 def figures(runs: Runs, where: str = "") -> list[Figure]:
@@ -177,14 +177,14 @@ def run(quick: bool = False) -> Result:
 
 
 def python_version() -> str:
-    said = subprocess.run(
+    done = subprocess.run(
         ["python3", "-c", "import platform; print(platform.python_version())"],
         capture_output=True,
         text=True,
         check=True,
         env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
     )
-    return said.stdout.strip()
+    return done.stdout.strip()
 
 
 HOW = """\

@@ -117,8 +117,8 @@ class Running:
         self.memory["negotiator"] = memory(self._negotiator)
 
     def _ad(self) -> dict[str, Any]:
-        said = self._pool.run("condor_status", "-negotiator", "-json").stdout
-        ads: list[dict[str, Any]] = json.loads(said)
+        output = self._pool.run("condor_status", "-negotiator", "-json").stdout
+        ads: list[dict[str, Any]] = json.loads(output)
         return ads[0]
 
 

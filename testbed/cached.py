@@ -20,7 +20,7 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def lock_file(path: Path) -> Iterator[None]:
     """Hold the lock file at *path*, so that two runs do not build the same."""
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -37,7 +37,7 @@ def built(name: str, recipe: bytes, build: Callable[[Path], None]) -> Path:
     stamp = home / "lock.sha256"
     digest = hashlib.sha256(recipe + sys.version.encode()).hexdigest()
     home.parent.mkdir(parents=True, exist_ok=True)
-    with locked(home.parent / f"{name}.flock"):
+    with lock_file(home.parent / f"{name}.flock"):
         if not (stamp.is_file() and stamp.read_text("utf-8") == digest):
             shutil.rmtree(home, ignore_errors=True)
             with tempfile.TemporaryDirectory(prefix=f"{name}.", dir=home.parent) as scratch:

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from .cached import cache_folder, locked
+from .cached import cache_folder, lock_file
 
 SUITES = {"25.14": "sid", "23.9": "trixie"}
 """The Debian suite that has each release; a suite's own name is taken as well."""
@@ -48,7 +48,7 @@ def tree(suite: str, say: Callable[[str], None]) -> Path:
         if os.geteuid() != 0:
             raise PoolUnavailable(f"only root can build a Debian tree with HTCondor in {done}")
         home.mkdir(parents=True, exist_ok=True)
-        with locked(home / f"{suite}.lock"):
+        with lock_file(home / f"{suite}.lock"):
             if not (done / DONE).is_file():
                 _build(suite, home, say)
     return done
@@ -133,7 +133,7 @@ def _build(suite: str, home: Path, say: Callable[[str], None]) -> None:
     log.write_bytes(b"")
     say(f"building a private Debian {suite} with HTCondor in {home / suite} (once, about a minute)")
     source = mirror()
-    _logged(
+    _run_to_log(
         [*ENTER, "debootstrap", "--variant=minbase", f"--include={_PACKAGES}", suite, str(new)]
         + ([source] if source else []),
         log,
@@ -144,14 +144,16 @@ def _build(suite: str, home: Path, say: Callable[[str], None]) -> None:
     policy.chmod(0o755)
     install = "apt-get install -y --no-install-recommends condor && apt-get clean"
     inside = 'mount -t proc proc "$1/proc" && exec chroot "$1" env DEBIAN_FRONTEND=noninteractive sh -c "$2"'
-    _logged([*ENTER, "sh", "-c", inside, "sh", str(new), install], log, f"apt-get install condor in {suite}")
-    said = subprocess.run(
+    _run_to_log(
+        [*ENTER, "sh", "-c", inside, "sh", str(new), install], log, f"apt-get install condor in {suite}"
+    )
+    output = subprocess.run(
         ["chroot", str(new), "/usr/bin/env", "CONDOR_CONFIG=ONLY_ENV", "condor_version"],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    (new / DONE).write_text(parse_version(said) + "\n", "utf-8")
+    (new / DONE).write_text(parse_version(output) + "\n", "utf-8")
     if (home / suite).exists():  # left by a build of another kind, without the mark of a complete one
         (home / suite).rename(home / f".building-{suite}-old")
         shutil.rmtree(home / f".building-{suite}-old")
@@ -187,7 +189,7 @@ def _quietly(command: list[str]) -> str:
     return done.stderr.strip()[-300:] or "it does not say why" if done.returncode else ""
 
 
-def _logged(command: list[str], log: Path, what: str) -> None:
+def _run_to_log(command: list[str], log: Path, what: str) -> None:
     with log.open("ab") as out:
         done = subprocess.run(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, check=False)
     if done.returncode != 0:

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from .cached import built, cache_folder, locked
+from .cached import built, cache_folder, lock_file
 
 
 class DebUnavailable(Exception):
@@ -59,11 +59,11 @@ def _newest(root: Path, pattern: str, mode: int = os.X_OK) -> Path | None:
 
 
 def _unpack(package: str, home: Path) -> None:
-    with locked(cache_folder() / "deb.flock"):  # one apt-get at a time: its lists are shared
-        _downloaded(package, home)
+    with lock_file(cache_folder() / "deb.flock"):  # one apt-get at a time: its lists are shared
+        _download(package, home)
 
 
-def _downloaded(package: str, home: Path) -> None:
+def _download(package: str, home: Path) -> None:
     archives = home / "archives"
     (archives / "partial").mkdir(parents=True)
     here = [

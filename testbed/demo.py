@@ -234,8 +234,8 @@ class RucioHoldings:
             client.headers["X-Rucio-Auth-Token"] = token.headers["X-Rucio-Auth-Token"]
             for did in self._dids:
                 scope, _, name = did.partition(":")
-                said = client.get(f"{url}/replicas/{scope}/{name}/datasets?deep=True").raise_for_status()
-                rows = [json.loads(line) for line in said.text.splitlines()]
+                answer = client.get(f"{url}/replicas/{scope}/{name}/datasets?deep=True").raise_for_status()
+                rows = [json.loads(line) for line in answer.text.splitlines()]
                 found[did] = frozenset(
                     by_rse[row["rse"]]
                     for row in rows
@@ -324,7 +324,9 @@ class Verdict:
         return "ok" if self.job.datasets else "ok: may run anywhere"
 
 
-def allowed(datasets: Iterable[str], held: Mapping[str, frozenset[str]], sites: Iterable[str]) -> set[str]:
+def find_complete_sites(
+    datasets: Iterable[str], held: Mapping[str, frozenset[str]], sites: Iterable[str]
+) -> set[str]:
     """The sites where all of *datasets* are; all sites where none is asked for."""
     return {site for site in sites if all(site in held.get(did, ()) for did in datasets)}
 
@@ -333,7 +335,7 @@ def judge(job: Submitted, runs: Sequence[Run], timeline: Timeline, sites: Sequen
     """Hold every run of *job* against what the catalogue said when it began."""
     wrong = []
     for run in runs:
-        may = allowed(job.datasets, timeline.at(run.started), sites)
+        may = find_complete_sites(job.datasets, timeline.at(run.started), sites)
         if run.site not in may:
             wrong.append(f"ran at {run.site}, allowed {_names(may) or 'nowhere'}")
         elif run.starts != 1:
@@ -341,14 +343,16 @@ def judge(job: Submitted, runs: Sequence[Run], timeline: Timeline, sites: Sequen
     if not runs and not job.waits:
         wrong.append("did not run")
     held = timeline.at(runs[-1].started) if runs else timeline.now
-    told = tuple(f"{text} ({count} jobs)" if count > 1 else text for text, count in Counter(wrong).items())
-    return Verdict(job, {did: held.get(did, frozenset()) for did in job.datasets}, tuple(runs), told)
+    differences = tuple(
+        f"{text} ({count} jobs)" if count > 1 else text for text, count in Counter(wrong).items()
+    )
+    return Verdict(job, {did: held.get(did, frozenset()) for did in job.datasets}, tuple(runs), differences)
 
 
-# --- telling --------------------------------------------------------------------------------------------
+# --- output ---------------------------------------------------------------------------------------------
 
 
-class Teller:
+class DemoOutput:
     """Says what happens: a line a step with the time since the start, and a spinner on a terminal."""
 
     def __init__(self) -> None:
@@ -434,7 +438,7 @@ class Demo:
 
     installed: Installation
     holdings: Holdings
-    tell: Teller
+    output: DemoOutput
     timeline: Timeline
     verdicts: list[Verdict] = field(default_factory=list)
 
@@ -459,17 +463,17 @@ class Demo:
             self.submit("no datasets"),
         ]
         count = sum(job.count for job in [waiting, *jobs])
-        self.tell.step(f"{count} jobs submitted; waiting until all but the one that has to wait are done")
+        self.output.step(f"{count} jobs submitted; waiting until all but the one that has to wait are done")
         self.until_done(jobs, 150)
         if not self.show("Jobs and their data", [*jobs, waiting]):
             return False
         self.slots("The slots before anything changes")
 
-        self.tell.step(f"{TWO} is on its way to UK")
+        self.output.step(f"{TWO} is on its way to UK")
         self.timeline.change(lambda: self.holdings.send(TWO, "UK"))
         self.until_slots("UK", TWO, self.holdings.on_its_way)
-        self.tell.step(f"UK's slots say {self.holdings.on_its_way}; {self.mood(waiting)}")
-        self.tell.step(f"{TWO} arrives at UK, and {FOUR} leaves NL")
+        self.output.step(f"UK's slots say {self.holdings.on_its_way}; {self.mood(waiting)}")
+        self.output.step(f"{TWO} arrives at UK, and {FOUR} leaves NL")
         self.timeline.change(lambda: self.holdings.arrive(TWO, "UK"), lambda: self.holdings.leave(FOUR, "NL"))
         self.until_slots("UK", TWO, "AVAILABLE")
         self.until_slots("NL", FOUR, None)
@@ -479,7 +483,7 @@ class Demo:
             self.submit("after it left NL", FOUR, count=3),
             self.submit("arrived, and at UK only", ONE, TWO),
         ]
-        self.tell.step("more jobs submitted; waiting for them, and for the one that waited")
+        self.output.step("more jobs submitted; waiting for them, and for the one that waited")
         self.until_done([waiting, *jobs], 150)
         return self.show("Jobs after the change", [waiting, *jobs])
 
@@ -521,30 +525,30 @@ class Demo:
         """
         clusters = " || ".join(f"ClusterId == {job.cluster}" for job in jobs)
 
-        def settled() -> bool:
+        def is_settled() -> bool:
             queued = self.pool.jobs(clusters, "ClusterId", "JobStatus", "HoldReason")
             if held := [job for job in queued if job["JobStatus"] == 5]:
                 raise Stuck(f"a job is held: {held[0].get('HoldReason')}", [int(held[0]["ClusterId"])])
             return not queued and len(self.pool.history(clusters, "ProcId")) >= sum(job.count for job in jobs)
 
         try:
-            self.pool.wait(settled, seconds, "all jobs to be done")
+            self.pool.wait(is_settled, seconds, "all jobs to be done")
         except AssertionError as late:
             left = sorted({int(job["ClusterId"]) for job in self.pool.jobs(clusters, "ClusterId")})
             raise Stuck(str(late), left) from late
 
     def until_slots(self, site: str, did: str, state: str | None) -> None:
         """Wait until the slots of *site* say *state* of *did* (None: nothing)."""
-        said = f"say {state} of" if state else "be silent about"
+        change = f"say {state} of" if state else "be silent about"
         self.pool.wait(
-            lambda: self.installed.states_at(site).get(did) == state, 60, f"{site}'s slots to {said} {did}"
+            lambda: self.installed.states_at(site).get(did) == state, 60, f"{site}'s slots to {change} {did}"
         )
 
     def show(self, title: str, jobs: Sequence[Submitted]) -> bool:
         """Judge *jobs* and print the table; whether all are right."""
         verdicts = [judge(job, self.runs(job), self.timeline, self.sites) for job in jobs]
         self.verdicts += verdicts
-        self.tell.table(title, verdicts)
+        self.output.table(title, verdicts)
         return not any(verdict.wrong for verdict in verdicts)
 
     def slots(self, title: str) -> None:
@@ -552,27 +556,27 @@ class Demo:
         format_file = self.pool.shared / PRINT_FORMAT.name
         shutil.copy(PRINT_FORMAT, format_file)
         table = self.pool.run("condor_status", "-print-format", format_file).stdout.strip("\n")
-        self.tell.say(f"\n{title}\n$ condor_status -print-format {PRINT_FORMAT.name}", style="bold")
-        self.tell.say(table)
-        self.tell.say("\nDatasetStates of the slots", style="bold")
+        self.output.say(f"\n{title}\n$ condor_status -print-format {PRINT_FORMAT.name}", style="bold")
+        self.output.say(table)
+        self.output.say("\nDatasetStates of the slots", style="bold")
         for site in self.sites:
             states = self.installed.states_at(site)
-            said = ", ".join(f"{did} {states[did]}" for did in sorted(states))
-            self.tell.say(f"  {site}  {said or 'nothing'}")
-        self.tell.say("")
+            states_text = ", ".join(f"{did} {states[did]}" for did in sorted(states))
+            self.output.say(f"  {site}  {states_text or 'nothing'}")
+        self.output.say("")
 
 
-def explain(tell: Teller, installed: Installation, clusters: Sequence[int]) -> None:
+def explain(output: DemoOutput, installed: Installation, clusters: Sequence[int]) -> None:
     """Print what is needed to understand a failure; never raise."""
     pool = installed.pool
 
     def tool(*command: str) -> None:
-        tell.say(f"\n$ {' '.join(command)}", style="bold")
+        output.say(f"\n$ {' '.join(command)}", style="bold")
         try:
             done = pool.run(*command, check=False, timeout=30)
-            tell.say((done.stdout + done.stderr).strip())
+            output.say((done.stdout + done.stderr).strip())
         except (OSError, ToolFailed, subprocess.TimeoutExpired) as failure:
-            tell.say(str(failure))
+            output.say(str(failure))
 
     for cluster in clusters[:2]:
         tool("condor_q", "-allusers", "-better-analyze", f"{cluster}.0")
@@ -584,35 +588,35 @@ def explain(tell: Teller, installed: Installation, clusters: Sequence[int]) -> N
         log = "\n".join(installed.log.splitlines()[-25:])
     except OSError:
         log = "it wrote none"
-    tell.say("\nThe end of the daemon's log", style="bold")
-    tell.say(log)
+    output.say("\nThe end of the daemon's log", style="bold")
+    output.say(log)
 
 
 @contextmanager
-def _holdings(kind: str, folder: Path, sites: Sequence[str], tell: Teller) -> Iterator[Holdings]:
+def _holdings(kind: str, folder: Path, sites: Sequence[str], output: DemoOutput) -> Iterator[Holdings]:
     """The catalogue that was asked for, with its server where it needs one."""
     if kind == "file":
         yield ListedHoldings(folder, sites)
         return
     if kind == "dmapi":
         with DmapiStandIn() as standin:
-            tell.step(f"a stand-in for SKA's DMAPI and Site Capabilities at {standin.root}")
+            output.step(f"a stand-in for SKA's DMAPI and Site Capabilities at {standin.root}")
             yield DmapiHoldings(standin, folder, sites)
         return
     with RucioServer.start(folder / "rucio") as server:
-        tell.step(f"a real Rucio server at {server.url}")
+        output.step(f"a real Rucio server at {server.url}")
         yield RucioHoldings(server, folder, sites)
 
 
-def _prepare(catalogue: str, release: str | None, tell: Teller) -> str:
+def _prepare(catalogue: str, release: str | None, output: DemoOutput) -> str:
     """See that the real parts are there, those that are not built side by side; HTCondor's version."""
-    tell.step(f"looking for HTCondor {release or ''}".rstrip())
+    output.step(f"looking for HTCondor {release or ''}".rstrip())
     if catalogue != "rucio":
-        return Pool.prepare(release, tell.step)
-    tell.step("looking for a Rucio server (built once, about half a minute)")
+        return Pool.prepare(release, output.step)
+    output.step("looking for a Rucio server (built once, about half a minute)")
     with ThreadPoolExecutor(1) as beside:
         rucio = beside.submit(server_python)
-        version = Pool.prepare(release, tell.step)
+        version = Pool.prepare(release, output.step)
         rucio.result()
     return version
 
@@ -624,36 +628,36 @@ def run(
     sites = THREE_SITES
     names = [site.name for site in sites]
     with ExitStack() as stack:
-        tell = stack.enter_context(Teller())
-        version = _prepare(catalogue, release, tell)
+        output = stack.enter_context(DemoOutput())
+        version = _prepare(catalogue, release, output)
         cores = ", ".join(f"{site.name} {site.cpus} cores" for site in sites)
-        tell.step(f"starting a pool with HTCondor {version}: {cores}")
-        pool = stack.enter_context(Pool.start(release, sites, say=tell.step))
-        holdings = stack.enter_context(_holdings(catalogue, pool.home, names, tell))
+        output.step(f"starting a pool with HTCondor {version}: {cores}")
+        pool = stack.enter_context(Pool.start(release, sites, say=output.step))
+        holdings = stack.enter_context(_holdings(catalogue, pool.home, names, output))
         timeline = Timeline(holdings)
         timeline.change(*(partial(holdings.put, did, states) for did, states in AT_FIRST.items()))
         installed = (Installation if transform else Untransformed)(pool, holdings, extra=BRISK)
-        tell.step(f"starting the daemon on the {catalogue} catalogue, and its hook in every startd")
+        output.step(f"starting the daemon on the {catalogue} catalogue, and its hook in every startd")
         try:
             stack.enter_context(installed)
-            demo = Demo(installed, holdings, tell, timeline)
+            demo = Demo(installed, holdings, output, timeline)
             right = demo.play()
         except FAILURES as failure:
-            tell.say(f"\nThe demo failed: {failure}", style="red")
-            explain(tell, installed, failure.clusters if isinstance(failure, Stuck) else ())
+            output.say(f"\nThe demo failed: {failure}", style="red")
+            explain(output, installed, failure.clusters if isinstance(failure, Stuck) else ())
             return 1
         wrong = [verdict for verdict in demo.verdicts if verdict.wrong]
         if not right:
-            explain(tell, installed, [verdict.job.cluster for verdict in wrong])
-            tell.say(f"\nFAILED: {len(wrong)} submissions ran where they should not", style="red")
+            explain(output, installed, [verdict.job.cluster for verdict in wrong])
+            output.say(f"\nFAILED: {len(wrong)} submissions ran where they should not", style="red")
             return 1
         ran = sum(len(verdict.runs) for verdict in demo.verdicts)
-        tell.step(f"all {ran} jobs ran where all their data was; taking everything down")
-    print(f"done in {tell.seconds:.0f} s; nothing is left running", flush=True)
+        output.step(f"all {ran} jobs ran where all their data was; taking everything down")
+    print(f"done in {output.seconds:.0f} s; nothing is left running", flush=True)
     return 0
 
 
-def _interrupted(number: int, _frame: FrameType | None) -> NoReturn:
+def _end_by_signal(number: int, _frame: FrameType | None) -> NoReturn:
     """End by unwinding, once: what is taken down must not be interrupted again."""
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
@@ -676,7 +680,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupted)
+        signal.signal(number, _end_by_signal)
     try:
         return run(options.catalogue, options.release, transform=not options.without_transform)
     except (PoolUnavailable, RucioUnavailable) as reason:

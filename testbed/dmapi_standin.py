@@ -81,8 +81,8 @@ class DmapiStandIn:
         }
         routes = [Route("/token", self._token, methods=["POST"])]
         routes += [Route("/dm/openapi.json", self._openapi(dm)), Route("/sc/openapi.json", self._openapi(sc))]
-        routes += [Route(f"/dm/api/v1{path}", self._guarded(DM_AUDIENCE, call)) for path, call in dm.items()]
-        routes += [Route(f"/sc/api/v1{path}", self._guarded(SC_AUDIENCE, call)) for path, call in sc.items()]
+        routes += [Route(f"/dm/api/v1{path}", self._guard(DM_AUDIENCE, call)) for path, call in dm.items()]
+        routes += [Route(f"/sc/api/v1{path}", self._guard(SC_AUDIENCE, call)) for path, call in sc.items()]
         config = uvicorn.Config(
             Starlette(routes=routes), host="127.0.0.1", port=0, log_config=None, lifespan="off", ws="none"
         )
@@ -161,7 +161,7 @@ class DmapiStandIn:
         self._tokens[token] = form.get("audience", ""), time.monotonic() + self.habits.token_seconds
         return JSONResponse({"access_token": token, "expires_in": self.habits.token_seconds})
 
-    def _guarded(self, audience: str, call: Callable[[Request], Response]) -> Callable[[Request], Response]:
+    def _guard(self, audience: str, call: Callable[[Request], Response]) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
             self.calls.append(request.url.path)
             habits = self.habits
@@ -195,7 +195,7 @@ class DmapiStandIn:
         return PlainTextResponse("try later", 503, {"Retry-After": after} if after else {})
 
     def _namespaces(self, _: Request) -> Response:
-        return JSONResponse(self._shuffled(self.namespaces))
+        return JSONResponse(self._shuffle(self.namespaces))
 
     def _listing(self, request: Request) -> Response:
         """Inferred: names as they are."""
@@ -230,7 +230,7 @@ class DmapiStandIn:
         if not self.habits.without_area:
             area = next((a["id"] for a in self.areas if a.get("name") == storage), "unknown-area")
             entry["associated_storage_area_id"] = area
-        replicas = self._shuffled([_pfn(storage, namespace, each) for each in names])
+        replicas = self._shuffle([_pfn(storage, namespace, each) for each in names])
         entry["replicas"] = replicas[: self.habits.cut_at]
         if self.habits.shape == "2026":
             entry["is_dataset"] = held.kind != "FILE"
@@ -258,7 +258,7 @@ class DmapiStandIn:
         def answer(request: Request) -> Response:
             rows: list[dict[str, Any]] = getattr(self, "areas" if kind == "storage-areas" else kind)
             if request.query_params.get("include_inactive") != "true":
-                rows = [_filtered(row) for row in rows if not row.get("is_force_disabled")]
+                rows = [_drop_falsy(row) for row in rows if not row.get("is_force_disabled")]
             return self._list(rows)
 
         return answer
@@ -271,10 +271,10 @@ class DmapiStandIn:
         return answer
 
     def _list(self, rows: list[Any]) -> Response:
-        rows = self._shuffled(rows)[: self.habits.cut_at]
+        rows = self._shuffle(rows)[: self.habits.cut_at]
         return JSONResponse(rows, headers={"Link": '</x>; rel="next"'} if self.habits.next_page else {})
 
-    def _shuffled(self, rows: Any) -> list[Any]:  # noqa: ANN401
+    def _shuffle(self, rows: Any) -> list[Any]:  # noqa: ANN401
         return self._random.sample(sorted(rows, key=str), len(rows))
 
 
@@ -296,6 +296,6 @@ def _pfn(storage: str, scope: str, name: str) -> str:
     )
 
 
-def _filtered(row: dict[str, Any]) -> dict[str, Any]:
+def _drop_falsy(row: dict[str, Any]) -> dict[str, Any]:
     """Remove what the default answers leave out: every key whose value is falsy, tier 0 among them."""
     return {key: value for key, value in row.items() if value}

@@ -38,8 +38,8 @@ class DryRun:
             check=False,
             timeout=60,
         )
-        said = done.stdout.decode("utf-8", "replace")
-        jobs = re.split(r"^\*\* Proc .*$", said, flags=re.MULTILINE)[1:]
+        output = done.stdout.decode("utf-8", "replace")
+        jobs = re.split(r"^\*\* Proc .*$", output, flags=re.MULTILINE)[1:]
         if done.returncode or len(jobs) != 1:
             complaint = done.stderr.decode("utf-8", "replace").strip()
             raise Rejected(f"status {done.returncode}, {len(jobs)} jobs: {complaint[-500:]}")

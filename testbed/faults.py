@@ -179,8 +179,10 @@ class _Request(BaseHTTPRequestHandler):
     def _upstream(self, body: bytes) -> Answer:
         connection = http.client.HTTPConnection(*self.server.upstream, timeout=60)
         try:
-            kept = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
-            connection.request(self.command, self.path, body or None, kept)
+            end_to_end_headers = {
+                name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP
+            }
+            connection.request(self.command, self.path, body or None, end_to_end_headers)
             answer = connection.getresponse()
             headers = tuple((n, v) for n, v in answer.getheaders() if n.lower() not in _HOP_BY_HOP)
             return Answer(answer.status, headers, answer.read())
@@ -346,16 +348,16 @@ def elsewhere(answer: Answer) -> Answer:
     return answer.with_body(re.sub(rb'("scope": ?)"[^"]*"', rb'\1"elsewhere"', answer.body))
 
 
-def skewed(seconds: float) -> Callable[[Answer], Answer]:
+def skew_clock(seconds: float) -> Callable[[Answer], Answer]:
     """The server's clock is *seconds* ahead: its headers that are times say so."""
 
     def spoil(answer: Answer) -> Answer:
         moment = email.utils.formatdate(time.time() + seconds, usegmt=True)
-        skewed = [
+        headers = [
             (name, moment) if re.search("(?i)^date$|expires|modified", name) else (name, value)
             for name, value in answer.headers
         ]
-        return replace(answer, headers=tuple(skewed))
+        return replace(answer, headers=tuple(headers))
 
     return spoil
 
@@ -368,11 +370,11 @@ REPLICAS = "/replicas|/locate"
 """Paths of questions about replicas, as opposed to the questions that come first."""
 
 
-def _named(faults: Sequence[Fault]) -> Mapping[str, Fault]:
+def _by_name(faults: Sequence[Fault]) -> Mapping[str, Fault]:
     return {fault.name: fault for fault in faults}
 
 
-FAULTS: Mapping[str, Fault] = _named(
+FAULTS: Mapping[str, Fault] = _by_name(
     [
         Fault("connection refused", refuses=True),
         Fault("connection reset", deliver=reset),
@@ -399,8 +401,8 @@ FAULTS: Mapping[str, Fault] = _named(
         Fault("wrong scope in mid-poll", elsewhere, only=REPLICAS),
         Fault("duplicates", rows(_twice)),
         Fault("reordered", rows(lambda found: found[::-1])),
-        Fault("clock ahead", skewed(DAY)),
-        Fault("clock behind", skewed(-DAY)),
+        Fault("clock ahead", skew_clock(DAY)),
+        Fault("clock behind", skew_clock(-DAY)),
         Fault("huge", deliver=huge),
         Fault("a key given twice in mid-poll", key_twice, only=REPLICAS),
         Fault("NaN in mid-poll", not_a_number, only=REPLICAS),

@@ -17,7 +17,7 @@ noted down. Those that shape a policy are kept:
   ``after_group``, and a list such as ``<files>`` no parameters at all (creation/lib/cWParams.py and
   cvWParams.py of the master branch, read in November 2026).
 
-The job query is a ClassAd constraint: the schedd evaluates it, here ``queried``.
+The job query is a ClassAd constraint: the schedd evaluates it, here ``select_jobs``.
 """
 
 import json
@@ -84,7 +84,7 @@ class Group:
     job_attrs: Mapping[str, str]
 
 
-def accepted(text: str) -> ET.Element:
+def parse_frontend(text: str) -> ET.Element:
     """Read *text*, frontend.xml or a fragment of it whose root is ``frontend``, ``groups`` or ``group``.
 
     Raises:
@@ -94,11 +94,11 @@ def accepted(text: str) -> ET.Element:
     above = {"frontend": "", "groups": "frontend/", "group": "frontend/groups/"}
     if root.tag not in above:
         raise Refused(f"Unknown parameter {root.tag}")
-    _known(root, above[root.tag] + root.tag)
+    _check_parameter(root, above[root.tag] + root.tag)
     return root
 
 
-def _known(element: ET.Element, path: str) -> None:
+def _check_parameter(element: ET.Element, path: str) -> None:
     known = PARAMETERS.get(path, set())
     if path != "frontend" and path not in PARAMETERS and element.tag not in _LISTS:
         raise Refused(f"Unknown parameter {path}")
@@ -109,7 +109,7 @@ def _known(element: ET.Element, path: str) -> None:
     if element.tag == "file":
         _file_rules(element.attrib, path)
     for child in element:
-        _known(child, f"{path}/{child.tag}")
+        _check_parameter(child, f"{path}/{child.tag}")
 
 
 def _file_rules(file: Mapping[str, str], path: str) -> None:
@@ -133,7 +133,7 @@ def _file_rules(file: Mapping[str, str], path: str) -> None:
 def groups_of(file: Path, policies: Path) -> dict[str, Group]:
     """The groups in *file*, with the policies of *policies* instead of those installed at a frontend."""
     found = {}
-    for element in accepted(file.read_text()).iter("group"):
+    for element in parse_frontend(file.read_text()).iter("group"):
         match = _child(element, "match")
         factory, job = _child(match, "factory"), _child(match, "job")
         policy = match.attrib["policy_file"]
@@ -161,7 +161,7 @@ def _types(element: ET.Element) -> dict[str, str]:
     return {one.attrib["name"]: one.attrib["type"] for one in element.iter("match_attr")}
 
 
-def loaded(group: Group) -> ModuleType | None:
+def load_policy(group: Group) -> ModuleType | None:
     """The group's policy, as a module of the name of its file."""
     if not group.policy_file:
         return None
@@ -187,7 +187,7 @@ def reconfigure(group: Group) -> None:
     Raises:
         Refused: as a reconfiguration would be.
     """
-    policy = loaded(group)
+    policy = load_policy(group)
     job = _dummies({**group.job_attrs, **_policy_types(policy, "job_match_attrs")})
     attrs = _dummies({**group.factory_attrs, **_policy_types(policy, "factory_match_attrs")})
     glidein = {"attrs": attrs, "params": {}, "monitor": {}}
@@ -205,7 +205,7 @@ def _dummies(types: Mapping[str, str]) -> dict[str, Any]:
     return {name: DUMMIES[kind] for name, kind in types.items()}
 
 
-def queried(constraint: str, jobs: Sequence[str]) -> list[dict[str, Any]]:
+def select_jobs(constraint: str, jobs: Sequence[str]) -> list[dict[str, Any]]:
     """Return those of *jobs* (ads as text) that a schedd returns for *constraint*, with their values."""
     import classad2
     import htcondor2  # noqa: F401 - some functions of ClassAds work only with it
@@ -251,7 +251,7 @@ def count_matches(
 ) -> dict[str, int]:
     """By entry, the jobs that match it; *jobs* by schedd."""
     names = sorted({**group.job_attrs, **_policy_types(policy, "job_match_attrs")})
-    bundles = {schedd: _bundled(names, queue) for schedd, queue in jobs.items()}
+    bundles = {schedd: _group_jobs(names, queue) for schedd, queue in jobs.items()}
     match_expr = compile(group.match_expr, group.name, "eval")
     counts = {}
     for entry, attrs in entries.items():
@@ -265,7 +265,7 @@ def count_matches(
     return counts
 
 
-def _bundled(names: Sequence[str], queue: Sequence[Ad]) -> list[tuple[Ad, int]]:
+def _group_jobs(names: Sequence[str], queue: Sequence[Ad]) -> list[tuple[Ad, int]]:
     found: dict[tuple[Any, ...], tuple[Ad, int]] = {}
     for job in queue:
         key = tuple(job.get(name) for name in names)
@@ -288,7 +288,7 @@ def main() -> None:
     """One cycle of one group: a question on standard input, the counts on standard output."""
     question = json.load(sys.stdin)
     group = Group(**question["group"])
-    json.dump(count_matches(group, loaded(group), question["jobs"], question["entries"]), sys.stdout)
+    json.dump(count_matches(group, load_policy(group), question["jobs"], question["entries"]), sys.stdout)
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ def endless(begin: bytes, unit: bytes, *, slowly: bool = False) -> Answering:
     return answering
 
 
-def streamed(unit: bytes, size: int, *headers: str) -> Answering:
+def stream(unit: bytes, size: int, *headers: str) -> Answering:
     """Answer with *unit* over and over, *size* bytes in all, in the form that says no length."""
     piece = unit * max(1, 65_536 // len(unit))
     count = size // len(piece)

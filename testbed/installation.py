@@ -189,7 +189,7 @@ port = {self._port}
         for kind, more in self._extra.items():
             text[kind] = f"{text.get(kind, '')}\n{more}"
         self.pool.reconfig(**text)
-        self.pool.wait(self.hydrated, 60, "every slot to carry our attributes")
+        self.pool.wait(self.is_hydrated, 60, "every slot to carry our attributes")
 
     def pool_config(self, role: str, *options: str) -> str:
         return self.run("submit", "pool-config", "--role", role, *self._policy, *options).stdout
@@ -213,7 +213,7 @@ port = {self._port}
             lines.append(f'{site.local}.STARTD_CRON_LOCALITY_ARGS = "{words}"')
         return "\n" + "\n".join(lines) + "\n"
 
-    def hydrated(self) -> bool:
+    def is_hydrated(self) -> bool:
         """Does every slot carry our attributes?"""
         slots = self.pool.slots("DataLocalityAsOf", "DataLocalityVia")
         return bool(slots) and all(slot.get("DataLocalityAsOf") is not None for slot in slots)

@@ -67,7 +67,7 @@ def remove(run: Path) -> None:
 
 def _in_namespaces(spec: KeeperSpec) -> int:
     """Fork process 1 of a new pid namespace; returns its pid as seen from here."""
-    _checked(LIBC.unshare(CLONE_NEWPID))
+    _check(LIBC.unshare(CLONE_NEWPID))
     pid = os.fork()
     if pid == 0:
         LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -81,13 +81,13 @@ def _process_one(spec: KeeperSpec) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     pid = int(Path("/proc/self").readlink().name)  # as the owner sees it: /proc is still the machine's
     try:
-        _checked(LIBC.unshare(CLONE_NEWNS))
+        _check(LIBC.unshare(CLONE_NEWNS))
         _mount("--make-rprivate", "/")
         _arrange(Path(spec["run"]), Path(spec["tree"]) if spec["tree"] else None)
         master = _start(spec)
     except (OSError, subprocess.CalledProcessError) as failure:
-        told = failure.stderr if isinstance(failure, subprocess.CalledProcessError) else failure.strerror
-        _say({"error": str(told or failure).strip()})
+        reason = failure.stderr if isinstance(failure, subprocess.CalledProcessError) else failure.strerror
+        _say({"error": str(reason or failure).strip()})
         os._exit(1)
     _say({"init": pid, "master": master})
     _silence()
@@ -184,7 +184,7 @@ def _mount(*arguments: str) -> None:
     subprocess.run(["mount", *arguments], check=True, capture_output=True, text=True)
 
 
-def _checked(result: int) -> None:
+def _check(result: int) -> None:
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"no namespaces for us: {os.strerror(number)}")

@@ -44,7 +44,7 @@ def problems(item: Mapping[str, Any], release: str) -> list[str]:
     if not file.is_file():
         raise KeyError(f"Kubernetes {release} has no {item['apiVersion']} {item['kind']}")
     validator = jsonschema.Draft7Validator(json.loads(file.read_text("utf-8")), registry=_registry(folder))
-    return list(_told(validator.iter_errors(item)))
+    return list(_describe_errors(validator.iter_errors(item)))
 
 
 def model_problems(items: Sequence[Mapping[str, Any]]) -> list[list[str]]:
@@ -63,7 +63,7 @@ def model_problems(items: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     return found
 
 
-def _told(errors: Iterator[Any]) -> Iterator[str]:
+def _describe_errors(errors: Iterator[Any]) -> Iterator[str]:
     for error in errors:
         place = "/".join(str(part) for part in error.absolute_path)
         yield f"{place}: {error.message}"[:300]

@@ -122,7 +122,7 @@ class Machine:
 
 
 @contextlib.contextmanager
-def booted(folder: Path, furnish: Path) -> Iterator[Machine]:
+def boot(folder: Path, furnish: Path) -> Iterator[Machine]:
     """Boot a machine whose writing goes to *folder*, with what *furnish* holds laid over its root.
 
     Raises:
@@ -133,10 +133,10 @@ def booted(folder: Path, furnish: Path) -> Iterator[Machine]:
         part.mkdir()
     shutil.copytree(furnish, parts["upper"], symlinks=True, dirs_exist_ok=True)
     parts["upper"].chmod(0o755)  # it is the machine's root: its services pass through it
-    said = folder / "console"
+    console_file = folder / "console"
     arguments = [str(path) for path in (parts["root"], base(), parts["upper"], parts["work"])]
     namespaces = ["--mount", "--pid", "--cgroup", "--uts", "--ipc", "--fork", "--kill-child"]
-    with _cgroup(f"hydrator-boot-{os.getpid()}") as cgroup, said.open("wb") as console:
+    with _cgroup(f"hydrator-boot-{os.getpid()}") as cgroup, console_file.open("wb") as console:
         # into a cgroup of its own first: the machine sees no other
         entered = f'echo $$ > "{cgroup}/cgroup.procs" && exec "$@"'
         command = ["unshare", *namespaces, "--propagation", "private", "sh", "-c", _BOOT, "boot", *arguments]
@@ -145,7 +145,7 @@ def booted(folder: Path, furnish: Path) -> Iterator[Machine]:
             stdout=console, stderr=console, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         try:
-            pid = wait_for(lambda: _up(outer, said), 60, "systemd to be up")
+            pid = wait_for(lambda: _up(outer, console_file), 60, "systemd to be up")
             assert pid is not None
             yield Machine(parts["upper"], pid)
         finally:
@@ -153,14 +153,14 @@ def booted(folder: Path, furnish: Path) -> Iterator[Machine]:
             outer.wait()
 
 
-def _up(outer: subprocess.Popen[bytes], said: Path) -> int | None:
+def _up(outer: subprocess.Popen[bytes], console: Path) -> int | None:
     """PID 1 of the machine, once it has reached its target."""
     if outer.poll() is not None:
-        raise MachineUnavailable(f"systemd did not start: {said.read_text('utf-8', 'replace')[-800:]}")
+        raise MachineUnavailable(f"systemd did not start: {console.read_text('utf-8', 'replace')[-800:]}")
     children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
     if not children or b"systemd" not in Path(f"/proc/{children[0]}/cmdline").read_bytes().split(b"\0")[0]:
         return None
-    machine = Machine(said.parent, int(children[0]))
+    machine = Machine(console.parent, int(children[0]))
     state = machine.run("systemctl", "is-system-running", check=False)
     return machine.pid if state in {"running", "degraded"} else None
 
@@ -184,10 +184,10 @@ def _cgroup(name: str) -> Iterator[Path]:
     try:
         yield made
     finally:
-        wait_for(lambda: _removed(made), 10, f"{made} to be empty")
+        wait_for(lambda: _remove_cgroup(made), 10, f"{made} to be empty")
 
 
-def _removed(cgroup: Path) -> bool:
+def _remove_cgroup(cgroup: Path) -> bool:
     for folder, _, _ in os.walk(cgroup, topdown=False):
         with contextlib.suppress(OSError):
             Path(folder).rmdir()

@@ -186,7 +186,7 @@ class Pool:
             _inside=spec.private,
             _tools=spec.tools,
             _alive=alive,
-            _extra=_known(extra or {}),
+            _extra=_check_kinds(extra or {}),
             _recommended=recommended,
         )
         try:
@@ -336,8 +336,8 @@ class Pool:
         more = {**self._identity(user), **(env or {})}
         done = self._exec(words, user or "root", more, input=input, cwd=cwd, timeout=timeout)
         if check and done.returncode != 0:
-            said = (done.stderr.strip() or done.stdout.strip())[-2000:]
-            raise ToolFailed(f"{' '.join(words)[:300]}: exit status {done.returncode}: {said}")
+            output = (done.stderr.strip() or done.stdout.strip())[-2000:]
+            raise ToolFailed(f"{' '.join(words)[:300]}: exit status {done.returncode}: {output}")
         return done
 
     def tool(self, name: str, user: str, folder: Path) -> None:
@@ -349,10 +349,10 @@ class Pool:
 
     def submit(self, text: str, user: str = "alice", *arguments: str) -> int:
         """Submit this description as *user*; returns the cluster's id. Files go to the user's home."""
-        said = self.run("condor_submit", "-terse", *arguments, "-", user=user, input=text).stdout
-        found = re.match(r"(\d+)\.", said.strip())
+        output = self.run("condor_submit", "-terse", *arguments, "-", user=user, input=text).stdout
+        found = re.match(r"(\d+)\.", output.strip())
         if not found:
-            raise ToolFailed(f"condor_submit printed no job id: {said!r}")
+            raise ToolFailed(f"condor_submit printed no job id: {output!r}")
         return int(found[1])
 
     def user_home(self, user: str) -> Path:
@@ -406,18 +406,18 @@ class Pool:
 
     def reconfig(self, **extra: str) -> None:
         """Replace the extra configuration of these kinds and have every daemon read it."""
-        self._extra |= _known(extra)
+        self._extra |= _check_kinds(extra)
         _write_extra(self.home, self._extra)
         self.run("condor_reconfig", "-addr", self._master())  # the master tells all daemons
 
     def stop_daemon(self, name: str) -> None:
         """Stop one daemon at once and for good: ``collector``, ``negotiator``, ``schedd``, ``startd:UK``."""
-        self._tell("condor_off", "-fast", name=name)
+        self._send_command("condor_off", "-fast", name=name)
         self.wait(lambda: not self.pids(name), 20, f"{name} to stop")
 
     def start_daemon(self, name: str) -> None:
         """Start a daemon that :meth:`stop_daemon` stopped, on the same address where it is the collector."""
-        self._tell("condor_on", name=name)
+        self._send_command("condor_on", name=name)
         self.wait(lambda: self.pids(name), 20, f"{name} to start")
 
     def restart_daemon(self, name: str) -> None:
@@ -523,10 +523,10 @@ class Pool:
             pass_fds=[self._alive.fileno()] if self._alive else [],
         )
         assert self._keeper.stdout is not None
-        said = json.loads(self._keeper.stdout.readline() or '{"error": "the keeper died"}')
-        if "error" in said:
-            raise PoolUnavailable(f"HTCondor cannot be started here: {said['error']}")
-        self._init = said["init"]
+        reply = json.loads(self._keeper.stdout.readline() or '{"error": "the keeper died"}')
+        if "error" in reply:
+            raise PoolUnavailable(f"HTCondor cannot be started here: {reply['error']}")
+        self._init = reply["init"]
 
     def _leave_card(self) -> None:
         """Write down what :meth:`attach` reads."""
@@ -586,14 +586,14 @@ class Pool:
 
     def _ads(self, tool: str, options: Sequence[str], attributes: Sequence[str]) -> list[dict[str, Any]]:
         chosen = ["-attributes", ",".join(attributes)] if attributes else []
-        said = self.run(tool, *options, *chosen, "-json").stdout.strip()
-        ads: list[dict[str, Any]] = json.loads(said) if said else []
-        return [{name: _evaluated(value) for name, value in ad.items()} for ad in ads]
+        output = self.run(tool, *options, *chosen, "-json").stdout.strip()
+        ads: list[dict[str, Any]] = json.loads(output) if output else []
+        return [{name: _evaluate(value) for name, value in ad.items()} for ad in ads]
 
     def _master(self) -> str:
         return (self.home / "log" / ".master_address").read_text("utf-8").splitlines()[0]
 
-    def _tell(self, tool: str, *options: str, name: str) -> None:
+    def _send_command(self, tool: str, *options: str, name: str) -> None:
         daemon = name.upper().replace("STARTD:", "STARTD_")
         self.run(tool, "-addr", self._master(), *options, "-daemon", daemon)
 
@@ -664,7 +664,7 @@ def _place(release: str | None, say: Callable[[str], None]) -> _Place:
 
 def _on_path(master: Path) -> _Place:
     """HTCondor as this machine has it: a package, or an unpacked tarball."""
-    said = subprocess.run(
+    output = subprocess.run(
         ["condor_version"],
         env={**os.environ, "CONDOR_CONFIG": "ONLY_ENV"},
         capture_output=True,
@@ -682,7 +682,7 @@ def _on_path(master: Path) -> _Place:
         "LIBEXEC": str(next((folder for folder in places if (folder / "condor_chirp").exists()), places[0])),
     }
     private = os.geteuid() == 0 and _may_unshare()
-    return _Place(debian.parse_version(said.stdout), None, private, str(master.parent), layout)
+    return _Place(debian.parse_version(output.stdout), None, private, str(master.parent), layout)
 
 
 def _may_unshare() -> bool:
@@ -758,15 +758,15 @@ def _write_users(home: Path, root: Path) -> None:
     """passwd, group and hosts for inside: ours, and those that are there under other names and ids."""
     ours = {"condor": _CONDOR_UID, "alice": UIDS["alice"], "bob": UIDS["bob"]}
     for name in ("passwd", "group"):
-        kept = []
+        lines = []
         for line in (root / "etc" / name).read_text("utf-8").splitlines():
             fields = line.split(":")
             if fields[0] not in ours and fields[2] not in map(str, ours.values()):
-                kept.append(line)
+                lines.append(line)
         for user, uid in ours.items():
             place = home / "shared" / "home" / user if user in UIDS else Path("/nonexistent")
-            kept.append(f"{user}:x:{uid}:{uid}::{place}:/bin/sh" if name == "passwd" else f"{user}:x:{uid}:")
-        (home / "etc" / name).write_text("\n".join(kept) + "\n", "utf-8")
+            lines.append(f"{user}:x:{uid}:{uid}::{place}:/bin/sh" if name == "passwd" else f"{user}:x:{uid}:")
+        (home / "etc" / name).write_text("\n".join(lines) + "\n", "utf-8")
     (home / "etc" / "hosts").write_text(f"127.0.0.1 {socket.gethostname()} localhost\n", "utf-8")
 
 
@@ -880,7 +880,7 @@ def _gpu_inventory(sites: Sequence[SiteSpec]) -> str:
     return f"#!/bin/sh\ncase $(tr '\\0' ' ' < /proc/$PPID/cmdline) in\n{body}\nesac\n"
 
 
-def _evaluated(value: object) -> object:
+def _evaluate(value: object) -> object:
     """A list or record in parentheses, which -json shows as the text of an expression, as what it is."""
     found = (
         re.fullmatch(r"/Expr\((\(\s*[\[{].*[\]}]\s*\))\)/", value, re.DOTALL)
@@ -893,7 +893,7 @@ def _evaluated(value: object) -> object:
     return dict(evaluated) if isinstance(evaluated, classad2.ClassAd) else evaluated
 
 
-def _known(extra: Mapping[str, str]) -> dict[str, str]:
+def _check_kinds(extra: Mapping[str, str]) -> dict[str, str]:
     if unknown := sorted(set(extra) - set(KINDS)):
         raise ValueError(
             f"extra configuration of unknown kind {', '.join(unknown)}: choose from {', '.join(KINDS)}"

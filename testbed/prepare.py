@@ -72,7 +72,7 @@ def main() -> int:
     parts["RabbitMQ"] = lambda: rabbitmq.server()[0]  # from here on for slow tests
     parts["Rapthor's example"] = lambda: f"{len(rapthor.example())} characters"
     for which in toil.BINDINGS:
-        parts[f"Toil, {which} bindings"] = lambda which=which: toil.prepared(which)  # type: ignore[misc]
+        parts[f"Toil, {which} bindings"] = lambda which=which: toil.prepare(which)  # type: ignore[misc]
     failed = 0
     with ThreadPoolExecutor() as pool:
         for name, done in {name: pool.submit(get) for name, get in parts.items()}.items():

@@ -61,9 +61,9 @@ class Prometheus:
         answer = httpx.get(
             f"{self.url}/api/v1/query", params={"query": expression}, trust_env=False, timeout=30
         )
-        said = answer.json()
-        assert said["status"] == "success", said.get("error")
-        series: list[dict[str, Any]] = said["data"]["result"]
+        body = answer.json()
+        assert body["status"] == "success", body.get("error")
+        series: list[dict[str, Any]] = body["data"]["result"]
         return series
 
 

@@ -204,10 +204,12 @@ class RucioServer(Served):
 
 def _environment(folder: Path, key: str) -> dict[str, str]:
     """Ours, less what would point Rucio or Python elsewhere."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RUCIO_", "PYTHON", "VIRTUAL_ENV"))}
+    environment = {
+        k: v for k, v in os.environ.items() if not k.startswith(("RUCIO_", "PYTHON", "VIRTUAL_ENV"))
+    }
     quiet = {"PYTHONWARNINGS": "ignore", "PYTHONDONTWRITEBYTECODE": "1"}
     return {
-        **kept,
+        **environment,
         **quiet,
         "RUCIO_HOME": str(folder),
         "TESTBED_RUCIO_KEY": key,

@@ -528,7 +528,7 @@ def meter(session):  # noqa: ARG001 - every command has one
     return spent
 
 
-def _metered(rucio, environ, start_response):
+def _meter(rucio, environ, start_response):
     """The answer of *rucio*, timed to its last byte."""
     begun = time.monotonic()
     body = rucio(environ, start_response)
@@ -568,7 +568,7 @@ def seeding(rucio, key):
             environ["SSL_CLIENT_S_DN"] = environ["HTTP_X_TESTBED_CLIENT"]  # Apache saw this certificate
             known = False
         if environ["PATH_INFO"] != "/testbed/seed" or not known:
-            return _metered(rucio, environ, start_response)
+            return _meter(rucio, environ, start_response)
         try:
             answer = _answer(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
         except Exception:  # the test that asked shows it

@@ -43,7 +43,7 @@ class RucioStandIn(ThreadingHTTPServer):
         """Return the current answer to a login."""
         return f"token-{sha256((self.password or '').encode()).hexdigest()}"
 
-    def refused(self) -> None:
+    def on_denial(self) -> None:
         """Called before somebody is refused; for tests to do something meanwhile."""
 
     def __enter__(self) -> Self:
@@ -141,7 +141,7 @@ class _Request(BaseHTTPRequestHandler):
             return
         if wanted and self.headers["X-Rucio-Auth-Token"] != token:
             self.server.refusals += 1
-            self.server.refused()
+            self.server.on_denial()
             self._send(401, b"{}", "application/json", {"ExceptionClass": "CannotAuthenticate"})
             return
         status, found = self.server.answer(

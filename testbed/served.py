@@ -48,6 +48,6 @@ class Served:
                 return
             time.sleep(0.05)
         files = [file for log in logs for file in sorted(self.folder.glob(log)) if file.is_file()]
-        said = "".join(file.read_text(errors="replace")[-2000:] for file in files)
+        output = "".join(file.read_text(errors="replace")[-2000:] for file in files)
         self.stop()
-        raise RuntimeError(f"{failed}:\n{said}")
+        raise RuntimeError(f"{failed}:\n{output}")

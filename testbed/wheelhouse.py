@@ -65,11 +65,11 @@ def runtime_lock() -> str:
     """The entries of requirements.lock that an installation without extras needs."""
     entries = re.findall(r"^([A-Za-z0-9._-]+)==.*\n(?: .*\n?)*", _LOCK.read_text("utf-8"), re.MULTILINE)
     texts = re.findall(r"^[A-Za-z0-9._-]+==.*\n(?: .*\n?)*", _LOCK.read_text("utf-8"), re.MULTILINE)
-    wanted = _needed("classad-hydrator")
+    wanted = _collect_requirements("classad-hydrator")
     return "".join(text for name, text in zip(entries, texts, strict=True) if _plain(name) in wanted)
 
 
-def _needed(name: str) -> set[str]:
+def _collect_requirements(name: str) -> set[str]:
     """*name* and everything it requires, directly or not, by the metadata of what is installed here."""
     found: set[str] = set()
     waiting = [name]
@@ -79,10 +79,10 @@ def _needed(name: str) -> set[str]:
             continue
         found.add(one)
         try:
-            told = [Requirement(line) for line in requires(one) or []]
+            requirements = [Requirement(line) for line in requires(one) or []]
         except PackageNotFoundError:  # not for this Python
             continue
-        waiting += [r.name for r in told if not r.marker or r.marker.evaluate({"extra": ""})]
+        waiting += [r.name for r in requirements if not r.marker or r.marker.evaluate({"extra": ""})]
     return found
 
 

@@ -103,10 +103,10 @@ class World:
     def slot(self, collector: str, site: str) -> dict:
         """The partitionable slot of *site*, as one collector has it; empty where it does not."""
         chosen = f'PartitionableSlot && GLIDEIN_Site == "{site}"'
-        said = self.home.run(
+        output = self.home.run(
             "condor_status", "-pool", collector, "-constraint", chosen, "-json"
         ).stdout.strip()
-        return json.loads(said)[0] if said else {}
+        return json.loads(output)[0] if output else {}
 
     def rejected(self, cluster: int) -> bool:
         """Has the second pool's negotiator looked at this job and found nothing for it?"""
@@ -178,8 +178,8 @@ def test_in_a_pool_that_nobody_hydrates_no_expression_of_ours_errs_or_matches_fa
     (job,) = world.home.jobs(f"ClusterId == {held}", "JobStatus", "NumJobStarts")
     assert (job["JobStatus"], job.get("NumJobStarts", 0)) == (1, 0)
     ad = classad2.parseOne(world.home.run("condor_q", f"{held}.0", "-long").stdout)
-    said = world.home.run("condor_status", "-pool", world.far, "-long", "-constraint", "PartitionableSlot")
-    slot = classad2.parseOne(said.stdout)
+    output = world.home.run("condor_status", "-pool", world.far, "-long", "-constraint", "PartitionableSlot")
+    slot = classad2.parseOne(output.stdout)
     values = {
         name: classad2.ExprTree(str(ad.lookup(name))).eval(ad, slot)
         for name in ("Requirements", "DataLocalityHere", "DataLocalityRank", "Rank")
@@ -258,9 +258,9 @@ def test_a_child_collector_forwards_a_new_generation_at_once_and_nothing_that_it
     top = world.home.collector
     world.home.wait(lambda: said_at(world, top) == (1, 1), 60, "the child to have forwarded its slot")
     leaf_says(world, 1, 2)
-    heard = world.slot(world.leaf, "LEAF")["LastHeardFrom"]
+    last_heard_from = world.slot(world.leaf, "LEAF")["LastHeardFrom"]
     world.home.wait(
-        lambda: world.slot(world.leaf, "LEAF")["LastHeardFrom"] > heard + 3,
+        lambda: world.slot(world.leaf, "LEAF")["LastHeardFrom"] > last_heard_from + 3,
         60,
         "two more updates of the child",
     )

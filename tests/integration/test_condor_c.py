@@ -72,7 +72,7 @@ def handed_over(pool: Pool, cluster: int) -> classad2.ClassAd:
 
 def test_jobs_that_condor_c_hands_over_are_tied_to_their_data_by_the_other_schedds_transform_once(pool):
     """Also those that say it with ``remote_`` before, as Condor-C's own attributes are said."""
-    jobs = [pool.submit(f"{JOB.format(collector=pool.collector)}{said}queue") for said in (PLAIN, REMOTE)]
+    jobs = [pool.submit(f"{JOB.format(collector=pool.collector)}{lines}queue") for lines in (PLAIN, REMOTE)]
     for copy in [handed_over(pool, job) for job in jobs]:
         assert copy["JobUniverse"] == 5
         assert copy["RequiredDatasetsCSV"] == "lofar:L1"

@@ -156,10 +156,10 @@ def test_a_torn_file_leaves_every_ad_as_it_was_and_its_age_stands_still(daemon):
     daemon.catalogue({"lofar:L1": {"RAL": "available"}})
     wait_for(lambda: "AvailableDatasets = {}" in daemon.ad(), 10, "the healed file to be read")
     assert daemon.end() == 0
-    told = [json.loads(line) for line in daemon.log.read_text().splitlines() if '"cycle"' in line]
-    warned = [line["catalogues"]["file"] for line in told if line["level"] == "warning"]
+    cycle_lines = [json.loads(line) for line in daemon.log.read_text().splitlines() if '"cycle"' in line]
+    warned = [line["catalogues"]["file"] for line in cycle_lines if line["level"] == "warning"]
     assert 1 <= len(warned) == len(set(warned))  # once, however long it lasts; the file may be seen half torn
-    assert [line["cleared"] for line in told if "cleared" in line] == [["catalogues: file"]]
+    assert [line["ended"] for line in cycle_lines if "ended" in line] == [["catalogues: file"]]
 
 
 def test_a_catalogue_that_hangs_for_ever_holds_up_no_new_dataset_of_another(daemon):
@@ -200,11 +200,11 @@ def test_the_service_manager_hears_of_start_reload_and_stop_and_the_watchdog_of_
         manager.settimeout(60)
 
         def hear(word: str) -> None:
-            heard = []
+            messages = []
             deadline = time.monotonic() + 60
-            while not heard or word not in heard[-1]:
-                assert time.monotonic() < deadline, f"no {word!r} in {heard}; {daemon.log.read_text()}"
-                heard.append(manager.recv(4096).decode())
+            while not messages or word not in messages[-1]:
+                assert time.monotonic() < deadline, f"no {word!r} in {messages}; {daemon.log.read_text()}"
+                messages.append(manager.recv(4096).decode())
 
         daemon.environ = {"NOTIFY_SOCKET": str(address), "WATCHDOG_USEC": "300000"}
         daemon.hang_seconds = 10
@@ -409,15 +409,14 @@ def test_a_probe_finds_a_wiped_disk_and_no_private_name_is_given_to_it_or_to_any
     assert metric('hydrator_site_trust_ratio{site="CAM"}') < 1
     assert metric('hydrator_site_corrected_datasets{site="CAM"}') == 1
     assert metric('hydrator_audited_facts_total{catalogue="file",method="probe",verdict="false"}') >= 1
-    checked, told = daemon.command("check", "--json"), daemon.command("status")
+    checked, status = daemon.command("check", "--json"), daemon.command("status")
     (finding,) = [each for each in json.loads(checked.stdout) if each["subject"] == "site CAM"]
     assert re.fullmatch(
         r"trust 0\.\d+: \d+ of \d+ audited facts were false, 1 dataset corrected now", finding["message"]
     )
-    assert "CAM: trust 0." in told.stdout
-    (lie,) = [
-        json.loads(line) for line in daemon.log.read_text().splitlines() if "the audit disproved" in line
-    ]
+    assert "CAM: trust 0." in status.stdout
+    event = "catalogue repeated a claim that the audit disproved"
+    (lie,) = [json.loads(line) for line in daemon.log.read_text().splitlines() if f'"{event}"' in line]
     assert (lie["dataset"], lie["site"], lie["by"]) == ("lofar:L2", "CAM", "probe")
     (disk / "wiped").rename(disk / "lofar" / "L2")
     wait_for(lambda: "lofar:L2" in listed(), 60, "what is back to be listed again")
@@ -425,5 +424,5 @@ def test_a_probe_finds_a_wiped_disk_and_no_private_name_is_given_to_it_or_to_any
     assert {line.split()[0] for line in seen.read_text().splitlines()} == {"lofar:L1", "lofar:L2", "lofar:L3"}
     sites, page = daemon.get("/v1/sites").text, daemon.get("/").text
     everything = (daemon.log.read_text(), daemon.get("/metrics").text, daemon.ad(), sites, page)
-    for text in (*everything, checked.stdout, checked.stderr, told.stdout):
+    for text in (*everything, checked.stdout, checked.stderr, status.stdout):
         assert "canary" not in text

@@ -84,13 +84,13 @@ def test_interrupted_it_leaves_nothing_behind(htcondor_release, how):
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as running:
-        said = []
+        lines = []
         for line in running.stdout:
-            said.append(line)
+            lines.append(line)
             if "jobs submitted" in line:
                 break
         folders = run_folders(running.pid)
-        assert folders, "".join(said)
+        assert folders, "".join(lines)
         if how == "Ctrl-C":
             os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to all of its group
         else:
@@ -139,10 +139,12 @@ class Told:
 
 
 def timeline(*moments: tuple[int, dict[str, set[str]]]) -> Timeline:
-    told, clock = Told(), iter([moment for moment, _ in moments])
-    line = Timeline(told, lambda: next(clock))
-    for _, said in moments:
-        line.change(lambda said=said: told.said.update({d: frozenset(s) for d, s in said.items()}))
+    catalogue, clock = Told(), iter([moment for moment, _ in moments])
+    line = Timeline(catalogue, lambda: next(clock))
+    for _, datasets in moments:
+        line.change(
+            lambda datasets=datasets: catalogue.said.update({d: frozenset(s) for d, s in datasets.items()})
+        )
     return line
 
 

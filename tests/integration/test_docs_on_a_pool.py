@@ -165,7 +165,7 @@ def operator(fresh: Operator) -> Iterator[Operator]:
         for daemon in ("collector", "negotiator", "schedd", "startd:UK"):  # the hook's period is five minutes
             pool.restart_daemon(daemon)
         pool.wait_ready(60)
-        pool.wait(fresh.installed.hydrated, 60, "the slots to carry our attributes")
+        pool.wait(fresh.installed.is_hydrated, 60, "the slots to carry our attributes")
         yield fresh
     finally:
         fresh.installed.stop_daemon()
@@ -331,14 +331,14 @@ def test_the_deleted_files_give_the_pool_back_as_it_was(operator):
     pool = operator.pool
     assert values(pool) != operator.before
     for role in ROLES:
-        said = operator.type(f"hydrator submit pool-config --remove --role {role}").stdout
-        assert "# Parameters that still have parts of DataLocality: " in said
-        assert [line for line in said.splitlines() if line and not line.startswith("#")] == []
+        text = operator.type(f"hydrator submit pool-config --remove --role {role}").stdout
+        assert "# Our parts are in: " in text
+        assert [line for line in text.splitlines() if line and not line.startswith("#")] == []
         (operator.folder / "config.d" / ours(role)).unlink()
     pool.run("condor_reconfig", "-all")
     pool.wait(lambda: values(pool) == operator.before, 60, "the daemons to have their values again")
-    said = operator.type("hydrator submit pool-config --remove").stdout
-    assert said.count("# No parameter has a part of DataLocality.") == len(ROLES)
+    text = operator.type("hydrator submit pool-config --remove").stdout
+    assert text.count("# Nothing of ours is there.") == len(ROLES)
     job = pool.submit('executable = /bin/true\n+RequiredDatasets = {"lofar:L1"}\nhold = true\nqueue\n')
     assert "DataLocalityTransformed" not in (pool.job(job) or {})
 

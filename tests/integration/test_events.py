@@ -165,14 +165,14 @@ def test_a_storm_of_events_brings_no_poll_sooner_than_the_spacing_allows(daemon)
 def test_events_without_end_bring_a_poll_a_second_and_not_one_each(daemon):
     daemon.begin('tokens_file = "tokens"\n[events]\nwebhook = true\n')
     daemon.catalogue({"lofar:L1": {"CAM": "available", "RAL": "available"}})
-    begun, told = time.monotonic(), 0
+    begun, accepted = time.monotonic(), 0
     while time.monotonic() < begun + 4:
-        told += daemon.tell() == 202
+        accepted += daemon.tell() == 202
     wait_for(lambda: "lofar:L1" in daemon.ad("RAL"), 60, "what the events told of")
     early = daemon.early()
     seconds = time.monotonic() - begun  # spacing_seconds is 1
     assert 1 <= early <= 1 + seconds
-    assert daemon.metric('hydrator_events_total{outcome="accepted",source="webhook"}') == told
+    assert daemon.metric('hydrator_events_total{outcome="accepted",source="webhook"}') == accepted
 
 
 def test_a_reload_opens_and_closes_the_webhook_and_events_are_heard_after_it(daemon):

@@ -73,8 +73,8 @@ class Site(Told):
 
     def checked(self) -> dict[str, str]:
         """What `hydrator check` says of the broker."""
-        told = json.loads(self.command("check", "--json").stdout)
-        return next(finding for finding in told if finding["subject"] == "events rucio")
+        findings = json.loads(self.command("check", "--json").stdout)
+        return next(finding for finding in findings if finding["subject"] == "events rucio")
 
     def connected(self) -> bool:
         return self.metric('hydrator_event_connected{source="rucio"}') == 1

@@ -79,8 +79,8 @@ def run_of(installed: Installation, name: str, *options: str) -> tuple[Path, str
 
 
 def submitted(installed: Installation, folder: Path) -> int:
-    said = installed.pool.run("condor_submit", "-terse", "run.sub", user="alice", cwd=folder).stdout
-    return int(said.partition(".")[0])
+    output = installed.pool.run("condor_submit", "-terse", "run.sub", user="alice", cwd=folder).stdout
+    return int(output.partition(".")[0])
 
 
 def taken(folder: Path) -> dict[str, str]:
@@ -138,9 +138,9 @@ def test_where_the_data_is_beside_too_little_of_both_it_waits_and_why_says_so(in
     released = installed.pool.jobs(f"ClusterId == {job}", "QDate")[0]["QDate"]
     refused = f"ClusterId == {job} && LastRejMatchTime > {released}"
     installed.pool.wait(lambda: installed.pool.jobs(refused), 60, "the negotiator to refuse it")
-    said = installed.run("why", str(job), "--json", check=False)
-    assert said.returncode == 3
-    (answer,) = json.loads(said.stdout)["answers"]
+    output = installed.run("why", str(job), "--json", check=False)
+    assert output.returncode == 3
+    (answer,) = json.loads(output.stdout)["answers"]
     (here,) = [at for at in answer["sites"] if at["site"] == name[:3].upper()]
     assert [reason["cause"] for reason in here["reasons"]] == [cause]
     installed.pool.run("condor_rm", str(job), user="alice")
@@ -150,12 +150,12 @@ def test_a_run_that_needs_a_gpu_waits_for_one(installed):
     folder, text = run_of(installed, "cores.ms", "--gpu", "require")
     assert "request_gpus = 1\n" in text
     job = submitted(installed, folder)
-    said = installed.pool.wait(
+    jobs = installed.pool.wait(
         lambda: installed.pool.jobs(f"ClusterId == {job} && LastRejMatchTime isnt undefined"),
         60,
         "its refusal",
     )
-    assert said[0]["JobStatus"] == 1
+    assert jobs[0]["JobStatus"] == 1
     installed.pool.run("condor_rm", str(job), user="alice")
 
 
@@ -172,8 +172,8 @@ def test_wrap_gives_plain_jobs_and_nodes_of_a_dag_the_same_choice(installed):
     assert dag.startswith("JOB A x.sub\n")
     (folder / "y.dag").write_text(dag)
     installed.pool.run("chown", "-R", "1000", str(folder))
-    said = installed.pool.run("condor_submit", "-terse", "y.sub", user="alice", cwd=folder).stdout
-    job = int(said.partition(".")[0])
+    output = installed.pool.run("condor_submit", "-terse", "y.sub", user="alice", cwd=folder).stdout
+    job = int(output.partition(".")[0])
     assert installed.ran_at(job) == ["GPU"]
     installed.pool.run("condor_submit_dag", "y.dag", user="alice", cwd=folder)
     node = f'DAGNodeName == "A" && Iwd == "{folder}"'

@@ -90,13 +90,13 @@ class _Forward(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         behind = self.server.behind[self.headers["Host"].partition(":")[0]]
-        kept = {
+        headers = {
             name: value
             for name, value in self.headers.items()
             if name.lower() not in {"host", "accept-encoding"}
         }
         answer = httpx.request(
-            self.command, behind + self.path, headers=kept, content=body, trust_env=False, timeout=120
+            self.command, behind + self.path, headers=headers, content=body, trust_env=False, timeout=120
         )
         self.send_response(answer.status_code)
         for name, value in answer.headers.items():
@@ -232,10 +232,10 @@ def answered(place: Place, line: str) -> str:
     )
     os.close(terminal)
     os.write(main, f"file\n{place.folder}/datasets.json\n".encode())
-    said, _ = asking.communicate(timeout=300)
+    output, _ = asking.communicate(timeout=300)
     os.close(main)
-    assert asking.returncode == 0, said
-    return said
+    assert asking.returncode == 0, output
+    return output
 
 
 def daemon_until_told(place: Place, line: str) -> str:
@@ -360,13 +360,13 @@ def test_an_example_of_the_help_runs_as_it_is_printed(place: Place, typed: str) 
         (place.folder / name).write_text(text)
     run.before(place)
     if run.run:
-        said = run.run(place, typed)
+        output = run.run(place, typed)
     else:
         done = place.type(typed, **run.environment)
         assert done.returncode == 0, (done.stdout, done.stderr)
-        said = done.stdout + done.stderr
+        output = done.stdout + done.stderr
     place.installed.catalogue.hold(HELD)
-    assert run.prints in said
+    assert run.prints in output
 
 
 def test_every_example_has_its_run_and_no_run_is_left_over():

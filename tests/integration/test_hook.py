@@ -507,8 +507,8 @@ def test_the_lines_for_pilots_are_understood_by_a_startd(pool, place, file):
         "HYDRATOR_SITE": "UK",
         "HYDRATOR_CACHE_DIR": place / "cache",
     }
-    told = " ".join(f"{name}={value}" for name, value in environ.items())
+    environment = " ".join(f"{name}={value}" for name, value in environ.items())
     lines = re.sub(r"(_EXECUTABLE = ).*", rf"\g<1>{place}/locality_hook.sh", lines_of(file))
-    pool.reconfig(startd=f'{lines}\nSTARTD_CRON_LOCALITY_ENV = "{told}"\n')
+    pool.reconfig(startd=f'{lines}\nSTARTD_CRON_LOCALITY_ENV = "{environment}"\n')
     wanted = dict.fromkeys(datasets(now, 5), "AVAILABLE")
     pool.wait(lambda: here(pool)[0] == wanted, 120, "the ad to arrive")

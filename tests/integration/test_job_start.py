@@ -59,8 +59,8 @@ class Storage:
         self.installed.catalogue.hold(self.listed)
         self.installed.submit([did], more="hold = True")
         for site in sites:
-            said = partial(self._says, site, did)
-            self.pool.wait(said, 60, f"{site} to say that {did} is there")
+            output = partial(self._says, site, did)
+            self.pool.wait(output, 60, f"{site} to say that {did} is there")
 
     def _says(self, site: str, did: str) -> bool:
         return self.installed.states_at(site).get(did) == "AVAILABLE"

@@ -38,8 +38,8 @@ def test_runs_of_244_sub_bands_fill_the_ad_and_one_more_is_left_out_whole_and_to
         assert own_pool.slots("DataLocalityTruncated", constraint=at_uk) == [{"DataLocalityTruncated": True}]
         (left_out,) = installed.status()["demand"]["left_out"]["UK"]
         assert left_out == {"datasets": SUB_BANDS, "first": runs[least][0], "jobs": 1}
-        told = f"no space in the ad of UK for the datasets of 1 job, the first {runs[least][0]}"
-        assert told in installed.run("status").stdout
+        warning = f"no space in the ad of UK for the datasets of 1 job, the first {runs[least][0]}"
+        assert warning in installed.run("status").stdout
         assert own_pool.job(wanted[least], "JobStatus") == {"JobStatus": 1}
         own_pool.run("condor_rm", "-all", user="alice")
 
@@ -75,9 +75,9 @@ def test_a_refused_token_is_told_with_what_to_do_and_the_other_roads_stay_open(o
     installed.install()
     done = installed.run("once", check=False)
     assert done.returncode == 1
-    (told,) = [line for line in done.stderr.splitlines() if "publisher collector" in line]
-    assert "alice@pool.test" in told
-    assert "ALLOW_DAEMON" in told
+    (warning,) = [line for line in done.stderr.splitlines() if "publisher collector" in line]
+    assert "alice@pool.test" in warning
+    assert "ALLOW_DAEMON" in warning
     assert "Traceback" not in done.stderr
     assert (installed.ads / "UK.ad").exists()
     check = installed.run("check", "--json", check=False)

@@ -154,8 +154,8 @@ def test_a_refusal_is_not_kept(ask, behind, fresh):
 
 def test_a_revoked_token_opens_nothing_for_long(ask, behind, keys, fresh):
     current(ask, CAM, "old", fresh)
-    kept = [grant.line for name, (_, grant) in keys.items() if name != "old"]
-    behind.tokens.write_text("".join(kept))
+    lines = [grant.line for name, (_, grant) in keys.items() if name != "old"]
+    behind.tokens.write_text("".join(lines))
     wait_for(lambda: ask(CAM, "old").status_code == 401, 30, "a refusal")
     assert ask(CAM, "CAM").status_code == 200
 
@@ -170,6 +170,6 @@ def test_gzip_is_for_those_who_ask(ask, fresh):
 def test_all_else_is_passed_on_and_no_token_is_in_a_log(ask, keys):
     assert ask("", "read", "/v1/sites").json()["version"] == 1
     assert ask("", None, "/v1/sites").status_code == 401
-    said = b"".join(log.read_bytes() for log in ask.folder.glob("*.log"))
-    assert not any(token.encode() in said for token, _ in keys.values())
+    log_bytes = b"".join(log.read_bytes() for log in ask.folder.glob("*.log"))
+    assert not any(token.encode() in log_bytes for token, _ in keys.values())
     assert oct((ask.folder / "cache").stat().st_mode & 0o077) == "0o0", "keys have tokens: for nginx alone"

@@ -64,14 +64,14 @@ def test_the_report_and_the_metrics_say_which_jobs_found_their_data(installed):
     pool.run("condor_rm", str(never), user="alice")
     pool.wait(lambda: pool.history(f"ClusterId == {never}", "JobStatus"), 60, "the removed job's history")
 
-    told = json.loads(installed.run("report", "--since", "1h", "--json").stdout)
-    assert (told["jobs"], told["never_started"]) == ({"all": 2, "some": 0, "none": 1, "unknown": 0}, 1)
-    assert (told["bytes_at_site"], told["bytes_elsewhere"]) == (3000, 0)
-    assert told["datasets_without_size"] == 2
-    assert (told["wait_seconds"]["named"]["jobs"], told["wait_seconds"]["unnamed"]["jobs"]) == (3, 2)
-    by_site = {one["site"]: one["jobs"]["all"] for one in told["sites"]}
+    report = json.loads(installed.run("report", "--since", "1h", "--json").stdout)
+    assert (report["jobs"], report["never_started"]) == ({"all": 2, "some": 0, "none": 1, "unknown": 0}, 1)
+    assert (report["bytes_at_site"], report["bytes_elsewhere"]) == (3000, 0)
+    assert report["datasets_without_size"] == 2
+    assert (report["wait_seconds"]["named"]["jobs"], report["wait_seconds"]["unnamed"]["jobs"]) == (3, 2)
+    by_site = {one["site"]: one["jobs"]["all"] for one in report["sites"]}
     assert (by_site["UK"], by_site["AU"]) == (1, 1)
-    (schedd,) = told["schedds"]
+    (schedd,) = report["schedds"]
     assert (schedd["jobs"], schedd["complete"], schedd["failure"]) == (6, True, None)
 
     table = installed.run("report").stdout

@@ -98,8 +98,8 @@ def by_command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     ) as process:
         try:
             assert process.stdout is not None
-            said = [process.stdout.readline() for _ in range(5)]
-            shared = next(line.split()[2] for line in said if "shared folder:" in line)
+            lines = [process.stdout.readline() for _ in range(5)]
+            shared = next(line.split()[2] for line in lines if "shared folder:" in line)
             yield process, Path(shared).parent
         finally:
             process.terminate()
@@ -198,10 +198,10 @@ def test_the_administrator_may_merge_into_a_slot(pool: Pool):
 
 def test_the_hydrator_reads_queues_and_changes_none(pool: Pool):
     cluster = pool.submit(SLEEPER.format(seconds=600) + "requirements = false\nqueue")
-    told = pool.run(
+    done = pool.run(
         "condor_q", "-allusers", "-constraint", f"ClusterId == {cluster}", "-af", "Owner", user="hydrator"
     )
-    assert told.stdout == "alice\n"
+    assert done.stdout == "alice\n"
     with pytest.raises(ToolFailed):
         pool.run("condor_rm", str(cluster), user="hydrator")
     pool.run("condor_rm", str(cluster), user="alice")
@@ -328,10 +328,10 @@ def test_the_command_stops_without_a_trace_on_sigterm(htcondor_release: str):
             "-af",
             "Name",
         ]
-        said = subprocess.run(
+        done = subprocess.run(
             tool, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2], timeout=120
         )
-        assert said.stdout.startswith("slot1@UK@")
+        assert done.stdout.startswith("slot1@UK@")
         assert facts["collector"].startswith("127.0.0.1:")
         owner.terminate()
         assert owner.wait(120) == 0
@@ -344,9 +344,9 @@ def test_says_in_one_line_that_debian_has_moved_on(tmp_path: Path, monkeypatch: 
     tree.mkdir(parents=True)
     (tree / "testbed.done").write_text("26.0.3\n", "utf-8")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    said: list[str] = []
-    assert Pool.prepare("25.14", said.append) == "26.0.3"
-    assert said == ["HTCondor 25.14 was asked for; Debian sid has 26.0.3"]
+    messages: list[str] = []
+    assert Pool.prepare("25.14", messages.append) == "26.0.3"
+    assert messages == ["HTCondor 25.14 was asked for; Debian sid has 26.0.3"]
 
 
 def test_says_in_one_sentence_that_a_release_is_unknown():

@@ -36,12 +36,12 @@ class Talkative(BaseHTTPRequestHandler):
 
     def do_GET(self):
         sent = sorted(self.headers.items(), key=lambda item: "Password" not in item[0])
-        said = f"no such account: {sent}"
-        body = json.dumps({"ExceptionClass": "CannotAuthenticate", "ExceptionMessage": said}).encode()
+        text = f"no such account: {sent}"
+        body = json.dumps({"ExceptionClass": "CannotAuthenticate", "ExceptionMessage": text}).encode()
         self.send_response(401)
         self.send_header("Content-Type", "application/json")
         self.send_header("ExceptionClass", "CannotAuthenticate")
-        self.send_header("ExceptionMessage", said)
+        self.send_header("ExceptionMessage", text)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -153,8 +153,8 @@ def submit_run(installed: Installation) -> tuple[int, Path]:
     folder = Path(made.stdout.strip())
     for path in (home, *home.rglob("*")):
         os.chown(path, UIDS["alice"], -1)
-    said = installed.pool.run("condor_submit", "-terse", "field.sub", user="alice", cwd=folder).stdout
-    return int(said.partition(".")[0]), folder
+    output = installed.pool.run("condor_submit", "-terse", "field.sub", user="alice", cwd=folder).stdout
+    return int(output.partition(".")[0]), folder
 
 
 def assert_clean(where: str, text: str, hidden: Secrets) -> None:
@@ -193,10 +193,10 @@ def test_a_job_that_names_a_private_dataset_in_plain_matches_nowhere_and_why_say
     (ad,) = installed.pool.jobs(f"ClusterId == {job}", "QDate")
     refused = f"ClusterId == {job} && LastRejMatchTime > {ad['QDate'] + 2}"
     installed.pool.wait(lambda: installed.pool.jobs(refused), 60, "the negotiator to refuse it")
-    said = installed.run("why", str(job), check=False)
-    assert said.returncode == 3
-    assert f"{PLAIN} is private and is never advertised under its own name" in said.stdout
-    assert "submit it again with `hydrator submit`" in said.stdout
+    output = installed.run("why", str(job), check=False)
+    assert output.returncode == 3
+    assert f"{PLAIN} is private and is never advertised under its own name" in output.stdout
+    assert "submit it again with `hydrator submit`" in output.stdout
     page = get(installed, hidden, f"/why?job={job}")
     assert page.status_code == 200
     hidden_name = opaque(installed, hidden, PLAIN)
@@ -204,16 +204,16 @@ def test_a_job_that_names_a_private_dataset_in_plain_matches_nowhere_and_why_say
     assert hidden_name not in page.text  # it is for those who exchanged the name
     assert_clean("the page", page.text, hidden)
     assert PLAIN not in page.text
-    assert html.escape(said.stdout.splitlines()[0]) in page.text  # the same verdict
+    assert html.escape(output.stdout.splitlines()[0]) in page.text  # the same verdict
     assert get(installed, hidden, "/why?job=987654").status_code == 404
     assert PLAIN not in installed.pool.run("condor_status", "-any", "-l").stdout
     installed.pool.run("condor_rm", str(job))
 
 
 def test_why_before_submitting_exchanges_the_name_and_finds_the_dataset(installed, hidden):
-    said = installed.run("why", CANARY, check=False)
-    assert "all data is at AU" in said.stdout
-    assert said.returncode == 0
+    output = installed.run("why", CANARY, check=False)
+    assert "all data is at AU" in output.stdout
+    assert output.returncode == 0
 
 
 def test_with_its_register_lost_the_daemon_still_knows_what_queued_jobs_name(installed, hidden):

@@ -113,6 +113,6 @@ def test_the_htcondor_command_submits_a_file_as_it_is(desk):
         .replace("queue", "hold = true\nqueue")
     )
     desk.write("analyse.sub", text)
-    said = desk.pool.run("htcondor", "job", "submit", "analyse.sub", user="alice", cwd=desk.folder)
-    assert "was submitted" in said.stdout + said.stderr
+    done = desk.pool.run("htcondor", "job", "submit", "analyse.sub", user="alice", cwd=desk.folder)
+    assert "was submitted" in done.stdout + done.stderr
     assert [job["RequiredDatasets"] for job in jobs(desk)] == [["lofar:L667526_SB001", "lofar:L667526_SB002"]]

@@ -160,9 +160,9 @@ def test_a_reload_without_a_secret_changes_nothing_and_says_so(daemon, left):
     (refused,) = wait_for(lambda: lines(daemon, "reload refused"), 30, "the refusal")
     assert "private.key_file" in str(refused["problems"])
     assert total(daemon.get("/metrics").text, OK) == 0
-    told = daemon.command("status").stdout
-    assert "reload" in told
-    assert "private.key_file" in told
+    status = daemon.command("status").stdout
+    assert "reload" in status
+    assert "private.key_file" in status
     assert daemon.process.poll() is None
     more_cycles(daemon)
     assert daemon.get("/v1/sites/RAL/ad").status_code == 200
@@ -258,8 +258,8 @@ def test_a_broken_configuration_is_told_in_status_and_a_metric_until_one_is_take
     wait_for(lambda: lines(daemon, "reload refused"), 10, "the refusal")
     assert total(daemon.get("/metrics").text, OK) == 0
     (daemon.folder / "config.toml").write_text(good)
-    told = json.loads(daemon.command("status", "--json").stdout)
-    assert "sites.retired" in str(told["reload"]["problems"])
+    status = json.loads(daemon.command("status", "--json").stdout)
+    assert "sites.retired" in str(status["reload"]["problems"])
     reload(daemon)
     wait_for(lambda: lines(daemon, "reloaded"), 20, "the reload")
     assert json.loads(daemon.command("status", "--json").stdout)["reload"] is None

@@ -257,8 +257,8 @@ def test_what_a_catalogue_says_of_secrets_and_private_files_is_shown_nowhere(run
         done = running.run(*words)
         assert running.shown(done.stdout + done.stderr) == [], words
         assert "Traceback" not in done.stderr
-    told = json.loads(running.run("datasets", "--why", "--json").stdout)
-    assert any(row["why"].startswith("its rule is stuck; ") for row in told)
+    datasets = json.loads(running.run("datasets", "--why", "--json").stdout)
+    assert any(row["why"].startswith("its rule is stuck; ") for row in datasets)
     assert running.shown(running.log.read_text()) == []
     for file in (running.folder / "state").rglob("*"):
         if file.name != "private-datasets" and file.is_file():

@@ -262,8 +262,8 @@ def test_a_data_slot_is_no_slot(pool, client, merger):
     pool.wait(data, 30, "the data slot to be advertised")
     try:
         assert not [one for one in client.slots(["Name"]) if one["Name"].startswith("data")]
-        judged = client.evaluate_match({"Requirements": "true"}, [], ["GLIDEIN_Site"])
-        assert sum(row["slots"] for row in judged["groups"]) == len(client.slots(["Name"]))
+        match = client.evaluate_match({"Requirements": "true"}, [], ["GLIDEIN_Site"])
+        assert sum(row["slots"] for row in match["groups"]) == len(client.slots(["Name"]))
 
         def merged() -> bool:
             turn(merger, ads_of("UK"))
@@ -305,10 +305,10 @@ def doubled(htcondor_release: str) -> Iterator[tuple[Pool, str]]:
 
 def at(pool: Pool, collector: str) -> list[dict]:
     """The slots that one collector has."""
-    said = pool.run(
+    output = pool.run(
         "condor_status", "-pool", collector, "-attributes", "Name,DataLocalityVia", "-json"
     ).stdout
-    return json.loads(said) if said.strip() else []
+    return json.loads(output) if output.strip() else []
 
 
 def test_each_collector_gets_its_own_merges_and_one_that_is_down_hinders_no_other(doubled):

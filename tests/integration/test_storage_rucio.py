@@ -209,11 +209,11 @@ def test_a_run_of_more_files_than_allowed_is_refused_in_one_sentence(tree, tmp_p
 
 def test_a_file_that_left_its_element_is_a_miss_that_names_it(tree):
     (gone,) = tree.disk[tree.hashed].rglob("plain.ms/ANTENNA/table.dat")
-    kept = gone.rename(gone.with_name("kept"))
+    elsewhere = gone.rename(gone.with_name("kept"))
     try:
         done = tree.run("UK", "plain.ms", "true")
     finally:
-        kept.rename(gone)
+        elsewhere.rename(gone)
     assert done.returncode == 85
     assert f"1 of its 2 files cannot be read, first {gone}: No such file" in done.stderr
 

@@ -105,10 +105,10 @@ def test_a_name_that_a_submit_description_can_hold_is_not_refused(submit: DryRun
 def test_an_image_arrives_as_it_is_or_is_refused(submit: DryRun, text: str):
     image = f"docker://x{text}y"
     try:
-        said = rapthor(["true"], ["a"], container=image, wish=PLAIN)
+        description = rapthor(["true"], ["a"], container=image, wish=PLAIN)
     except ConfigError:
         return
-    assert text_of(submit.ad(said)["ContainerImage"]) == image
+    assert text_of(submit.ad(description)["ContainerImage"]) == image
 
 
 @TRIES
@@ -139,8 +139,8 @@ def test_a_step_of_a_stand_in_for_toil_arrives_as_it_was_given_or_is_refused(
     logs = {"output": "/o", "error": "/e", "log": "/l"}
 
     def ad(work: ToilJob) -> dict[str, str]:
-        said = build_submit_description(work, 1, logs, WorkflowSettings("w"), None, None)
-        return submit.ad("".join(f"{key} = {value}\n" for key, value in said.items()) + "queue\n")
+        description = build_submit_description(work, 1, logs, WorkflowSettings("w"), None, None)
+        return submit.ad("".join(f"{key} = {value}\n" for key, value in description.items()) + "queue\n")
 
     try:
         found = ad(work)

@@ -133,8 +133,8 @@ def give_to_alice(folder: Path) -> None:
 
 
 def submit(installed: Installation, file: Path) -> int:
-    said = installed.pool.run("condor_submit", "-terse", str(file), user="alice", cwd=file.parent).stdout
-    return int(said.partition(".")[0])
+    output = installed.pool.run("condor_submit", "-terse", str(file), user="alice", cwd=file.parent).stdout
+    return int(output.partition(".")[0])
 
 
 def refused(installed: Installation, folder: Path, input_ms: str, *options: str) -> tuple[int, str]:
@@ -208,10 +208,12 @@ def test_a_site_whose_paths_nobody_knows_is_no_match_and_why_says_so(installed, 
     (answer,) = json.loads(installed.run("why", str(job), "--json", check=False).stdout)["answers"]
     (au,) = [at for at in answer["sites"] if at["site"] == "AU"]
     assert [reason["cause"] for reason in au["reasons"]] == ["path"]
-    said = installed.run(
+    output = installed.run(
         "submit", "rapthor", str(folder / "example.parset"), "--dry-run", "--json", "--config", str(config)
     )
-    shown = {site["site"]: (site["matches"], site["has_paths"]) for site in json.loads(said.stdout)["sites"]}
+    shown = {
+        site["site"]: (site["matches"], site["has_paths"]) for site in json.loads(output.stdout)["sites"]
+    }
     assert shown["AU"] == (False, False)
     installed.catalogue.add("narrow_1.ms", 100, "AU", "UK")
     assert installed.ran_at(job) == ["UK"]
@@ -326,10 +328,10 @@ def test_an_evicted_run_goes_on_after_its_finished_operations_if_they_are_kept(i
 
 def test_everything_that_cannot_be_resolved_is_told_at_once_and_nothing_is_submitted(installed, folder):
     installed.catalogue.add("good.ms", 1, "UK")
-    status, said = refused(installed, folder, """[good.ms, bad.ms, quo\\'te".ms, back\\slash.ms]""")
+    status, output = refused(installed, folder, """[good.ms, bad.ms, quo\\'te".ms, back\\slash.ms]""")
     assert status == 2
-    told = sorted(line.split(":")[1].strip() for line in said.splitlines())
-    assert told == ["back\\slash.ms", "bad.ms", "quo\\'te\".ms"]
+    names = sorted(line.split(":")[1].strip() for line in output.splitlines())
+    assert names == ["back\\slash.ms", "bad.ms", "quo\\'te\".ms"]
 
 
 @pytest.mark.parametrize(
@@ -344,10 +346,10 @@ def test_everything_that_cannot_be_resolved_is_told_at_once_and_nothing_is_submi
 )
 def test_bad_input_gets_one_sentence_and_status_2(installed, folder, input_ms, options, told):
     installed.catalogue.add("good.ms", 1, "UK")
-    status, said = refused(installed, folder, input_ms, *options)
+    status, output = refused(installed, folder, input_ms, *options)
     assert status == 2
-    assert told in said
-    assert len(said.splitlines()) == 1
+    assert told in output
+    assert len(output.splitlines()) == 1
 
 
 def test_a_catalogue_that_is_away_is_told_and_can_be_done_without(installed, folder):
@@ -356,10 +358,10 @@ def test_a_catalogue_that_is_away_is_told_and_can_be_done_without(installed, fol
     scope = '[daemon]\ndefault_scope = "lofar"\n'
     config.write_text(installed.config.read_text().replace("[daemon]\n", scope) + gone)
     options = ("--config", str(config))
-    status, said = refused(installed, folder, "elsewhere.ms", *options)
+    status, output = refused(installed, folder, "elsewhere.ms", *options)
     assert status == 1
-    assert "catalogue gone did not answer" in said
-    assert "--allow-unknown" in said
+    assert "catalogue gone did not answer" in output
+    assert "--allow-unknown" in output
     done = installed.run(
         "submit", "rapthor", str(folder / "bad.parset"), *options, "--allow-unknown", "--as", "ad"
     )
@@ -371,8 +373,8 @@ def test_a_dry_run_shows_what_would_match_now(installed, folder):
     installed.catalogue.add("dry_1.ms", 100, "UK", "AU")
     installed.catalogue.add("dry_2.ms", 300, "UK")
     (folder / "dry.parset").write_text(EXAMPLE.format(input_ms="dry_*.ms"))
-    said = installed.run("submit", "rapthor", str(folder / "dry.parset"), "--dry-run", "--json").stdout
-    shown = {site["site"]: site for site in json.loads(said)["sites"]}
+    output = installed.run("submit", "rapthor", str(folder / "dry.parset"), "--dry-run", "--json").stdout
+    shown = {site["site"]: site for site in json.loads(output)["sites"]}
     assert {name: (site["matches"], site["bytes_local"]) for name, site in shown.items()} == {
         "UK": (True, 400),
         "AU": (False, 100),
@@ -397,12 +399,12 @@ def test_a_host_that_knows_only_where_the_daemon_answers_gets_the_same_dry_run(i
     )
     (folder / "web.parset").write_text(EXAMPLE.format(input_ms="[web_1.ms, web_2.ms]"))
     options = ("--dry-run", "--json", "--config", str(config))
-    said = json.loads(installed.run("submit", "rapthor", str(folder / "web.parset"), *options).stdout)
-    assert said["answers"] == {f"daemon {installed.url}": "answered"}
-    shown = {site["site"]: (site["matches"], site["bytes_local"]) for site in said["sites"]}
+    output = json.loads(installed.run("submit", "rapthor", str(folder / "web.parset"), *options).stdout)
+    assert output["answers"] == {f"daemon {installed.url}": "answered"}
+    shown = {site["site"]: (site["matches"], site["bytes_local"]) for site in output["sites"]}
     assert shown == {"UK": (True, 400), "AU": (False, 100), "NL": (False, 0)}
-    assert said["sites"][1]["missing"] == {"lofar:web_2.ms": "absent"}
-    assert 0 <= said["sites"][0]["facts_age_seconds"] < 600
+    assert output["sites"][1]["missing"] == {"lofar:web_2.ms": "absent"}
+    assert 0 <= output["sites"][0]["facts_age_seconds"] < 600
     new = refused(installed, folder, "never_asked.ms", "--config", str(config), "--as", "ad")
     assert new[0] == 1
     assert "could not be looked up" in new[1]
@@ -447,18 +449,18 @@ PLAIN = "executable = /bin/true\nrequest_cpus = 1\nrequest_memory = 10\nrequest_
 def exports(installed: Installation, folder: Path, name: str, *options: str) -> dict[str, str]:
     parset = folder / "env.parset"
     parset.write_text(EXAMPLE.format(input_ms=name))
-    said = installed.run("submit", "rapthor", str(parset), "--as", "env", *options).stdout
-    lines = [shlex.split(line) for line in said.splitlines()]
+    output = installed.run("submit", "rapthor", str(parset), "--as", "env", *options).stdout
+    lines = [shlex.split(line) for line in output.splitlines()]
     return dict(words[1].split("=", 1) for words in lines)
 
 
 def test_244_sub_bands_by_the_environment(big_run, folder, record_property):
     environment = exports(big_run, folder, "/data/L667526_SB*.ms")
     begun = time.monotonic()
-    said = big_run.pool.run(
+    output = big_run.pool.run(
         "condor_submit", "-terse", "-", user="alice", input=PLAIN + "queue\n", env=environment
     ).stdout
-    job = int(said.partition(".")[0])
+    job = int(output.partition(".")[0])
     measured(record_property, "environment", time.monotonic() - begun, ad_bytes(big_run, job))
     assert big_run.ran_at(job) == ["UK"]
 
@@ -466,8 +468,8 @@ def test_244_sub_bands_by_the_environment(big_run, folder, record_property):
 def test_244_sub_bands_as_a_classad(big_run, folder, record_property):
     parset = folder / "ad.parset"
     parset.write_text(EXAMPLE.format(input_ms="/data/L667526_SB*.ms"))
-    said = big_run.run("submit", "rapthor", str(parset), "--as", "ad").stdout
-    more = "".join(f"+{line}\n" for line in said.splitlines())
+    output = big_run.run("submit", "rapthor", str(parset), "--as", "ad").stdout
+    more = "".join(f"+{line}\n" for line in output.splitlines())
     begun = time.monotonic()
     job = big_run.pool.submit(f"{PLAIN}{more}queue\n")
     measured(record_property, "classad", time.monotonic() - begun, ad_bytes(big_run, job))
@@ -483,8 +485,8 @@ def test_244_sub_bands_in_a_submit_file_and_in_a_node_of_a_dag(big_run, folder, 
         (folder / f"filtered{Path(name).suffix}").write_text(text)
     give_to_alice(folder)
     begun = time.monotonic()
-    said = big_run.pool.run("condor_submit", "-terse", "filtered.sub", user="alice", cwd=folder).stdout
-    job = int(said.partition(".")[0])
+    output = big_run.pool.run("condor_submit", "-terse", "filtered.sub", user="alice", cwd=folder).stdout
+    job = int(output.partition(".")[0])
     measured(record_property, "filtered submit file", time.monotonic() - begun, ad_bytes(big_run, job))
     assert big_run.ran_at(job) == ["UK"]
     big_run.pool.run("condor_submit_dag", "filtered.dag", user="alice", cwd=folder)

@@ -145,7 +145,7 @@ class Run:
 
 
 def options(folder: Path) -> list[str]:
-    said = {
+    settings = {
         "--jobStore": f"file:{folder}/store",
         "--workDir": f"{folder}/scratch",
         "--batchLogsDir": f"{folder}/logs",
@@ -154,7 +154,7 @@ def options(folder: Path) -> list[str]:
         "--retryCount": "0",
         "--outdir": f"{folder}/out",
     }
-    words = [word for pair in said.items() for word in pair]
+    words = [word for pair in settings.items() for word in pair]
     return [
         *words, "--bypass-file-store", "--disableCaching", "--preserve-entire-environment",
         "scatter.cwl", "in.json",
@@ -562,8 +562,8 @@ def test_rapthors_own_runner_sends_stand_in_operations_to_the_site_of_the_first(
         folder = operation(current, working, name, read)
         run = Run(installed.pool, folder, rapthor_runs(installed, current, folder, front))
         status = run.ended(200)
-        said = (working / "logs" / name / "pipeline.log").read_text()
-        assert status == 0, said[-4000:]
+        log = (working / "logs" / name / "pipeline.log").read_text()
+        assert status == 0, log[-4000:]
         ad, where = next(iter(run.ads.values())), list(run.sites().values())
         ran[name] = {
             "operation": ad["RapthorOperation"],

@@ -278,10 +278,10 @@ def test_a_job_that_was_transformed_is_not_transformed_again(located):
     once = located.pool.run("condor_q", f"{cluster}.0", "-long").stdout
     file = located.pool.shared / "once.ad"
     file.write_text(once)
-    said = located.pool.run(  # it ends with 1 whatever it did
+    done = located.pool.run(  # it ends with 1 whatever it did
         "condor_transform_ads", "-jobtransforms", "DataLocality", "-long", file, check=False
     )
-    again = said.stdout
+    again = done.stdout
     assert expressions(classad2.parseOne(again)) == expressions(classad2.parseOne(once))
 
 
@@ -301,11 +301,11 @@ def test_of_what_the_companion_says_condor_transform_ads_makes_what_the_companio
     file = located.pool.shared / "runs.ads"
     file.write_text("\n".join(f"{own}{as_ad(run)}" for run in runs))
     begun = int(time.time())
-    said = located.pool.run(
+    done = located.pool.run(
         "condor_transform_ads", "-jobtransforms", "DataLocality", "-long", file, check=False
     ).stdout
     ended = int(time.time())
-    made = {ad["RapthorRun"]: ad for ad in classad2.parseAds(said)}
+    made = {ad["RapthorRun"]: ad for ad in classad2.parseAds(done)}
     assert made.keys() == {run.name for run in runs}
     for run in runs:
         ad, dids, mode = made[run.name], sorted(run.dids), run.options.mode
@@ -435,8 +435,8 @@ def test_a_dagman_node_is_transformed_and_the_dag_is_not(located):
     home = located.pool.user_home("alice")
     (home / "node.sub").write_text(description('{"ska:a"}', '+DataLocality = "require"'))
     (home / "first.dag").write_text("JOB N node.sub\n")
-    said = located.pool.run("condor_submit_dag", "-force", "first.dag", user="alice", cwd=home).stdout
-    dag = int(re.search(r"cluster (\d+)", said)[1])
+    output = located.pool.run("condor_submit_dag", "-force", "first.dag", user="alice", cwd=home).stdout
+    dag = int(re.search(r"cluster (\d+)", output)[1])
     assert "DataLocalityTransformed" not in located.ad(dag)
     node = located.pool.wait(
         lambda: located.pool.history(f"DAGManJobId == {dag}", "ClusterId", "DataLocalityTransformed"),
@@ -621,8 +621,8 @@ def test_a_released_job_goes_anywhere(located):
 def test_analysis_shows_the_clause_and_how_many_slots_fail_it(located):
     located.holds(UK={B: "AVAILABLE"})
     cluster = located.submit('{"ska:a"}', '+DataLocality = "require"')
-    said = located.pool.run("condor_q", "-better-analyze", str(cluster)).stdout
-    assert "DataLocalityHere" in said
+    output = located.pool.run("condor_q", "-better-analyze", str(cluster)).stdout
+    assert "DataLocalityHere" in output
 
 
 def test_a_job_of_many_datasets_is_matched(located):

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.timeout(900)]
 
 SCOPES = (f"trust-{n}" for n in itertools.count())
 DATASETS = 8
+REPEATED_CLAIM = "catalogue repeated a claim that the audit disproved"
 KEY = "canary-key-" + secrets.token_hex(32)
 
 FALSE_CLAIM = "catalogue repeated a claim that the audit disproved"
@@ -90,8 +91,8 @@ def trust_at(installed: Installation, site: str) -> float | None:
 def logged(installed: Installation, event: str, **what: object) -> list[dict]:
     """The lines of the daemon's log about *event* that say *what*."""
     whole = [line for line in installed.log.splitlines(keepends=True) if line.endswith("\n")]
-    told = {"event": event, **what}.items()
-    return [line for line in map(json.loads, whole) if told <= line.items()]
+    fields = {"event": event, **what}.items()
+    return [line for line in map(json.loads, whole) if fields <= line.items()]
 
 
 def missing(did: str, when: int = 1795000000) -> str:
@@ -111,10 +112,8 @@ def test_a_lie_of_the_catalogue_is_found_corrected_and_told_and_a_repair_is_noti
     assert trust_at(installed, "AU") == 1.0
     assert installed.states_at("AU")[lied_about] == "AVAILABLE"
 
-    lies = logged(installed, FALSE_CLAIM)
-    assert [(lie["dataset"], lie["site"], lie["method"]) for lie in lies] == [
-        (lied_about, "UK", "file by file")
-    ]
+    lies = logged(installed, REPEATED_CLAIM)
+    assert [(lie["dataset"], lie["site"], lie["by"]) for lie in lies] == [(lied_about, "UK", "file by file")]
     rows = {row["site"]: row for row in json.loads(installed.run("sites", "--json").stdout)}
     assert rows["UK"]["trust"] < 1
     assert rows["UK"]["corrected"] == 1
@@ -186,11 +185,11 @@ def test_a_private_dataset_that_a_job_missed_is_looked_at_corrected_and_nowhere_
     )
     installed.pool.wait(lambda: installed.states_at("UK").get(name) == "PARTIAL", 180, "the correction")
     assert installed.states_at("AU")[name] == "AVAILABLE"
-    assert [lie["site"] for lie in logged(installed, FALSE_CLAIM, dataset=name)] == ["UK"]
+    assert [lie["site"] for lie in logged(installed, REPEATED_CLAIM, dataset=name)] == ["UK"]
     for job in (wants, opaque, named):
         installed.pool.run("condor_rm", str(job))
-    told = [installed.run(*words, check=False) for words in (["status"], ["check"])]
-    shown = [part for done in told for part in (done.stdout, done.stderr)]
+    outputs = [installed.run(*words, check=False) for words in (["status"], ["check"])]
+    shown = [part for done in outputs for part in (done.stdout, done.stderr)]
     shown += [
         httpx.get(f"{installed.url}{path}", trust_env=False, timeout=120).text for path in ("/", "/metrics")
     ]

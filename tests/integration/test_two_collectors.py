@@ -31,8 +31,8 @@ class Two:
     def generations(self, collector: str) -> dict[str, int]:
         """By site the generation of the ad that one collector has."""
         asked = ("-any", "-constraint", SITE_ADS, "-attributes", "Name,DataLocalityGeneration", "-json")
-        said = self.pool.run("condor_status", "-pool", collector, *asked).stdout
-        ads = json.loads(said) if said.strip() else []
+        output = self.pool.run("condor_status", "-pool", collector, *asked).stdout
+        ads = json.loads(output) if output.strip() else []
         return {ad["Name"]: ad["DataLocalityGeneration"] for ad in ads}
 
     def troubles(self) -> dict[str, str | None]:

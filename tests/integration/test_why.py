@@ -171,24 +171,24 @@ def verdicts(installed: Installation) -> Verdicts:
         job["DataLocalityAnyAfter"] for job in pool.jobs("DataLocalityMaxWait == 0", "DataLocalityAnyAfter")
     ]
     pool.wait(lambda: time.time() > max(ends), 30, "the short wait to end")
-    said = {
+    answers = {
         name: dict(zip(SITES, ask(installed, str(cluster)), strict=True))
         for name, cluster in clusters.items()
     }
     done = {}
     for name, cluster in clusters.items():
-        expected = {site for site, answer in said[name].items() if answer["matching_sites"]}
+        expected = {site for site, answer in answers[name].items() if answer["matching_sites"]}
         done[name] = negotiated(pool, cluster, len(expected))
         pool.run("condor_rm", str(cluster), user="alice")
-    return Verdicts(said, done)
+    return Verdicts(answers, done)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_why_says_a_job_matches_at_a_site_if_and_only_if_the_negotiator_matches_it_there(
     verdicts: Verdicts, case: str
 ):
-    said = {site for site, answer in verdicts.said[case].items() if site in answer["matching_sites"]}
-    assert said == verdicts.done[case] == set(CASES[case].matches)
+    matching = {site for site, answer in verdicts.said[case].items() if site in answer["matching_sites"]}
+    assert matching == verdicts.done[case] == set(CASES[case].matches)
     assert all(set(answer["matching_sites"]) <= {site} for site, answer in verdicts.said[case].items())
 
 
@@ -266,9 +266,9 @@ def test_a_cluster_of_many_kinds_of_jobs_is_explained_in_part_and_summed_up_in_w
         f'+RequiredDatasets = {{"$(did)"}}\nqueue did from (\n{names}\n)\n'
     )
     done = installed.run("why", str(job), "--json", check=False)
-    said = json.loads(done.stdout)
-    assert len(said["answers"]) == 20
-    more = said["more"]
+    answer = json.loads(done.stdout)
+    assert len(answer["answers"]) == 20
+    more = answer["more"]
     assert (more["job_kinds"], more["jobs"], more["by_status"]) == (3, 3, {"held": 3})
     words = installed.run("why", str(job), check=False).stdout.splitlines()[-1]
     assert words == f"and 3 more kinds of its jobs, 3 jobs: 3 held; for example: hydrator why {job}.20"
@@ -337,8 +337,8 @@ def test_a_first_configuration_is_made_by_looking_at_the_pool_and_passes_check(i
 def test_a_concurrency_limit_that_the_job_waits_for_is_the_headline(installed: Installation):
     pool = installed.pool
     job = installed.submit(["why:uk"], mode="require", more="concurrency_limits = license")
-    said = f'ClusterId == {job} && regexp("concurrency limit", LastRejMatchReason)'
-    pool.wait(lambda: pool.jobs(said), 120, "the negotiator to refuse it")
+    selection = f'ClusterId == {job} && regexp("concurrency limit", LastRejMatchReason)'
+    pool.wait(lambda: pool.jobs(selection), 120, "the negotiator to refuse it")
     pool.wait(lambda: ask(installed, str(job))[0]["matching_sites"], 120, "UK to say that its data is there")
     (answer,) = ask(installed, str(job), status=3)
     assert answer["verdict"].startswith(

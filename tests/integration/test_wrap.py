@@ -56,8 +56,8 @@ def test_the_filtered_file_makes_the_same_jobs(desk):
     assert filtered == DESCRIPTION.replace("queue ms", '+RequiredDatasets = {"lofar:a"}\r\nqueue ms')
     desk.write("y.sub", filtered)
     words = ("condor_submit", "-terse", "held=true", "y.sub")
-    said = desk.pool.run(*words, user="alice", cwd=desk.folder).stdout
-    assert [job["RequiredDatasets"] for job in queued(desk, said)] == [["lofar:a"]] * 2
+    output = desk.pool.run(*words, user="alice", cwd=desk.folder).stdout
+    assert [job["RequiredDatasets"] for job in queued(desk, output)] == [["lofar:a"]] * 2
 
 
 def test_the_exit_status_and_the_words_of_condor_submit_pass_through(desk):
@@ -225,12 +225,12 @@ def test_condor_submit_decides_whose_list_counts(desk, doubtful, expected, how):
     if how == "filter":
         filtered = desk.hydrator("filter", "x.sub", "-d", "lofar:a")
         desk.write("y.sub", filtered.stdout)
-        said = desk.pool.run("condor_submit", "-terse", "y.sub", user="alice", cwd=desk.folder).stdout
+        output = desk.pool.run("condor_submit", "-terse", "y.sub", user="alice", cwd=desk.folder).stdout
     else:
         done = desk.hydrator("wrap", "-d", "lofar:a", "--", "condor_submit", "-terse", "x.sub")
         assert done.returncode == 0, done.stderr
-        said = done.stdout
-    assert [job["RequiredDatasets"] for job in queued(desk, said)] == [expected]
+        output = done.stdout
+    assert [job["RequiredDatasets"] for job in queued(desk, output)] == [expected]
 
 
 def test_the_description_of_a_node_decides_whose_list_counts(desk):

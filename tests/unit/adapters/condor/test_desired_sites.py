@@ -86,8 +86,8 @@ def turn(queue: Queue, known=UK, at_most: int = 100) -> int:
     """What one turn of the daemon does."""
     edited = 0
     for row in sites(queue).read_job_groups():
-        kept = SavedDesiredSites(**row["kept"]) if row["kept"] else None
-        jobs = JobGroup(**{**row, "kept": kept, "datasets": tuple(row["datasets"])})
+        mark = SavedDesiredSites(**row["kept"]) if row["kept"] else None
+        jobs = JobGroup(**{**row, "kept": mark, "datasets": tuple(row["datasets"])})
         _, change = decide(jobs, known, now=NOON, max_age=BOUND, default_scope=None)
         if change:
             edited += sites(queue).set_desired_sites(
@@ -97,10 +97,15 @@ def turn(queue: Queue, known=UK, at_most: int = 100) -> int:
 
 
 def job(own: str | None = None, **more: str) -> str:
-    said = {"JobStatus": "1", "RequiredDatasets": '{"lofar:L1"}', "DataLocalityDesiredSites": "true", **more}
+    attributes = {
+        "JobStatus": "1",
+        "RequiredDatasets": '{"lofar:L1"}',
+        "DataLocalityDesiredSites": "true",
+        **more,
+    }
     if own is not None:
-        said["DESIRED_Sites"] = f'"{own}"'
-    return "; ".join(f"{name} = {text}" for name, text in said.items())
+        attributes["DESIRED_Sites"] = f'"{own}"'
+    return "; ".join(f"{name} = {text}" for name, text in attributes.items())
 
 
 @pytest.mark.parametrize("own", ["UK,NL", None])

@@ -15,8 +15,8 @@ COMPLETE, INCOMING, PARTIAL, STUCK = (
 )  # fmt: skip
 
 
-def memory(name, *said, at=NOON):
-    replicas = tuple(Replica(DID, CAM, state, fraction, f"{name}-element") for state, fraction in said)
+def memory(name, *readings, at=NOON):
+    replicas = tuple(Replica(DID, CAM, state, fraction, f"{name}-element") for state, fraction in readings)
     survey = Survey(name, at, frozenset({CAM}), {DID: Seen(at, replicas)})
     return apply_survey(CatalogueMemory(), survey, {DID}, now=at)
 

@@ -16,9 +16,9 @@ from adapters.condor.bindings.token_advice import (
 
 
 def test_a_folder_that_is_not_there_or_not_ours_to_read_is_named_with_who_we_are(tmp_path):
-    said = token_advice(tmp_path / "tokens.d", os.geteuid())
-    assert f"{tmp_path}/tokens.d: No such file or directory (this process has uid {os.geteuid()})" in said
-    assert "LoadCredential=" in said
+    advice = token_advice(tmp_path / "tokens.d", os.geteuid())
+    assert f"{tmp_path}/tokens.d: No such file or directory (this process has uid {os.geteuid()})" in advice
+    assert "LoadCredential=" in advice
 
 
 def test_an_empty_folder_is_told_as_such(tmp_path):
@@ -28,9 +28,9 @@ def test_an_empty_folder_is_told_as_such(tmp_path):
 def test_a_token_of_somebody_else_is_told_with_both_owners(tmp_path):
     (tmp_path / "hydrator").touch()
     owner = os.geteuid()
-    said = token_advice(tmp_path, owner + 1)
-    assert f"{tmp_path}/hydrator belongs to uid {owner}" in said
-    assert f"only tokens of this process's user, uid {owner + 1}" in said
+    advice = token_advice(tmp_path, owner + 1)
+    assert f"{tmp_path}/hydrator belongs to uid {owner}" in advice
+    assert f"only tokens of this process's user, uid {owner + 1}" in advice
 
 
 def test_a_token_of_ours_that_is_refused_is_no_token_of_that_pool(tmp_path):
@@ -82,6 +82,6 @@ def test_a_limit_lacks_what_no_level_of_it_brings_along(limited, level, is_lacki
 
 
 def test_what_to_do_names_every_level_that_the_new_token_needs():
-    said = describe_token_limit(frozenset({"READ"}), "DAEMON")
-    assert said.startswith("its token is limited to READ: ")
-    assert "-authz DAEMON -authz READ" in said
+    advice = describe_token_limit(frozenset({"READ"}), "DAEMON")
+    assert advice.startswith("its token is limited to READ: ")
+    assert "-authz DAEMON -authz READ" in advice
