@@ -1,4 +1,4 @@
-"""`hydrator run` as a process: signals, restarts, a second one, files that change. No pool is needed."""
+"""`hydrator run` as a process: signals, restarts, a second daemon, files that change. No pool is needed."""
 
 import json
 import os
@@ -24,7 +24,7 @@ HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
 
 
 class Running:
-    """One daemon over its own folder, with a catalogue file that tests rewrite."""
+    """One daemon with a folder of its own, and a catalogue file that tests rewrite."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -117,7 +117,7 @@ def daemon(tmp_path):
         running.process.wait()
 
 
-def test_it_follows_the_file_and_ends_cleanly_on_sigterm(daemon):
+def test_daemon_follows_the_catalogue_file_and_ends_on_sigterm(daemon):
     daemon.start()
     wait_for(lambda: 'AvailableDatasets = {"lofar:L1"}' in daemon.ad(), 10, "the first dataset")
     first = daemon.generation()
@@ -133,7 +133,7 @@ def test_it_follows_the_file_and_ends_cleanly_on_sigterm(daemon):
     assert all("CAM in file" in line["changed"] for line in changed)
 
 
-def test_a_torn_file_leaves_every_ad_as_it_was_and_its_age_stands_still(daemon):
+def test_torn_catalogue_file_changes_no_ad_and_no_age(daemon):
     daemon.start()
     wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
     (daemon.folder / "catalogue.json").write_text('{"datasets": {"lofar:L1": {"si')
@@ -234,7 +234,7 @@ def test_the_service_manager_hears_of_start_reload_and_stop_and_the_watchdog_of_
     assert '"event": "daemon hangs"' in daemon.log.read_text()
 
 
-def test_killed_with_9_and_started_again_it_serves_at_once_and_no_generation_goes_back(daemon):
+def test_daemon_after_kill_9_serves_at_once_and_no_generation_goes_back(daemon):
     daemon.start()
     wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
     before = daemon.generation()
@@ -262,7 +262,7 @@ def test_a_lost_state_does_not_set_the_generation_back(daemon):
     assert "damaged" in daemon.log.read_text()
 
 
-def test_a_second_daemon_on_the_same_state_is_refused_with_one_sentence(daemon):
+def test_second_daemon_on_the_same_state_ends_with_one_sentence(daemon):
     daemon.start()
     second = daemon.command("once")
     assert second.returncode == 1
@@ -286,7 +286,7 @@ def test_sighup_reads_the_configuration_again_and_keeps_the_old_one_when_it_is_b
     assert daemon.end() == 0
 
 
-def test_an_address_in_use_is_one_sentence_and_exit_2(daemon):
+def test_address_in_use_is_one_sentence_and_exit_status_2(daemon):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", daemon.port))
         taken.listen()
@@ -308,7 +308,7 @@ def test_every_publisher_can_be_switched_off(daemon):
     assert "every publisher is switched off" in refused.stderr
 
 
-def test_with_a_tokens_file_the_daemon_still_reads_back_what_it_serves(daemon):
+def test_daemon_with_a_tokens_file_reads_back_the_ads_it_serves(daemon):
     daemon.configure('tokens_file = "tokens"')
     token = daemon.command("token", "new", "--site", "CAM").stdout.strip()
     daemon.start()
@@ -326,7 +326,7 @@ def test_with_a_tokens_file_the_daemon_still_reads_back_what_it_serves(daemon):
     assert token not in daemon.log.read_text()
 
 
-def test_a_secret_that_is_not_there_at_the_start_is_told_with_exit_1_which_supervisors_try_again(daemon):
+def test_missing_secret_at_the_start_is_reported_with_exit_status_1(daemon):
     daemon.configure('tokens_file = "nowhere"')
     refused = daemon.command("run")
     assert (refused.returncode, "publish.http.tokens_file" in refused.stderr) == (1, True)
@@ -343,7 +343,7 @@ def test_a_secret_that_is_not_there_at_the_start_is_told_with_exit_1_which_super
         assert daemon.command("run").returncode == 2  # the address that is taken
 
 
-def test_the_daemon_publishes_over_https_and_ends_when_its_certificate_is_no_certificate(daemon, tmp_path):
+def test_daemon_publishes_over_https_and_ends_if_its_certificate_is_invalid(daemon, tmp_path):
     ours = trustme.CA().issue_cert("localhost")
     ours.private_key_pem.write_to_path(str(tmp_path / "key"))
     ours.cert_chain_pems[0].write_to_path(str(tmp_path / "pem"))

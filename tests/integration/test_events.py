@@ -1,4 +1,4 @@
-"""`hydrator run` with events: a poll before its time, and nothing that an event says is believed."""
+"""`hydrator run` with events: they bring a poll forward, and their content changes no state."""
 
 import json
 import re
@@ -46,7 +46,7 @@ class Told(Running):
         return httpx.post(url, json=event, headers=headers, trust_env=False, timeout=120).status_code
 
     def answers(self, status: int, name: str = "L2") -> bool:
-        """Is an event about *name* answered so? While a reload opens the server anew none is."""
+        """Return True if an event about *name* gets this answer; not while a reload opens the server."""
         try:
             return self.tell(name) == status
         except httpx.TransportError:
@@ -71,7 +71,7 @@ def daemon(tmp_path):
         running.process.wait()
 
 
-def test_an_event_brings_a_poll_before_its_time_and_one_of_another_dataset_none(daemon):
+def test_event_brings_a_poll_forward_and_one_of_another_dataset_does_not(daemon):
     daemon.begin()
     daemon.catalogue({"lofar:L1": {"CAM": "available", "RAL": "available"}})
     assert daemon.tell("L2") == 202
@@ -87,7 +87,7 @@ def test_no_event_changes_what_is_published_whoever_sends_it_and_whatever_it_say
     daemon.begin()
 
     def shown() -> tuple:
-        """All but when it was read."""
+        """Return all fields except the time of the query."""
         lines = (daemon.ad() + daemon.ad("RAL")).splitlines()
         return [line for line in lines if not line.startswith("DataLocalityAsOf")], daemon.generation()
 
@@ -175,7 +175,7 @@ def test_events_without_end_bring_a_poll_a_second_and_not_one_each(daemon):
     assert daemon.metric('hydrator_events_total{outcome="accepted",source="webhook"}') == accepted
 
 
-def test_a_reload_opens_and_closes_the_webhook_and_events_are_heard_after_it(daemon):
+def test_reload_opens_and_closes_the_webhook_and_events_work_after_it(daemon):
     daemon.begin('tokens_file = "tokens"\n')
     assert daemon.tell() == 413  # no body is read where no events are taken
     daemon.configure(HOOK, poll=HOURLY)
@@ -193,7 +193,7 @@ def test_a_reload_opens_and_closes_the_webhook_and_events_are_heard_after_it(dae
     wait_for(lambda: daemon.answers(413), 60, "no webhook")
 
 
-def test_a_webhook_without_tokens_is_refused_in_one_sentence(daemon):
+def test_webhook_without_tokens_is_rejected_in_one_sentence(daemon):
     daemon.configure("[events]\nwebhook = true\n")
     refused = daemon.command("run")
     assert refused.returncode == 2

@@ -1,4 +1,4 @@
-"""Every example of ``--help``, run as it is printed, beside a real pool and a daemon with a file catalogue.
+"""Every example of ``--help``, run as printed, beside a real pool and a daemon with a file catalogue.
 
 The catalogue, the datasets and the job are those that the examples name. ``*.example.org`` is a server
 of this test: one TLS certificate, and behind each name a stand-in or the daemon itself.
@@ -59,7 +59,7 @@ socket.getaddrinfo = getaddrinfo
 
 
 class Front(ThreadingHTTPServer):
-    """HTTPS for the hosts in the examples: forwards each request to what *behind* says of its host."""
+    """HTTPS for the hosts in the examples: forwards each request to the server of its host in *behind*."""
 
     daemon_threads = True
 
@@ -109,7 +109,7 @@ class _Forward(BaseHTTPRequestHandler):
     do_POST = do_GET  # noqa: N815 - http.server's name
 
     def log_message(self, *_: object) -> None:
-        """Quiet."""
+        """Log nothing."""
 
 
 class Pinned(Installation):
@@ -123,7 +123,7 @@ class Pinned(Installation):
 
 
 class Place:
-    """Where the examples are typed: an operator's folder beside an installation."""
+    """An operator's folder beside an installation, where the examples are typed."""
 
     def __init__(self, installed: Installation, desk: Desk, environment: Mapping[str, str]) -> None:
         self.installed = installed
@@ -200,14 +200,14 @@ def place(htcondor_release: str, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @dataclass
 class Typed:
-    """How one example is run: what is there before it, and words that it must print.
+    """An example with its preparation and the words that it must print.
 
     Args:
         prints: words of its output.
         before: called with the place.
-        files: what must be in the folder.
-        run: for an example that a shell cannot just run to its end.
-        environment: what else is in it.
+        files: files that the folder must have.
+        run: for an example that does not run to its end in a shell.
+        environment: additional variables.
     """
 
     prints: str = ""
@@ -218,7 +218,7 @@ class Typed:
 
 
 def answered(place: Place, line: str) -> str:
-    """Type *line* at a terminal, and the answers to what ``init`` asks; return what it said."""
+    """Type *line* at a terminal, and answers to the questions of ``init``; return its output."""
     config = place.folder / "asked" / "config.toml"
     main, terminal = pty.openpty()
     asking = subprocess.Popen(

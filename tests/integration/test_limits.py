@@ -1,4 +1,4 @@
-"""The installation at a limit or a fault of the real pool: size budget, dead collector, refused token."""
+"""The installation at a limit or a fault of the real pool: size budget, dead collector, rejected token."""
 
 import json
 
@@ -12,11 +12,11 @@ SUB_BANDS = 244
 
 
 def run_of(name: str) -> list[str]:
-    """The measurement sets of one observation, named as at the LOFAR archive."""
+    """Return the measurement sets of one observation, named as at the LOFAR archive."""
     return [f"lofar:{name}_SB{band:03d}_uv_pre-cal.ms" for band in range(SUB_BANDS)]
 
 
-def test_runs_of_244_sub_bands_fill_the_ad_and_one_more_is_left_out_whole_and_told(own_pool):
+def test_runs_of_244_sub_bands_fill_the_ad_and_one_more_is_omitted_and_reported(own_pool):
     entry = len(run_of("L667520")[0]) + len("''=\"AVAILABLE\";")
     fitting = 60_000 // entry // SUB_BANDS
     runs = {f"L66752{number}": run_of(f"L66752{number}") for number in range(fitting + 1)}
@@ -44,7 +44,7 @@ def test_runs_of_244_sub_bands_fill_the_ad_and_one_more_is_left_out_whole_and_to
         own_pool.run("condor_rm", "-all", user="alice")
 
 
-def test_a_collector_that_is_down_at_the_start_delays_nothing_else_and_heals_by_itself(own_pool):
+def test_collector_that_is_down_at_the_start_delays_nothing_else_and_recovers(own_pool):
     catalogue = ListedCatalogue(own_pool.home)
     catalogue.hold({"down:a": {"UK": "available"}})
     installed = Installation(own_pool, catalogue)
@@ -68,7 +68,7 @@ def test_a_collector_that_is_down_at_the_start_delays_nothing_else_and_heals_by_
     own_pool.wait_ready()
 
 
-def test_a_refused_token_is_told_with_what_to_do_and_the_other_roads_stay_open(own_pool):
+def test_rejected_token_is_reported_with_advice_and_other_publishers_work(own_pool):
     catalogue = ListedCatalogue(own_pool.home)
     catalogue.hold({"denied:a": {"UK": "available"}})
     installed = Installation(own_pool, catalogue, identity="alice")

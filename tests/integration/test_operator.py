@@ -38,7 +38,7 @@ def listed(daemon: Running) -> set[str]:
     return {did for did in DIDS if did in daemon.ad()}
 
 
-def test_a_held_change_is_seen_approved_looked_up_and_taken_back_while_the_daemon_runs(daemon):
+def test_held_change_is_listed_approved_and_rolled_back_beside_the_daemon(daemon):
     daemon.catalogue({})
     wait_for(lambda: held(daemon) == ["CAM"], PATIENCE, "the hold")
     assert listed(daemon) == set(DIDS)
@@ -70,7 +70,7 @@ def test_a_held_change_is_seen_approved_looked_up_and_taken_back_while_the_daemo
     assert daemon.generation() > returned
 
 
-def test_what_makes_no_sense_is_one_sentence_and_changes_nothing(daemon):
+def test_invalid_operator_command_is_one_sentence_and_changes_nothing(daemon):
     before = daemon.generation()
     for words, told in {
         "approve CAM": "approve CAM: this site has no held change; nothing is held",

@@ -1,7 +1,7 @@
 """`hydrator submit rapthor`: from a parset to a job beside its measurement sets, on a real pool.
 
-Rapthor itself is not on the pool's nodes: a stand-in prints the parset it was given. The parset is the
-example that Rapthor ships with its source, read from there, with a working folder and input_ms of ours.
+Rapthor itself is not on the pool's nodes: a stand-in prints the parset that it gets. The parset is the
+example in Rapthor's source, with another working folder and input_ms.
 """
 
 import functools
@@ -35,7 +35,7 @@ STANDIN = (
 
 
 def _example() -> str:
-    """Rapthor's example, ``{input_ms}`` for what it reads; a few lines of ours where it cannot be had."""
+    """Return Rapthor's example with ``{input_ms}`` as its input; a short one if it cannot be downloaded."""
     try:
         text = example()
     except RapthorUnavailable:
@@ -69,7 +69,7 @@ class Sized(ListedCatalogue):
         super().__init__(pool.home)
 
     def add(self, name: str, size: int, *sites: str, on_disk: tuple[str, ...] | None = None) -> None:
-        """The catalogue says it is at *sites*; it truly is there, or only where *on_disk* says."""
+        """Have the catalogue list it at *sites*; the disks of *on_disk*, by default of *sites*, have it."""
         self._held[f"lofar:{name}"] = {"bytes": size, "sites": dict.fromkeys(sites, "available")}
         for site in sites if on_disk is None else on_disk:
             folder = self.disk(site) / "lofar" / name
@@ -85,7 +85,7 @@ class Sized(ListedCatalogue):
 
 @pytest.fixture(scope="module")
 def installed(htcondor_release: str) -> Iterator[Installation]:
-    """One installation for all tests here; each uses measurement sets of its own."""
+    """Start one installation for all tests in this file; each uses measurement sets of its own."""
     with Pool.start(htcondor_release) as pool:
         catalogue = Sized(pool)
         settings = "[jobs]\nrounding_seconds = 5\nsettle_seconds = 15\n" + "".join(
@@ -98,13 +98,13 @@ def installed(htcondor_release: str) -> Iterator[Installation]:
 
 @pytest.fixture
 def folder(installed: Installation, request: pytest.FixtureRequest) -> Path:
-    """Where a user prepares a run."""
+    """Create the folder of a user who prepares a run."""
     name = re.sub(r"\W", "_", request.node.originalname)[:40]
     return Path(tempfile.mkdtemp(prefix=name, dir=installed.pool.user_home("alice")))
 
 
 def staging(installed: Installation) -> Path:
-    """The configuration of a host that can also fetch datasets."""
+    """Return the configuration of a host that can also fetch datasets."""
     config = installed.home / "staging.toml"
     fetch = f"/bin/cp -r {installed.catalogue.disk('lake')}/{{did}}/. {{path}}"
     config.write_text(f'{installed.config.read_text()}\n[submit]\nstage_in = "{fetch}"\n')
@@ -112,7 +112,7 @@ def staging(installed: Installation) -> Path:
 
 
 def prepare(installed: Installation, folder: Path, input_ms: str, *options: str) -> Path:
-    """Write the example's parset for *input_ms* and what the command makes of it; its submit file."""
+    """Write the example's parset for *input_ms*, and run the command on it; return the submit file."""
     parset = folder / "example.parset"
     parset.write_text(EXAMPLE.format(input_ms=input_ms))
     words = ("submit", "rapthor", str(parset), "-o", str(folder / "job"))
@@ -122,7 +122,7 @@ def prepare(installed: Installation, folder: Path, input_ms: str, *options: str)
 
 
 def job_of(folder: Path) -> Path:
-    """The folder that the only submission from *folder* got."""
+    """Return the folder of the only submission from *folder*."""
     (job,) = (folder / "job").glob("*.run")
     return job
 
@@ -145,7 +145,7 @@ def refused(installed: Installation, folder: Path, input_ms: str, *options: str)
     return done.returncode, done.stderr
 
 
-def test_a_run_lands_at_the_site_that_holds_its_measurement_sets_and_opens_them_there(installed, folder):
+def test_run_starts_at_the_site_of_its_measurement_sets_and_opens_them(installed, folder):
     for number in (1, 2):
         installed.catalogue.add(f"one_SB{number}.ms", 100, "AU")
     job = submit(installed, prepare(installed, folder, "/data/lofar/one_SB*.ms"))
@@ -159,9 +159,7 @@ def test_a_run_lands_at_the_site_that_holds_its_measurement_sets_and_opens_them_
     assert (job_of(folder) / "images" / "a.fits").read_text() == "image\n"
 
 
-def test_of_two_sites_that_hold_parts_it_prefers_the_one_with_more_bytes_and_fetches_the_rest(
-    installed, folder
-):
+def test_run_prefers_the_site_with_more_bytes_and_fetches_the_rest(installed, folder):
     """UK has two of the three measurement sets, AU one that is larger than both, NL, the smallest, none."""
     installed.catalogue.add("part_1.ms", 100, "UK")
     installed.catalogue.add("part_2.ms", 100, "UK")
@@ -181,7 +179,7 @@ def test_of_two_sites_that_hold_parts_it_prefers_the_one_with_more_bytes_and_fet
     ]
 
 
-def test_where_the_disk_does_not_have_what_the_catalogue_says_it_is_tried_elsewhere(installed, folder):
+def test_run_is_tried_at_another_site_if_the_disk_lacks_its_data(installed, folder):
     installed.catalogue.add("lost_1.ms", 100, "AU", on_disk=())
     job = submit(installed, prepare(installed, folder, "lost_1.ms"))
 
@@ -195,7 +193,7 @@ def test_where_the_disk_does_not_have_what_the_catalogue_says_it_is_tried_elsewh
     assert (done["NumJobCompletions"], done["ExitCode"]) == (2, 0)
 
 
-def test_a_site_whose_paths_nobody_knows_is_no_match_and_why_says_so(installed, folder):
+def test_site_without_known_paths_does_not_match_and_why_says_so(installed, folder):
     installed.catalogue.add("narrow_1.ms", 100, "AU")
     config = installed.home / "narrow.toml"
     config.write_text(installed.config.read_text().replace('site = "AU"', 'site = "ELSEWHERE"'))
@@ -219,7 +217,7 @@ def test_a_site_whose_paths_nobody_knows_is_no_match_and_why_says_so(installed, 
     assert installed.ran_at(job) == ["UK"]
 
 
-def test_where_nobody_has_the_data_it_waits_and_then_runs_elsewhere_with_what_it_fetches(installed, folder):
+def test_run_without_a_site_waits_and_then_fetches_its_data(installed, folder):
     installed.catalogue.add("far_1.ms", 100)
     (installed.catalogue.disk("lake") / "lofar:far_1.ms" / "far_1.ms" / "table.dat").mkdir(parents=True)
     options = ("--mode", "wait", "--max-wait", "10", "--config", str(staging(installed)))
@@ -238,8 +236,8 @@ def test_where_nobody_has_the_data_it_waits_and_then_runs_elsewhere_with_what_it
     )
 
 
-def test_submit_hands_the_job_to_condor_submit(installed, folder):
-    """The pool's own condor_submit, as alice; the hydrator finds it on PATH."""
+def test_submit_runs_condor_submit_on_the_job(installed, folder):
+    """The pool's own condor_submit, as alice, from PATH."""
     installed.catalogue.add("direct.ms", 1, "UK")
     tool = folder / "bin" / "condor_submit"
     tool.parent.mkdir()
@@ -299,7 +297,7 @@ EVICTED = (
 
 @pytest.mark.parametrize("keep", [True, False], ids=["kept", "lost"])
 def test_an_evicted_run_goes_on_after_its_finished_operations_if_they_are_kept(installed, folder, keep):
-    """The stand-in for Rapthor ends one operation and hangs in the next; a start that finds one ends."""
+    """The stand-in for Rapthor ends one operation and hangs in the next; a start after one has ended ends."""
     name = f"evicted_{keep}.ms"
     installed.catalogue.add(name, 100, "UK")
     command = f"/bin/sh -c {shlex.quote(EVICTED.format(folder=folder))}"
@@ -326,7 +324,7 @@ def test_an_evicted_run_goes_on_after_its_finished_operations_if_they_are_kept(i
         installed.pool.run("condor_rm", str(job), user="alice")
 
 
-def test_everything_that_cannot_be_resolved_is_told_at_once_and_nothing_is_submitted(installed, folder):
+def test_all_unresolved_names_are_listed_at_once_and_nothing_is_submitted(installed, folder):
     installed.catalogue.add("good.ms", 1, "UK")
     status, output = refused(installed, folder, """[good.ms, bad.ms, quo\\'te".ms, back\\slash.ms]""")
     assert status == 2
@@ -352,7 +350,7 @@ def test_bad_input_gets_one_sentence_and_status_2(installed, folder, input_ms, o
     assert len(output.splitlines()) == 1
 
 
-def test_a_catalogue_that_is_away_is_told_and_can_be_done_without(installed, folder):
+def test_catalogue_without_an_answer_is_reported_and_can_be_left_out(installed, folder):
     config = installed.home / "away.toml"
     gone = '[[catalogue]]\ntype = "file"\nname = "gone"\npath = "not-there.toml"\n'
     scope = '[daemon]\ndefault_scope = "lofar"\n'
@@ -384,7 +382,7 @@ def test_a_dry_run_shows_what_would_match_now(installed, folder):
     assert 0 <= shown["UK"]["facts_age_seconds"] < 600
 
 
-def test_a_host_that_knows_only_where_the_daemon_answers_gets_the_same_dry_run(installed, folder):
+def test_host_that_has_only_the_url_of_the_daemon_gets_the_same_dry_run(installed, folder):
     installed.catalogue.add("web_1.ms", 100, "UK", "AU")
     installed.catalogue.add("web_2.ms", 300, "UK")
     keeper = installed.submit(["lofar:web_1.ms", "lofar:web_2.ms"], more="hold = true")
@@ -430,7 +428,7 @@ def measured(record_property, road: str, seconds: float, size: int) -> None:
     print(f"244 sub-bands, {road}: submit {seconds:.2f} s, ad {size} bytes")
 
 
-def test_244_sub_bands_as_one_job(big_run, folder, record_property):
+def test_job_of_244_sub_bands_runs(big_run, folder, record_property):
     begun = time.monotonic()
     file = prepare(big_run, folder, "/data/L667526_SB*.ms")
     made = time.monotonic() - begun
@@ -454,7 +452,7 @@ def exports(installed: Installation, folder: Path, name: str, *options: str) -> 
     return dict(words[1].split("=", 1) for words in lines)
 
 
-def test_244_sub_bands_by_the_environment(big_run, folder, record_property):
+def test_environment_form_takes_244_sub_bands(big_run, folder, record_property):
     environment = exports(big_run, folder, "/data/L667526_SB*.ms")
     begun = time.monotonic()
     output = big_run.pool.run(
@@ -465,7 +463,7 @@ def test_244_sub_bands_by_the_environment(big_run, folder, record_property):
     assert big_run.ran_at(job) == ["UK"]
 
 
-def test_244_sub_bands_as_a_classad(big_run, folder, record_property):
+def test_classad_form_takes_244_sub_bands(big_run, folder, record_property):
     parset = folder / "ad.parset"
     parset.write_text(EXAMPLE.format(input_ms="/data/L667526_SB*.ms"))
     output = big_run.run("submit", "rapthor", str(parset), "--as", "ad").stdout
@@ -476,7 +474,7 @@ def test_244_sub_bands_as_a_classad(big_run, folder, record_property):
     assert big_run.ran_at(job) == ["UK"]
 
 
-def test_244_sub_bands_in_a_submit_file_and_in_a_node_of_a_dag(big_run, folder, record_property):
+def test_submit_file_and_dag_node_take_244_sub_bands(big_run, folder, record_property):
     dids = ",".join(f"lofar:{name}" for name in SUB_BANDS)
     (folder / "plain.sub").write_text(PLAIN + "queue\n")
     (folder / "plain.dag").write_text("JOB A plain.sub\n")

@@ -1,7 +1,7 @@
-"""A stand-in for the HTCondor child process: speaks its protocol, knows no pool, misbehaves on request.
+"""A stand-in for the HTCondor child process: it has the protocol, no pool, and misbehaves on request.
 
-Its behaviour is chosen by the first argument and, for what a call does, by the ``name`` in the call's
-arguments; every start is noted as a line in the file named by the second argument.
+The first argument selects its behaviour, and the ``name`` in the arguments of a call selects what the
+call does. Each start appends a line to the file that the second argument names.
 """
 
 import json
