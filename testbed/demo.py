@@ -1,11 +1,11 @@
-"""Jobs that say nothing but ``+RequiredDatasets``, and run where their data is: ``make demo``.
+"""Demo: jobs with only ``+RequiredDatasets`` run where their data is (``make demo``).
 
     python -m testbed.demo [--catalogue file|rucio|dmapi] [--release 25.14|23.9|path] [--without-transform]
 
-Sets up a pool of three sites and the daemon, submits jobs, and judges each by what the
-catalogue itself said when the job started; then lets a dataset arrive at one site and another
-leave one, and looks again. Exit status 0 when every job ran where it may, 1 when one did not
-or nothing could be shown, 130 when it was interrupted. Nothing stays behind.
+Sets up a pool of three sites and the daemon, submits jobs, and checks each against the catalogue's content
+when the job started. Then a dataset arrives at one site and another one leaves, and the checks are
+repeated. Exit status 0 when every job ran at a site that has its data, 1 when one did not or no job could
+be checked, 130 when it was interrupted. Nothing is left over.
 """
 
 import argparse
@@ -58,16 +58,16 @@ or not (seen on 23.9.6; 25.14 sends it at once), and so it waits less here than 
 
 
 class Tellable(Protocol):
-    """Whose own word we take."""
+    """A source of the datasets that are available, by dataset."""
 
     def available(self) -> dict[str, frozenset[str]]:
         """By dataset, the sites where it is complete on disk, as the catalogue itself answers now."""
 
 
 class Holdings(Tellable, Protocol):
-    """A catalogue for the daemon that we change as the world would.
+    """A catalogue for the daemon whose content the demo changes.
 
-    ``on_its_way`` is the state in which what was sent is, as far as the catalogue tells.
+    ``on_its_way`` is the state of a dataset in transfer, as far as the catalogue reports it.
     """
 
     on_its_way: str
@@ -169,7 +169,7 @@ class RucioHoldings:
 
     @property
     def disks(self) -> Mapping[str, str]:
-        """The disk element of each site."""
+        """Return the disk element of each site."""
         return self._disks
 
     def section(self) -> str:
@@ -200,7 +200,7 @@ class RucioHoldings:
         self._server.do("fail", did=did, rse=self._disks[site], error=error)
 
     def archive(self, did: str, site: str) -> None:
-        """A new dataset, on tape at *site* and nowhere else."""
+        """Add a dataset that is on tape at *site* and nowhere else."""
         self._dids.append(did)
         tape = {"did": did, "rse": self._tapes[site]}
         self._server.seed(
@@ -208,11 +208,11 @@ class RucioHoldings:
         )
 
     def promise(self, did: str, site: str) -> None:
-        """A rule wants *did* on disk at *site*; nothing moves before :meth:`convey`."""
+        """Add a rule for *did* on disk at *site*; nothing is transferred before :meth:`convey`."""
         self._server.do("replicate", did=did, rse=self._disks[site])
 
     def convey(self, site: str, files: int) -> None:
-        """Let Rucio's conveyor bring the next *files* files that rules want on disk at *site* (mocked)."""
+        """Let Rucio's conveyor transfer the next *files* files that rules require at *site* (mocked)."""
         self._server.do("convey", rse=self._disks[site], most=files)
 
     def expire(self, did: str, site: str, seconds: float) -> None:
@@ -244,7 +244,7 @@ class RucioHoldings:
         return found
 
     def _brings_about(self, did: str, site: str, state: State) -> list[tuple[str, Mapping[str, Any]]]:
-        """The commands after which *did*, new at *site*, is there as *state* says."""
+        """Return the commands that put *did*, new at *site*, into *state*."""
         disk = {"did": did, "rse": self._disks[site]}
         tape = {"did": did, "rse": self._tapes[site]}
         half = {**disk, "files": self._files // 2}
@@ -267,28 +267,28 @@ class Timeline:
 
     holdings: Tellable
     clock: Callable[[], float] = time.time
-    _said: list[tuple[int, dict[str, frozenset[str]]]] = field(default_factory=list)
+    _contents: list[tuple[int, dict[str, frozenset[str]]]] = field(default_factory=list)
 
     def change(self, *changes: Callable[[], None]) -> None:
-        """Make *changes* and ask the catalogue what is true from then on."""
+        """Make *changes*, and record the catalogue's content from then on."""
         since = int(self.clock())
         for change in changes:
             change()
-        self._said.append((since, self.holdings.available()))
+        self._contents.append((since, self.holdings.available()))
 
     @property
     def now(self) -> dict[str, frozenset[str]]:
         """Return the content since the last change."""
-        return self._said[-1][1]
+        return self._contents[-1][1]
 
     def at(self, moment: float) -> dict[str, frozenset[str]]:
         """Return the content at *moment* (Unix s)."""
-        return next(said for since, said in reversed(self._said) if since <= moment)
+        return next(content for since, content in reversed(self._contents) if since <= moment)
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """One ``queue N`` and what it asked for; *waits* where it cannot run as things are."""
+    """One ``queue N`` and its datasets; *waits* if it cannot run at present."""
 
     name: str
     cluster: int
@@ -299,7 +299,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One job's run: where, and when it began (Unix s)."""
+    """One job's run: its site, and its start (Unix s)."""
 
     site: str
     started: int
@@ -327,12 +327,12 @@ class Verdict:
 def find_complete_sites(
     datasets: Iterable[str], held: Mapping[str, frozenset[str]], sites: Iterable[str]
 ) -> set[str]:
-    """The sites where all of *datasets* are; all sites where none is asked for."""
+    """Return the sites that have all of *datasets*; all sites for a job without datasets."""
     return {site for site in sites if all(site in held.get(did, ()) for did in datasets)}
 
 
 def judge(job: Submitted, runs: Sequence[Run], timeline: Timeline, sites: Sequence[str]) -> Verdict:
-    """Hold every run of *job* against what the catalogue said when it began."""
+    """Check every run of *job* against the catalogue's content at its start."""
     wrong = []
     for run in runs:
         may = find_complete_sites(job.datasets, timeline.at(run.started), sites)
@@ -353,7 +353,7 @@ def judge(job: Submitted, runs: Sequence[Run], timeline: Timeline, sites: Sequen
 
 
 class DemoOutput:
-    """Says what happens: a line a step with the time since the start, and a spinner on a terminal."""
+    """Terminal output: a line a step with the time since the start, and a spinner on a terminal."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -421,7 +421,7 @@ class Untransformed(Installation):
 
 
 class Stuck(Exception):
-    """A job did not do what it should in time; *clusters* are those to be looked at."""
+    """A job did not start or end in time; *clusters* are those to be explained."""
 
     def __init__(self, what: str, clusters: Sequence[int]) -> None:
         super().__init__(what)
@@ -451,7 +451,7 @@ class Demo:
         return [site.name for site in self.pool.sites]
 
     def play(self) -> bool:
-        """All of it; False as soon as a job ran where it should not."""
+        """Play the story; return False at the first job that ran where it should not."""
         waiting = self.submit("needs both, in one place", ONE, TWO, waits=True)
         jobs = [
             self.submit("one dataset", ONE),
@@ -488,7 +488,7 @@ class Demo:
         return self.show("Jobs after the change", [waiting, *jobs])
 
     def submit(self, name: str, *datasets: str, count: int = 1, waits: bool = False) -> Submitted:
-        """Submit sleeping jobs that say nothing of us but their datasets, if any."""
+        """Submit sleeping jobs with only their datasets, if any."""
         listed = ", ".join(f'"{did}"' for did in datasets)
         required = f"+RequiredDatasets = {{{listed}}}\n" if datasets else ""
         cluster = self.pool.submit(
@@ -538,14 +538,14 @@ class Demo:
             raise Stuck(str(late), left) from late
 
     def until_slots(self, site: str, did: str, state: str | None) -> None:
-        """Wait until the slots of *site* say *state* of *did* (None: nothing)."""
+        """Wait until the slots of *site* have *state* for *did* (None: nothing)."""
         change = f"say {state} of" if state else "be silent about"
         self.pool.wait(
             lambda: self.installed.states_at(site).get(did) == state, 60, f"{site}'s slots to {change} {did}"
         )
 
     def show(self, title: str, jobs: Sequence[Submitted]) -> bool:
-        """Judge *jobs* and print the table; whether all are right."""
+        """Check *jobs* and print the table; return True if all are right."""
         verdicts = [judge(job, self.runs(job), self.timeline, self.sites) for job in jobs]
         self.verdicts += verdicts
         self.output.table(title, verdicts)
@@ -594,7 +594,7 @@ def explain(output: DemoOutput, installed: Installation, clusters: Sequence[int]
 
 @contextmanager
 def _holdings(kind: str, folder: Path, sites: Sequence[str], output: DemoOutput) -> Iterator[Holdings]:
-    """The catalogue that was asked for, with its server where it needs one."""
+    """Start the catalogue that was requested, with its server if it needs one."""
     if kind == "file":
         yield ListedHoldings(folder, sites)
         return
@@ -609,7 +609,7 @@ def _holdings(kind: str, folder: Path, sites: Sequence[str], output: DemoOutput)
 
 
 def _prepare(catalogue: str, release: str | None, output: DemoOutput) -> str:
-    """See that the real parts are there, those that are not built side by side; HTCondor's version."""
+    """Prepare the real parts that are not built in parallel; return HTCondor's version."""
     output.step(f"looking for HTCondor {release or ''}".rstrip())
     if catalogue != "rucio":
         return Pool.prepare(release, output.step)
@@ -624,7 +624,7 @@ def _prepare(catalogue: str, release: str | None, output: DemoOutput) -> str:
 def run(
     catalogue: str, release: str | None, *, transform: bool, sites: Sequence[SiteSpec] = THREE_SITES
 ) -> int:
-    """Set all up, play, judge, take all down; the exit status."""
+    """Set everything up, play, check, and end everything; return the exit status."""
     sites = THREE_SITES
     names = [site.name for site in sites]
     with ExitStack() as stack:
@@ -658,14 +658,14 @@ def run(
 
 
 def _end_by_signal(number: int, _frame: FrameType | None) -> NoReturn:
-    """End by unwinding, once: what is taken down must not be interrupted again."""
+    """End by unwinding, once: a second signal must not interrupt the clean-up."""
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt(number)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; exit status 0, 1 failed, 2 wrong usage, 130 interrupted."""
+    """Run the command line; exit status 0, 1 failed, 2 wrong usage, 130 interrupted."""
     parser = argparse.ArgumentParser(
         prog="python -m testbed.demo", description="Jobs follow their data on a real HTCondor pool."
     )

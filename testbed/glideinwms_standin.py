@@ -1,23 +1,22 @@
-"""A stand-in for a GlideinWMS frontend: how it reads a group, tries it at reconfiguration, counts matches.
+"""A stand-in for a GlideinWMS frontend: it reads a group, tries it at reconfiguration, counts matches.
 
-Not GlideinWMS, and nothing of its code: its rules as they were read in its sources (3.10.17 and later) and
-noted down. Those that shape a policy are kept:
+It is not GlideinWMS and has none of its code: these rules were read in its sources (3.10.17 and later) and
+noted down. It has those rules that concern a policy:
 
-- a reconfiguration calls match_expr and match() once with dummy values ("a", 1, True, 1.0); any exception,
-  or an attribute of another type than string, int, bool or real, refuses it;
-- each cycle is a new process, which loads the policy again from its file;
-- jobs of one schedd are bundled by the values of their match attributes: one call for a bundle and an
-  entry; a value that cannot be hashed (a list) ends the cycle of the group;
-- match_expr is evaluated with ``job``, ``glidein`` and ``attr_dict``; the policy is called only when it
-  was true, and only an answer equal to True counts; exceptions are swallowed and count as no match;
-- the jobs of a bundle that matches n entries are requested 1/n at each.
-
-- frontend.xml is read whole before anything else: one element or parameter that the frontend does not know
-  ends the reconfiguration. Attributes have no ``const`` (the factory's have), the files of a group no
+- A reconfiguration calls match_expr and match() once with dummy values ("a", 1, True, 1.0). Any exception,
+  or an attribute of another type than string, int, bool or real, rejects it.
+- Each cycle is a new process, which loads the policy again from its file.
+- Jobs of one schedd are grouped by the values of their match attributes: one call for a group and an
+  entry. A value that cannot be hashed (a list) ends the cycle of the frontend's group.
+- match_expr is evaluated with ``job``, ``glidein`` and ``attr_dict``. The policy is called only when it
+  was true, and only an answer equal to True counts. Exceptions are swallowed and count as no match.
+- Jobs that match n entries are requested 1/n at each.
+- frontend.xml is read as a whole before anything else: one element or parameter that the frontend does not
+  know ends the reconfiguration. Attributes have no ``const`` (the factory's have), the files of a group no
   ``after_group``, and a list such as ``<files>`` no parameters at all (creation/lib/cWParams.py and
   cvWParams.py of the master branch, read in November 2026).
 
-The job query is a ClassAd constraint: the schedd evaluates it, here ``select_jobs``.
+The job query is a ClassAd constraint: the schedd evaluates it, in this module ``select_jobs``.
 """
 
 import json
@@ -72,7 +71,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Group:
-    """One group of frontend.xml, as far as it decides who gets pilots where."""
+    """One group of frontend.xml, as far as it selects entries for jobs."""
 
     name: str
     match_expr: str
@@ -88,7 +87,7 @@ def parse_frontend(text: str) -> ET.Element:
     """Read *text*, frontend.xml or a fragment of it whose root is ``frontend``, ``groups`` or ``group``.
 
     Raises:
-        Refused: the frontend does not know an element or a parameter, or not its value.
+        Refused: the frontend does not know an element, a parameter or its value.
     """
     root = ET.fromstring(text)
     above = {"frontend": "", "groups": "frontend/", "group": "frontend/groups/"}
@@ -131,7 +130,7 @@ def _file_rules(file: Mapping[str, str], path: str) -> None:
 
 
 def groups_of(file: Path, policies: Path) -> dict[str, Group]:
-    """The groups in *file*, with the policies of *policies* instead of those installed at a frontend."""
+    """Return the groups in *file*, with the policies of *policies* instead of a frontend's own."""
     found = {}
     for element in parse_frontend(file.read_text()).iter("group"):
         match = _child(element, "match")
@@ -162,7 +161,7 @@ def _types(element: ET.Element) -> dict[str, str]:
 
 
 def load_policy(group: Group) -> ModuleType | None:
-    """The group's policy, as a module of the name of its file."""
+    """Return the group's policy, as a module of the name of its file."""
     if not group.policy_file:
         return None
     path = Path(group.policy_file)
@@ -185,7 +184,7 @@ def reconfigure(group: Group) -> None:
     """Try the group with dummy values.
 
     Raises:
-        Refused: as a reconfiguration would be.
+        Refused: as at a reconfiguration.
     """
     policy = load_policy(group)
     job = _dummies({**group.job_attrs, **_policy_types(policy, "job_match_attrs")})
@@ -219,7 +218,7 @@ def select_jobs(constraint: str, jobs: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _is_open(value: object) -> bool:
-    """A value that no query answers with: undefined, an error, an ad."""
+    """Return True for a value that no query returns: undefined, an error, an ad."""
     return not isinstance(value, str | int | float | bool | list)
 
 
@@ -229,7 +228,7 @@ def cycle(
     """Count the jobs that match each entry, in a process of its own with these environment *variables*.
 
     Raises:
-        RuntimeError: the process ended as it must not, such as by a value that cannot be hashed.
+        RuntimeError: the process failed, for example by a value that cannot be hashed.
     """
     question = json.dumps({"group": asdict(group), "jobs": jobs, "entries": entries})
     done = subprocess.run(
@@ -249,7 +248,7 @@ def cycle(
 def count_matches(
     group: Group, policy: ModuleType | None, jobs: Mapping[str, Sequence[Ad]], entries: Mapping[str, Ad]
 ) -> dict[str, int]:
-    """By entry, the jobs that match it; *jobs* by schedd."""
+    """Return by entry the jobs that match it; *jobs* by schedd."""
     names = sorted({**group.job_attrs, **_policy_types(policy, "job_match_attrs")})
     bundles = {schedd: _group_jobs(names, queue) for schedd, queue in jobs.items()}
     match_expr = compile(group.match_expr, group.name, "eval")
@@ -285,7 +284,7 @@ def _matches(match_expr: Any, policy: ModuleType | None, job: Ad, glidein: Ad) -
 
 
 def main() -> None:
-    """One cycle of one group: a question on standard input, the counts on standard output."""
+    """Run one cycle of one group: a question on standard input, the counts on standard output."""
     question = json.load(sys.stdin)
     group = Group(**question["group"])
     json.dump(count_matches(group, load_policy(group), question["jobs"], question["entries"]), sys.stdout)

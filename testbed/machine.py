@@ -1,7 +1,7 @@
-"""A machine for the shipped unit: Debian 12 under its real systemd, as PID 1 of namespaces of ours.
+"""A machine for the shipped unit: Debian 12 under its real systemd, as PID 1 of separate namespaces.
 
-It shares this machine's kernel and network (so that a pool on loopback is
-within reach) and nothing else; what it writes goes to a folder of the test.
+It shares this machine's kernel and network (so that it reaches a pool on loopback) and nothing else; its
+files go to a folder of the test.
 """
 
 import contextlib
@@ -54,15 +54,15 @@ exec env -i container=testbed PATH=/usr/sbin:/usr/bin:/sbin:/bin \\
 
 
 class MachineUnavailable(Exception):
-    """No systemd can be booted here; the text is one sentence that says why."""
+    """No systemd can be booted on this machine; the text is one sentence with the reason."""
 
 
 def base() -> Path:
-    """The folder with Debian 12, its systemd, and an environment with all that we depend on (a minute, once).
+    """Return the folder with Debian 12, its systemd, and an environment with all dependencies (a minute).
 
     Raises:
         MachineUnavailable: see there.
-        WheelsUnavailable: our dependencies cannot be fetched.
+        WheelsUnavailable: the dependencies cannot be downloaded.
     """
     if os.geteuid() != 0:
         raise MachineUnavailable("only root can boot a systemd")
@@ -95,13 +95,13 @@ def _step(command: list[str]) -> None:
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine that is up: *root* is what it has written, *pid* its PID 1 as we see it."""
+    """A machine that is up: *root* has the files that it wrote, *pid* is its PID 1 on this machine."""
 
     root: Path
     pid: int
 
     def run(self, *command: str, check: bool = True) -> str:
-        """Return the output of *command* there, without the last newline.
+        """Return the output of *command* on the machine, without the last newline.
 
         Raises:
             AssertionError: it failed, and *check* is set.
@@ -117,16 +117,16 @@ class Machine:
         return done.stdout.rstrip("\n")
 
     def show(self, unit: str, name: str) -> str:
-        """One property of *unit*, as systemctl tells it."""
+        """Return one property of *unit*, by systemctl."""
         return self.run("systemctl", "show", "--property", name, "--value", unit)
 
 
 @contextlib.contextmanager
 def boot(folder: Path, furnish: Path) -> Iterator[Machine]:
-    """Boot a machine whose writing goes to *folder*, with what *furnish* holds laid over its root.
+    """Boot a machine whose files go to *folder*, with the files of *furnish* on top of its root.
 
     Raises:
-        MachineUnavailable: it did not come up; the text ends with what systemd said.
+        MachineUnavailable: it did not start; the text ends with systemd's output.
     """
     parts = {name: folder / name for name in ("root", "upper", "work")}
     for part in parts.values():
@@ -154,7 +154,7 @@ def boot(folder: Path, furnish: Path) -> Iterator[Machine]:
 
 
 def _up(outer: subprocess.Popen[bytes], console: Path) -> int | None:
-    """PID 1 of the machine, once it has reached its target."""
+    """Return PID 1 of the machine, once it has reached its target."""
     if outer.poll() is not None:
         raise MachineUnavailable(f"systemd did not start: {console.read_text('utf-8', 'replace')[-800:]}")
     children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
@@ -167,7 +167,7 @@ def _up(outer: subprocess.Popen[bytes], console: Path) -> int | None:
 
 @contextlib.contextmanager
 def _cgroup(name: str) -> Iterator[Path]:
-    """A cgroup of the unified hierarchy, below our own; removed with all that was made in it."""
+    """Create a cgroup of the unified hierarchy below the present one; remove it with its content."""
     mounts = (line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines())
     places = [Path(fields[4]) for fields in mounts if fields[fields.index("-") + 1] == "cgroup2"]
     own = next(

@@ -47,7 +47,7 @@ UNAVAILABLE = (
 
 
 def main() -> int:
-    """Fetch all of it, what ``make test`` wants first; 1 when one of the parts cannot be had."""
+    """Download all of it, first the parts of ``make test``; 1 when one of them is unavailable."""
     parts: dict[str, Callable[[], object]] = {
         f"HTCondor {release}": lambda suite=suite: debian.tree(suite, _say)  # type: ignore[misc]
         for release, suite in debian.SUITES.items()

@@ -1,4 +1,4 @@
-"""The software bill of materials of what is shipped, in CycloneDX: read off the wheels themselves."""
+"""The software bill of materials of the shipped wheels, in CycloneDX, from the wheels themselves."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Say what the suites ran and skipped; fail when one of them, or a real part that must run, did not run.
+"""Report on the suites: tests that ran or were skipped; fail if a suite or a required part did not run.
 
 ``python -m testbed.what_ran FOLDER SUITE…``; FOLDER/SUITE.xml is pytest's junit report of a suite.
 """
@@ -29,7 +29,7 @@ MUST_RUN = {
 
 @dataclass(frozen=True)
 class Case:
-    """One test; *skipped* is the reason, or None where it ran."""
+    """One test; *skipped* is the reason, or None if it ran."""
 
     name: str
     skipped: str | None
@@ -60,7 +60,7 @@ def main(folder: Path, suites: list[str]) -> int:
 
 
 def read(report: Path) -> list[Case]:
-    """Every test of a junit report; none where there is no report."""
+    """Return every test of a junit report; none if there is no report."""
     if not report.is_file():
         return []
     cases = []

@@ -128,22 +128,22 @@ def test_demo_without_a_pool_ends_with_one_sentence(release):
     assert len(done.stderr.splitlines()) == 1
 
 
-class Told:
+class SettableCatalogue:
     """A catalogue with the answers that a test gives it."""
 
     def __init__(self) -> None:
-        self.said: dict[str, frozenset[str]] = {}
+        self.content: dict[str, frozenset[str]] = {}
 
     def available(self) -> dict[str, frozenset[str]]:
-        return dict(self.said)
+        return dict(self.content)
 
 
 def timeline(*moments: tuple[int, dict[str, set[str]]]) -> Timeline:
-    catalogue, clock = Told(), iter([moment for moment, _ in moments])
+    catalogue, clock = SettableCatalogue(), iter([moment for moment, _ in moments])
     line = Timeline(catalogue, lambda: next(clock))
     for _, datasets in moments:
         line.change(
-            lambda datasets=datasets: catalogue.said.update({d: frozenset(s) for d, s in datasets.items()})
+            lambda datasets=datasets: catalogue.content.update({d: frozenset(s) for d, s in datasets.items()})
         )
     return line
 
