@@ -57,7 +57,7 @@ class DaemonClient(ProcessClient):
 
     def check_expressions(self, expressions: Mapping[str, str]) -> None:
         """Raise ConfigError for a text that is not a ClassAd expression; keys describe the texts."""
-        self._call("parse", expressions=dict(expressions))
+        self._call("parse", expressions=expressions)
 
 
 class CollectorClient(DaemonClient):
@@ -76,13 +76,13 @@ class CollectorClient(DaemonClient):
         if not ads:
             return None
         seconds = int(lifetime.total_seconds())
-        received_at = self._call("advertise", ads=list(ads), lifetime=seconds)
+        received_at = self._call("advertise", ads=ads, lifetime=seconds)
         return received_at if isinstance(received_at, int) else None
 
     def invalidate(self, names: Sequence[str]) -> None:
         """Remove the site ads of these names; a missing one is not an error."""
         if names:
-            self._call("invalidate", names=list(names))
+            self._call("invalidate", names=names)
 
     def heartbeat(self, name: str, leads_since: int, lifetime: timedelta) -> list[Ad]:
         """Send the heartbeat of the daemon *name*; return those of all daemons.
@@ -106,9 +106,7 @@ class CollectorClient(DaemonClient):
         """
         if long := [name for name in attributes if name.lower() in _LONG_NAMES]:
             raise ValueError(f"too long to be queried of slots: {', '.join(long)}")
-        return list(
-            self._call("slots", attributes=list(attributes), constraint=constraint, collector=collector)
-        )
+        return list(self._call("slots", attributes=attributes, constraint=constraint, collector=collector))
 
     def slots_by_site(self, attributes: Sequence[str]) -> dict[str, int]:
         """Count the slots of each site; a slot's site is the first of *attributes* it has, "" without one."""
@@ -139,9 +137,7 @@ class CollectorClient(DaemonClient):
             slots: name, MyAddress, site and LastHeardFrom of each.
             since: the latest LastHeardFrom that the caller read of any slot there.
         """
-        return list(
-            self._call("merge", collector=collector, texts=dict(texts), slots=list(slots), since=since)
-        )
+        return list(self._call("merge", collector=collector, texts=texts, slots=slots, since=since))
 
 
 class QueueClient(DaemonClient):
@@ -203,7 +199,7 @@ class QueueClient(DaemonClient):
             since=int(since.timestamp()),
             after_job_id=after_job_id,
             max_jobs=max_jobs,
-            site_attributes=list(site_attributes),
+            site_attributes=site_attributes,
         )
         return list(rows)
 
@@ -248,7 +244,7 @@ class QueueClient(DaemonClient):
         count = self._call(
             "set_desired_sites",
             schedd=schedd,
-            row=dict(row),
+            row=row,
             value=value,
             original_value=original_value,
             keep=keep,
@@ -320,7 +316,7 @@ class MatchClient(DaemonClient):
             most that one of them has of each resource.
         """
         query = {"facts": facts, "site_attributes": site_attributes, "atomic_attributes": atomic_attributes}
-        return dict(self._call("evaluate_match", job=dict(job), flock=list(flock), **query))
+        return dict(self._call("evaluate_match", job=job, flock=flock, **query))
 
 
 class CondorClient(CollectorClient, QueueClient, MatchClient):

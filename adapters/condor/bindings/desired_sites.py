@@ -259,7 +259,7 @@ def _job_id(ad: Any) -> str:
 
 
 def _integer_or_none(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if type(value) is int else None
 
 
 def _integer_constraint(attribute: str, value: int | None) -> str:

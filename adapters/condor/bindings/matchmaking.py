@@ -52,15 +52,14 @@ class JobMatch:
         """Evaluate slots, each with the ad of its site's long attributes; alike slots in one group."""
         groups: dict[str, Ad] = {}
         for ad, carrier in slots:
-            target = ad
-            if carrier is not None:
-                target = carrier
-                added = [name for name in ad if name not in carrier]
-                carrier.update(ad)
-            self._add_to_group(groups, target)
-            if carrier is not None:
-                for name in added:
-                    del carrier[name]
+            if carrier is None:
+                self._add_to_group(groups, ad)
+                continue
+            added = [name for name in ad if name not in carrier]
+            carrier.update(ad)
+            self._add_to_group(groups, carrier)
+            for name in added:
+                del carrier[name]
         requests = {name: self._evaluate_scalar(f"Request{name}", self._job) for name in RESOURCES}
         return {"clauses": self._clauses, "requests": requests, "groups": list(groups.values())}
 

@@ -186,7 +186,5 @@ def _input_sizes(ad: Any) -> dict[str, int]:
     """Return the entries of RequiredBytes that are whole numbers."""
     with suppress(Exception):
         sizes = ad.eval("RequiredBytes")
-        return {
-            name: size for name, size in sizes.items() if isinstance(size, int) and not isinstance(size, bool)
-        }
+        return {name: size for name, size in sizes.items() if type(size) is int}
     return {}
