@@ -115,5 +115,5 @@ class PoolSlots:
 
 
 def _significant_skew(skew: timedelta) -> timedelta:
-    """Return *skew*; zero if a round trip and whole seconds explain it."""
+    """Return *skew*, or zero up to 5 s: a round trip and whole seconds explain that much."""
     return skew if abs(skew) > timedelta(seconds=5) else timedelta(0)

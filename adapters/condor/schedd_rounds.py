@@ -48,8 +48,8 @@ class ScheddRounds:
     """Queries of each listed schedd alone, so that one that hangs costs only its own answer.
 
     Args:
-        client: queries the collector, and the schedds; ends with this object, and is used by nothing else,
-            since an answer may take long.
+        client: queries the collector, and the schedds; ends with this object. Cycles use another one, since
+            an answer may take long.
         make_client: makes another client; without it one schedd is queried at a time.
         monotonic: a clock that never goes back.
     """
@@ -180,7 +180,7 @@ class ScheddRounds:
 
 @dataclass(slots=True)
 class _ScheddQuery(Generic[_T]):
-    """One round: the question, the schedds still waiting, the deadline and the answers so far."""
+    """One round: the question, the schedds not yet queried, the deadline and the answers so far."""
 
     question: Callable[[QueueClient, str], _T]
     waiting_schedds: deque[str]

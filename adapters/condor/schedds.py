@@ -20,8 +20,8 @@ OVERLAP = timedelta(minutes=5)
 class ScheddQueues(ScheddRounds):
     """A ``Queues`` port: the demand of each listed schedd, each with the client's time limit.
 
-    No cycle waits for it. With *make_client*, which makes another one, several schedds are queried
-    at a time when some do not answer.
+    With *make_client*, which makes another client, several schedds are queried at a time when some do not
+    answer.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ScheddHistory(ScheddRounds):
         return self.ask(lambda _, schedd: self._read_newly_ended_at(schedd))
 
     def _read_newly_ended_at(self, schedd: str) -> EndedJobs:
-        """Return the jobs that ended since the start, later those that left the queue after the last one."""
+        """Return the jobs that ended since the start; in later calls those that ended since the last call."""
         is_first = schedd not in self._last_job_ids
         newest = self._client.last_ended(schedd) if is_first else self._last_job_ids[schedd]
         ended_jobs = self._query_outcomes(schedd, self._begin_at, None if is_first else newest)
@@ -104,7 +104,7 @@ class ScheddHistory(ScheddRounds):
 
 
 class ScheddJobSites(ScheddRounds):
-    """A ``JobSites`` port."""
+    """A ``JobSites`` port: groups of jobs for DESIRED_Sites, and edits of it."""
 
     def read_job_groups(self) -> Mapping[str, Sequence[JobGroup] | Unseen]:
         """See :class:`hydrator.domain.ports.JobSites`."""

@@ -43,7 +43,7 @@ class Slot:
 
     @property
     def has_hook(self) -> bool:
-        """Return True if another source than a merge, a hook, sets its attributes."""
+        """Return True if a hook, or another source than a merge, sets its attributes."""
         return self.advertised_via not in {None, VIA_MERGE}
 
     @property
@@ -98,7 +98,7 @@ def select_due_slots(slots: Iterable[Slot], ads: Mapping[Site, SiteAd], refresh:
 
 
 def _is_behind(as_of: object, ad: SiteAd, max_lag_seconds: int) -> bool:
-    """Return True if the AsOf of a slot lags that far behind that of *ad*, or cannot be true."""
+    """Return True if the AsOf of a slot is *max_lag_seconds* older than that of *ad*, or impossible."""
     at = valid_integer(as_of)
     return at is None or at <= to_unix(ad.as_of) - max_lag_seconds or is_ahead(at, ad.as_of)
 
@@ -134,14 +134,14 @@ def split_into_batches(
 
 
 def content_of(ad: SiteAd | None) -> tuple[object, object, object]:
-    """Return the ``content`` of a slot after a merge of *ad*, or, with None, after it was taken back."""
+    """Return the ``content`` of a slot after a merge of *ad*, or after a withdrawal if it is None."""
     return (ad.site, ad.generation, to_unix(ad.as_of)) if ad else (None, None, None)
 
 
 def count_confirmed_merges(
     slots: Iterable[Slot], sent_contents: Mapping[Slot, tuple[object, object, object]]
 ) -> tuple[int, int]:
-    """Count sent merges that are visible, and those missing although their startd sent no update since."""
+    """Count the sent merges that are visible, and the lost ones, without an update of the startd since."""
     slots_by_key = {slot.key: slot for slot in slots}
     confirmed = missing = 0
     for previous, content in sent_contents.items():

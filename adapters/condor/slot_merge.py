@@ -37,15 +37,15 @@ MAX_BATCH_BYTES = 8_000_000
 
 
 class SlotMerger:
-    """A ``Publisher`` and ``Merger`` that sends each collector of the list its own merges.
+    """A ``Publisher`` and ``Merger`` that sends merges to each collector of the list by itself.
 
-    Merges go to slots without a hook whose content differs, at advertised sites. A collector acknowledges
-    nothing: a merge that did not arrive differs at the next query.
+    Merges go to slots without a hook whose content differs, at advertised sites. A collector does not
+    acknowledge a merge; the next query of the slots shows whether it arrived.
 
     Args:
         client: used by nothing else; ends with this object.
         site_attributes: slot attributes with the site; the first that a slot has counts.
-        slots_per_second: a limit.
+        slots_per_second: the largest rate.
         interval: time between two runs; one run merges into no more slots than the rate allows in it.
         refresh: lag of a slot's AsOf from which it is merged again.
         clock: aware UTC time.
@@ -117,7 +117,7 @@ class SlotMerger:
         return replace(result, merged_count=merged_count, withdrawn_count=withdrawn_count)
 
     def _missing_merges_reason(self, collector: str, missing: int) -> str | None:
-        """Return the reason why no merge arrived: a collector may hang up after it took an ad.
+        """Return why no merge arrived, or None: a collector may hang up after it took an ad.
 
         A collector that allows merges may be slow to show one; that is an error after two intervals.
         """
@@ -169,7 +169,7 @@ class SlotMerger:
         self._wait_until_visible(lambda slots: not select(slots))
 
     def _wait_until_visible(self, is_visible: Callable[[Sequence[Slot]], bool]) -> None:
-        """Wait a short time until all collectors show it: they answer from forked copies of themselves."""
+        """Wait a short time for the change: collectors answer from forked copies of themselves."""
         pause = 0.01
         while pause < MAX_PAUSE_SECONDS:
             slots, _ = self._query_all_slots()
@@ -221,7 +221,7 @@ class SlotMerger:
         target_slots: Sequence[Slot],
         ads: Mapping[Site, SiteAd],
     ) -> int:
-        """Merge *ads* into *target_slots*; take the merge back at slots whose site has no ad."""
+        """Merge *ads* into *target_slots*; withdraw the merge at slots whose site has no ad."""
         texts = {slot.site or Site(""): "" for slot in target_slots}
         texts |= {site: slot_ad_text(ads[site]) for site in texts if site in ads}
         since = max((slot.last_heard_from for slot in all_slots), default=0)

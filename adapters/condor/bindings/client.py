@@ -18,7 +18,7 @@ _LONG_NAMES = {name.lower() for name in SITE_WIDE_ATTRIBUTES}
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """A daemon's answer for one authorization level; ``reason`` of a denial, empty when allowed."""
+    """A daemon's answer for one authorization level; ``reason`` of a denial, empty if it is allowed."""
 
     level: str
     is_allowed: bool
@@ -30,7 +30,7 @@ class Authorization:
 
 
 class DaemonClient(ProcessClient):
-    """Calls that any daemon answers, or none."""
+    """Calls that any daemon answers, or that need no daemon."""
 
     def config_of(
         self, daemon: DaemonKind, names: Iterable[str], name: str | None = None
@@ -87,7 +87,7 @@ class CollectorClient(DaemonClient):
     def heartbeat(self, name: str, leads_since: int, lifetime: timedelta) -> list[Ad]:
         """Send the heartbeat of the daemon *name*; return those of all daemons.
 
-        *leads_since* is the Unix time since which it leads. Each ad has ``Name``,
+        *leads_since* is the Unix time since which it is the leader. Each ad has ``Name``,
         ``DataLocalityLeadsSince`` and ``LastHeardFrom``; the own one is ``Shared`` if another daemon uses
         this name.
         """
@@ -128,12 +128,12 @@ class CollectorClient(DaemonClient):
     ) -> list[str]:
         """Merge site ads into slots' ads at one collector, over one connection; return the slots' names.
 
-        A slot is left out when its startd sent an update after *since* (Unix s, by the collector's clock), or
-        when its ad is another one than the caller read.
+        A slot is omitted if its startd sent an update after *since* (Unix s, by the collector's clock), or if
+        its ad is no longer the one that the caller read.
 
         Args:
             collector: one of :meth:`collectors`.
-            texts: by site the lines of its ad; None takes the merge back.
+            texts: by site the lines of its ad; None withdraws the merge.
             slots: name, MyAddress, site and LastHeardFrom of each.
             since: the latest LastHeardFrom that the caller read of any slot there.
         """
@@ -163,7 +163,7 @@ class QueueClient(DaemonClient):
         return [(tuple(datasets), jobs) for datasets, jobs in rows]
 
     def query_misses(self, schedd: str, since: datetime) -> list[list[str]]:
-        """Return the data that jobs missed where they ran, each ChirpDataLocalityMisses in its own list.
+        """Return the misses of jobs: for each ChirpDataLocalityMisses a list.
 
         Reads jobs in the queue of *schedd*, and jobs that left it after *since*. Returns 1000 at most, a fair
         share of each user, and first those that differ in dataset or site.
@@ -211,19 +211,16 @@ class QueueClient(DaemonClient):
     def release(self, schedd: str, constraint: str = "true") -> int:
         """Let queued jobs that the job transform tied to their data run anywhere; return how many.
 
-        Sets DataLocalityHere, to which their Requirements refer, to true and
-        reads it back. Raises PoolDenied when a job
-        stayed unchanged; jobs before it may have been released.
+        Sets DataLocalityHere, to which their Requirements refer, to true and reads it back. Raises PoolDenied
+        if a job stayed unchanged; jobs before it may have been released.
         """
         return int(self._call("release", schedd=schedd, constraint=constraint))
 
     def read_job_groups(self, schedd: str) -> list[Ad]:
-        """Return idle jobs of *schedd* that ask for a list of sites, or have one of the daemon's.
+        """Return idle jobs of *schedd* that opted in to DESIRED_Sites, or that still have the daemon's mark.
 
-        Alike jobs share a row.
-
-        Each has the fields of :class:`hydrator.domain.ports.JobGroup`, and ``kept`` those of
-        :class:`hydrator.domain.ports.SavedDesiredSites`.
+        Alike jobs share a row. A row has the fields of :class:`hydrator.domain.ports.JobGroup`, and its
+        ``kept`` those of :class:`hydrator.domain.ports.SavedDesiredSites`.
         """
         return list(self._call("read_job_groups", schedd=schedd))
 
@@ -255,8 +252,7 @@ class QueueClient(DaemonClient):
     def restore_desired_sites(self, schedd: str, constraint: str = "true", *, should_opt_out: bool) -> int:
         """Restore the DESIRED_Sites that queued jobs had, and remove the daemon's marks; return how many.
 
-        With *should_opt_out* they ask for no list from now on. Raises PoolDenied
-        when a job stayed unchanged.
+        With *should_opt_out* the jobs get no list from now on. Raises PoolDenied if a job stayed unchanged.
         """
         args = {"schedd": schedd, "constraint": constraint, "should_opt_out": should_opt_out}
         return int(self._call("restore_desired_sites", **args))
@@ -266,7 +262,7 @@ class MatchClient(DaemonClient):
     """Queries that explain why a job does not start."""
 
     def jobs(self, schedd: str, cluster: int, proc: int | None = None) -> list[Ad]:
-        """Return the jobs of a cluster, or one of them; alike ones in one row: ``procs``, first ``ad``.
+        """Return the jobs of a cluster, or one of them; alike jobs share a row: ``procs``, the first ``ad``.
 
         An ad has the text of each attribute's expression. Of many kinds of jobs the later ones are
         ``brief``: their ads have only the attributes that distinguish kinds.
@@ -279,7 +275,7 @@ class MatchClient(DaemonClient):
         return ads[0] if ads else None
 
     def count_uploads(self, schedd: str, user: str, least_bytes: int) -> int:
-        """Return how many jobs of *user* at *schedd* send *least_bytes* of input or more, or wait to."""
+        """Return the number of jobs of *user* that send *least_bytes* of input or more, or wait for it."""
         return int(self._call("count_uploads", schedd=schedd, user=user, least_bytes=least_bytes))
 
     def evaluate_match(
@@ -293,14 +289,14 @@ class MatchClient(DaemonClient):
     ) -> Ad:
         """Evaluate a job against every slot, with the negotiator's library, clause by clause.
 
-        All configured collectors are queried; those that do not answer are left out unless none does.
-        Data slots, on which HTCondor 25 keeps common input files, are left out.
+        All configured collectors are queried; at least one must answer.
+        Data slots, on which HTCondor 25 keeps common input files, are omitted.
 
         Args:
             job: the text of each attribute's expression.
             facts: expressions to evaluate for each group of alike slots, MY being the job.
             site_attributes: slot attributes with the site; the first that a slot has counts.
-            atomic_attributes: attributes of the job that count as one clause, whatever they are made of.
+            atomic_attributes: attributes of the job that count as one clause, whatever their expression.
             flock: collectors of other pools, to which the job's schedd flocks; their groups have a ``pool``.
 
         Returns:
@@ -322,5 +318,5 @@ class MatchClient(DaemonClient):
 class CondorClient(CollectorClient, QueueClient, MatchClient):
     """All calls through one child process, whose lock and credentials they share.
 
-    Callers that need one daemon's calls only should ask for its class.
+    Code that needs the calls of one daemon only should take that class.
     """

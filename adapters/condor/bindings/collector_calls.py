@@ -83,7 +83,7 @@ class CollectorCalls(Bindings):
     def heartbeat(self, name: str, leads_since: int, lifetime: int) -> list[Ad]:
         """Send the heartbeat of the daemon *name*; return the ads of all daemons once it is visible.
 
-        Its ad is ``Shared`` where another process sent a heartbeat under this name since the last one.
+        Its ad is ``Shared`` if another process sent a heartbeat under this name since the last one.
         """
         own = self._heartbeats.setdefault(name, deque(maxlen=_MAX_HEARTBEATS))
         beats = [ad["DataLocalityBeat"] for ad in self._daemon_ads() if ad["Name"] == name]
@@ -129,12 +129,12 @@ class CollectorCalls(Bindings):
     ) -> list[str]:
         """Merge into slots' ads at *collector*, over one connection; return the names of the slots sent.
 
-        A slot that its startd updated since the caller's query is left out. Its ad may be of another startd
+        A slot that its startd updated since the caller's query is omitted. Its ad may be of another startd
         by now, and a merge overwrites the address in it.
 
         Args:
             collector: the address of one collector.
-            texts: by site the lines of its ad; None takes the merge back.
+            texts: by site the lines of its ad; None withdraws the merge.
             slots: name, address, site and LastHeardFrom, as the caller read them.
             since: the latest LastHeardFrom that the caller read of any slot.
         """
@@ -170,7 +170,7 @@ class CollectorCalls(Bindings):
         """Send *ads* to every collector.
 
         Raises:
-            CallError: one of them took nothing; with *one_is_enough*, none of them took it.
+            CallError: one of them accepted no ad; with *one_is_enough*, none of them did.
         """
         collectors = self.collector_addresses()
         if not collectors:

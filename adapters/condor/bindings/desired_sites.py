@@ -44,8 +44,8 @@ class DesiredSitesEditor:
     Args:
         classad: the bindings' module.
         error_type: the exception that the bindings raise.
-        queue: their schedd.
-        group_by: their option for one ad a combination of attributes.
+        queue: the bindings' schedd.
+        group_by: the bindings' option to get one ad for each combination of the attributes.
     """
 
     def __init__(self, classad: Any, error_type: type[Exception], queue: Any, group_by: Any) -> None:
@@ -55,7 +55,7 @@ class DesiredSitesEditor:
         self._group_by = group_by
 
     def read_job_groups(self) -> list[Ad]:
-        """Return idle jobs that ask, or are marked, alike jobs in one row."""
+        """Return idle jobs that opted in, or have a mark; alike jobs in one row."""
         constraint = f"{IDLE_CONSTRAINT} && ({OPT_IN_ATTRIBUTE} =?= true || {SAVED_ATTRIBUTE} isnt undefined)"
         return [
             self._build_group_row(ad)
@@ -98,7 +98,7 @@ class DesiredSitesEditor:
     def restore(self, constraint: str, should_opt_out: bool) -> int:
         """Restore the lists that all jobs in the queue had, and remove the marks; return how many.
 
-        A ``DESIRED_Sites`` that a user wrote since stays. With *should_opt_out* the jobs ask no longer, too.
+        A ``DESIRED_Sites`` that a user has set since stays. *should_opt_out* sets the option to false, too.
         """
         selection = f"({constraint}) && {QUEUED_CONSTRAINT}"
         groups: dict[str, tuple[Ad, list[str]]] = {}
@@ -166,7 +166,7 @@ class DesiredSitesEditor:
         return not (value is None or isinstance(value, str) or value is self._classad.Value.Undefined)
 
     def _evaluate(self, ad: Any, text: str) -> Any:
-        """Evaluate *text*; None for undefined, the bindings' own object for a value without a JSON form."""
+        """Evaluate *text*; None for undefined, the bindings' object for a value that JSON cannot express."""
         with suppress(Exception):
             value = self._classad.ExprTree(text).eval(ad)
             return None if value is self._classad.Value.Undefined else value
@@ -180,7 +180,7 @@ class DesiredSitesEditor:
     # selection of jobs
 
     def _build_constraint(self, row: Ad) -> str:
-        """Return the constraint for the idle jobs of this row, as they are now."""
+        """Return the constraint for the idle jobs of this row, with their present values."""
         mark = row["kept"] or {}
         parts = [
             IDLE_CONSTRAINT,
@@ -198,7 +198,7 @@ class DesiredSitesEditor:
         ]
         if row["datasets"]:
             parts.append(f'join(",", RequiredDatasets) =?= {_string_literal(",".join(row["datasets"]))}')
-        else:  # garbage: no expression says what two of these have in common
+        else:  # the value is invalid: no constraint selects all jobs with the same one
             cluster, _, proc = row["example"].partition(".")
             parts.append(f"ClusterId == {int(cluster)} && ProcId == {int(proc)}")
         return " && ".join(parts)
@@ -211,12 +211,12 @@ class DesiredSitesEditor:
     # edits
 
     def edit_all(self, ids: Sequence[str], attribute: str, literal: str) -> None:
-        """Set *attribute* of these jobs, some at a time; jobs that left the queue do not count."""
+        """Set *attribute* of these jobs, some at a time; skip jobs that have left the queue."""
         for start in range(0, len(ids), EDITS_AT_ONCE):
             self._edit(ids[start : start + EDITS_AT_ONCE], attribute, literal, QUEUED_CONSTRAINT)
 
     def _edit(self, ids: Sequence[str], attribute: str, literal: str, constraint: str) -> None:
-        """Edit jobs by id; a job that left the queue meanwhile would make the whole transaction fail."""
+        """Edit jobs by id; without those that left the queue, which would make the whole transaction fail."""
         try:
             self._queue.edit(list(ids), attribute, literal)
         except self._error_type as failure:
@@ -236,7 +236,7 @@ class DesiredSitesEditor:
 
 
 def _string_literal(value: str | None) -> str:
-    """Return a literal as queues store it: with these two escapes only, and letters unchanged."""
+    """Return a literal as job queues store it: only quote and backslash escaped, letters unchanged."""
     return "undefined" if value is None else string_literal(value)
 
 

@@ -50,12 +50,12 @@ def explain_failure(log: str) -> tuple[str, str] | None:
 
 
 def describe_denial(identity: str, method: str) -> str:
-    """Return the reason of a denial; the parent reads identity and method out of it again."""
+    """Return the reason of a denial; the parent parses identity and method from it."""
     return f"it authenticated the client as {identity} (by {method}) and denies that identity"
 
 
 def failure_of(error: Exception, daemon: str | None = None) -> CallError:
-    """Return the failure that the security log of this request explains; else that of the bindings' text."""
+    """Return the failure by the security log of this request, or else by the text of *error*."""
     log = ""
     with suppress(OSError):  # descriptor 2 is not always a file
         log = os.pread(2, 200_000, 0).decode("utf-8", "replace")
@@ -102,7 +102,7 @@ class Bindings:
         return [folder or home for folder in folders if folder or os.geteuid() != 0]
 
     def parse(self, expressions: Mapping[str, str]) -> None:
-        """Check that the texts, by their description, are expressions, also in parentheses with others."""
+        """Check that the texts, by their description, are expressions, also inside parentheses."""
         for description, text in expressions.items():
             self.parse_expression(text, description)
             self.parse_expression(f"({text})", description)

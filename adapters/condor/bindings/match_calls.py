@@ -53,7 +53,7 @@ class MatchCalls(Bindings):
     def jobs(self, schedd: str, cluster: int, proc: int | None) -> list[Ad]:
         """Return the jobs of a cluster, or one: alike jobs together, with their ids, and the ad of the first.
 
-        Kinds beyond MAX_JOB_GROUPS are ``brief``: their ads have only the attributes read of all jobs.
+        Kinds beyond MAX_JOB_GROUPS are ``brief``: their ads have only the attributes of the first query.
         """
         queue = self.schedd(schedd)
         attributes = (*JOB_KIND_ATTRIBUTES, "Requirements", "DataLocalityHere")
@@ -87,13 +87,13 @@ class MatchCalls(Bindings):
         ]
 
     def find_ended_job(self, schedd: str, cluster: int, proc: int | None) -> list[Ad]:
-        """Return the history's ad of a job, or of the last one of a cluster; empty where there is none."""
+        """Return the history's ad of a job, or of the last one of a cluster; empty if there is none."""
         queue = self.schedd(schedd)
         ads = queue.history(_job_constraint(cluster, proc), list(ENDED_JOB_ATTRIBUTES), 1)
         return [self.scalars(ad, ENDED_JOB_ATTRIBUTES) for ad in ads]
 
     def count_uploads(self, schedd: str, user: str, least_bytes: int) -> int:
-        """Return the number of jobs of *user* that send *least_bytes* of input or more, or wait to."""
+        """Return the number of jobs of *user* that send *least_bytes* of input or more, or wait for it."""
         constraint = (
             f"User =?= {self.classad.quote(user)}"
             " && (TransferringInput =?= true || TransferQueued =?= true)"
@@ -139,7 +139,7 @@ class MatchCalls(Bindings):
     def _build_slot_query(self, addresses: Sequence[str]) -> SlotQuery:
         """Return a query for slots of all collectors at *addresses*, each slot once.
 
-        A collector that did not answer is left out of later queries; at least one must answer.
+        A collector that did not answer is not queried again; at least one must answer.
         """
         responsive = list(addresses)
 
@@ -166,7 +166,7 @@ class MatchCalls(Bindings):
     ) -> list[tuple[Any, Any]]:
         """Fetch slots with all referenced attributes, each with an ad that has its site's long ones.
 
-        A slot's own expressions show their references only once they are fetched: so in a few rounds.
+        The references of a slot's own expressions are known only after a fetch, so there are a few rounds.
         """
         totals = [f"TotalSlot{name}" for name in RESOURCES]
         names = {

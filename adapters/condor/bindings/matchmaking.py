@@ -1,4 +1,4 @@
-"""Match of a job with slots, in the child process: the bindings' value of each clause of both."""
+"""Match of a job with slots, in the child process: the value of each clause of the job and of the slot."""
 # ruff: noqa: ANN401  (the bindings have no types)
 
 import json
@@ -81,7 +81,7 @@ class JobMatch:
                     )
 
     def _evaluate_slot(self, slot: Any) -> Ad:
-        """Return the values that make slots alike: site, kind, and the value of every clause."""
+        """Return the values by which slots are grouped: site, kind, and the value of every clause."""
         text = expression_text(slot, "Requirements") if "Requirements" in slot else "undefined"
         theirs = split_into_clauses("Requirements", self._text_reader(slot), ())
         site = next(

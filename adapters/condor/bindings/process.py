@@ -70,11 +70,11 @@ def build_environment(
 ) -> dict[str, str]:
     """Build the child's environment.
 
-    HTCondor reads ``_CONDOR_NAME`` as configuration. With a token directory
-    and without ``settings.config_file`` the token is the only credential: by
-    default the client does not authenticate where the daemon does not insist,
-    and would be unauthenticated there. *config_files* are the places where
-    HTCondor looks for a configuration; without any, only this environment counts.
+    HTCondor reads ``_CONDOR_NAME`` as configuration. With a token directory and without
+    ``settings.config_file`` the token is the only credential. By default HTCondor's clients authenticate only
+    if the daemon requires it; so authentication is preferred then, or the daemon would see an unauthenticated
+    client. *config_files* are the places where HTCondor looks for a configuration; if none of them exists,
+    only this environment counts.
     """
     env = dict(base_environment)
     if settings.config_file is not None:
@@ -183,7 +183,7 @@ class _Child:
         return line
 
     def _exit_reason(self) -> str:
-        """Return how the child ended and its last error; it closed the channel and is unusable."""
+        """Return how the child ended, with its last error, after it closed the channel."""
         try:
             status = self._process.wait(timeout=2)
         except subprocess.TimeoutExpired:
@@ -326,7 +326,7 @@ class ProcessClient:
         raise PoolError(daemon, reason)
 
     def _token_limit_advice(self, level: str) -> str:
-        """Return the advice where the tokens do not allow *level*; empty where they do, or on failure."""
+        """Return the advice if the tokens do not allow *level*; empty if they do, or on failure."""
         with suppress(PoolError):
             allowed_levels = token_limits(self.token_folders())
             if is_level_missing(allowed_levels, level):

@@ -39,12 +39,11 @@ class ScheddCalls(Bindings):
     def count_queued_datasets(self, schedd: str) -> list[tuple[list[str], int]]:
         """Count jobs by RequiredDatasets, without those that are removed or completed.
 
-        GroupBy answers one ad, with a JobCount, for each combination of the
-        projected attributes; its constraint sees these attributes only. No job
-        is left out: "isnt undefined" would hide a list that refers to nothing.
-        Items of a late-materialization factory that are not jobs yet appear in
-        the factory's cluster ad alone, which has the list of its first item:
-        it counts as one job, however many are to come.
+        GroupBy returns one ad, with a JobCount, for each combination of the projected attributes; its
+        constraint sees these attributes only. The constraint excludes no job: "isnt undefined" would exclude
+        a list that refers to a missing attribute. Items of a late-materialization factory that are not jobs
+        yet are only in the factory's cluster ad, which has the list of its first item. That ad counts as one
+        job, whatever the number of items.
         """
         queue = self.schedd(schedd)
         options = self.htcondor.QueryOpt
@@ -71,9 +70,9 @@ class ScheddCalls(Bindings):
         return [(list(datasets), jobs) for datasets, jobs in sorted(counts.items()) if jobs]
 
     def release(self, schedd: str, constraint: str) -> int:
-        """Set DataLocalityHere to true; return the number of jobs that the queue shows so afterwards.
+        """Set DataLocalityHere to true; return the number of released jobs, read back from the queue.
 
-        A 23.9 schedd that rejects an edit answers as if it had done it.
+        A 23.9 schedd that rejects an edit returns the answer of a successful one.
         """
         editor = self._sites_editor(schedd)
         self.parse_expression(constraint, "the constraint")
@@ -132,9 +131,8 @@ class ScheddCalls(Bindings):
     ) -> list[Ad]:
         """Return jobs that ended after *since* (Unix s), the last to leave the queue first.
 
-        History is in the order in which jobs left the queue. With *after_job_id*, a
-        GlobalJobId, it is read back to that job, else as far as a job that
-        ended before *since* may have stayed in the queue.
+        History is in the order in which jobs left the queue. With *after_job_id*, a GlobalJobId, it is read
+        back to that job; else as far back as a job that ended at *since* may have left the queue.
         """
         queue = self.schedd(schedd)
         machine_attributes = [f"MachineAttr{name}0" for name in site_attributes]
@@ -171,7 +169,7 @@ class ScheddCalls(Bindings):
         }
 
     def _read_required_datasets(self, ad: Any) -> tuple[str, ...]:
-        """Return the strings of RequiredDatasets; its text, which is not a DID, if it is anything else."""
+        """Return the strings of RequiredDatasets, or its text, which is not a DID, for any other value."""
         with suppress(Exception):
             value = ad.eval("RequiredDatasets")
             if isinstance(value, list):

@@ -73,7 +73,7 @@ def token_advice(folder: Path | None, uid: int) -> str:
 def token_limits(folders: Iterable[Path]) -> frozenset[str]:
     """Return the levels that all tokens in *folders* are limited to (``condor_token_create -authz``).
 
-    Empty where one of them has no limit, where there are none, or where one cannot be read.
+    Empty if one of them has no limit, if there are none, or if one cannot be read.
     """
     limits: set[str] = set()
     try:
