@@ -25,7 +25,7 @@ RIGHTS = {
     "NEGOTIATOR.ALLOW_READ": f"{OTHERS} {US}",
     "DENY_WRITE": US,
 }
-"""What docs/reference/security.md tells the operator to say, in a pool that allows nobody else anything."""
+"""Lines of docs/reference/security.md, in a pool that allows no other client anything."""
 LEVELS = (
     "READ",
     "WRITE",

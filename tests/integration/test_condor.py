@@ -279,7 +279,7 @@ def test_two_daemons_of_one_name_detect_it_and_one_alone_does_not(connect: Conne
         return [ad["Shared"] for ad in ads if ad["Name"] == f"hydrator-{unique}"]
 
     assert [shared(first) for _ in range(3)] == [[False]] * 3
-    assert shared(second) == [False], "it may be we ourselves, who started anew"
+    assert shared(second) == [False], "it may be the same daemon after a restart"
     assert shared(first) == [True]
     assert shared(second) == [True]
     assert [shared(second) for _ in range(2)] == [[False]] * 2

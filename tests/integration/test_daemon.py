@@ -142,7 +142,7 @@ def test_torn_catalogue_file_changes_no_ad_and_no_age(daemon):
         rows = json.loads(daemon.command("status", "--json").stdout)["catalogues"]
         return rows[0] if rows[0]["failure"] else None
 
-    torn = wait_for(read_at, 10, "the failure to be told")
+    torn = wait_for(read_at, 10, "the failure to be reported")
     assert "catalogue.json" in torn["failure"]
     as_of = daemon.get("/v1/sites/CAM/ad").headers["X-DataLocality-AsOf"]
 
@@ -183,7 +183,9 @@ def test_a_catalogue_that_hangs_for_ever_holds_up_no_new_dataset_of_another(daem
             rows = json.loads(daemon.command("status", "--json").stdout)["catalogues"]
             return {row["catalogue"]: row["failure"] for row in rows}["dmapi"]
 
-        assert re.fullmatch(r"still being asked since .* UTC", wait_for(told, 20, "who hangs to be told"))
+        assert re.fullmatch(
+            r"still being asked since .* UTC", wait_for(told, 20, "the hanging catalogue to be reported")
+        )
         assert daemon.get("/healthz").status_code == 200
         pending = 'hydrator_catalogue_pending_seconds{catalogue="dmapi"}'
         assert total(daemon.get("/metrics").text, pending) > 0
@@ -404,7 +406,9 @@ def test_a_probe_finds_a_wiped_disk_and_no_private_name_is_given_to_it_or_to_any
     assert listed().count("private:") == 1
     wait_for(lambda: "DataLocalityTrust = 0." in daemon.ad(), 60, "the site to lose trust")
     wait_for(
-        lambda: metric('hydrator_repeated_false_claims_total{site="CAM"}') == 1, 60, "the lie to be counted"
+        lambda: metric('hydrator_repeated_false_claims_total{site="CAM"}') == 1,
+        60,
+        "the false claim to be counted",
     )
     assert metric('hydrator_site_trust_ratio{site="CAM"}') < 1
     assert metric('hydrator_site_corrected_datasets{site="CAM"}') == 1

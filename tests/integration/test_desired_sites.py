@@ -44,7 +44,7 @@ def queue(pool: Pool) -> Iterator[Pool]:
     yield pool
 
     def empty() -> bool:
-        for more in ((), ("-forcex",)):  # 23.9 keeps a removed job for ever once in a while
+        for more in ((), ("-forcex",)):  # 23.9 sometimes keeps a removed job without end
             pool.run("condor_rm", *more, "-constraint", 'Owner == "alice"', check=False)
         return not pool.jobs('Owner == "alice"', "ProcId")
 

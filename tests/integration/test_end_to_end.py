@@ -117,7 +117,7 @@ def test_job_whose_required_dataset_is_nowhere_stays_idle_and_others_start(insta
     released = json.loads(
         installed.run("release", f"ClusterId == {stuck}", "--json", check=False).stdout or "{}"
     )
-    assert released == {}, "hydrator@ is no queue super user here"
+    assert released == {}, "hydrator@ is not a queue super user here"
     installed.pool.run("condor_rm", str(stuck), user="alice")
 
 
@@ -207,7 +207,7 @@ def test_two_datasets_that_differ_in_letter_case_only_are_omitted_and_reported(i
     installed.pool.wait(
         lambda: installed.status()["demand"]["clashes"] == [["case:Sens", "case:sens"]],
         30,
-        "the clash to be told",
+        "the clash to be reported",
     )
     known(installed, "case:sens", "UK", None)
     for site in ("UK", "NL"):
@@ -219,7 +219,9 @@ def test_dataset_is_omitted_for_one_that_differs_in_case_without_demand_too(inst
     installed.catalogue.add("twin:up", NL="available")
     demand(installed, "twin:up")
     installed.pool.wait(
-        lambda: ["twin:Up", "twin:up"] in installed.status()["demand"]["clashes"], 30, "the clash to be told"
+        lambda: ["twin:Up", "twin:up"] in installed.status()["demand"]["clashes"],
+        30,
+        "the clash to be reported",
     )
     assert "twin:up" not in installed.states_at("NL")
 
@@ -259,7 +261,7 @@ def test_malformed_list_of_datasets_is_rejected_with_a_sentence(installed):
 
 def test_check_is_all_ok_and_the_print_format_shows_every_site(installed):
     findings = json.loads(installed.run("check", "--json").stdout)
-    # another test here has two datasets whose names only letter case tells apart
+    # another test here has two datasets whose names differ in letter case only
     assert {finding["subject"] for finding in findings if finding["level"] != "ok"} <= {"letter case"}
     pool = installed.pool
     format_file = pool.shared / "locality.cpf"

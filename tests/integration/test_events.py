@@ -78,7 +78,7 @@ def test_event_brings_a_poll_forward_and_one_of_another_dataset_does_not(daemon)
     dropped = 'hydrator_events_total{outcome="unwanted",source="webhook"}'
     assert (daemon.metric(dropped), daemon.early(), "lofar:L1" in daemon.ad("RAL")) == (1, 0, False)
     assert daemon.tell("L1") == 202
-    wait_for(lambda: "lofar:L1" in daemon.ad("RAL"), 60, "what the event told of")
+    wait_for(lambda: "lofar:L1" in daemon.ad("RAL"), 60, "the announced change")
     assert daemon.early() == 1
     assert daemon.end() == 0
 
@@ -126,7 +126,7 @@ def test_a_private_dataset_is_told_of_by_its_name_which_shows_nowhere(daemon):
     dropped = 'hydrator_events_total{outcome="unwanted",source="webhook"}'
     assert (daemon.metric(dropped), daemon.early()) == (1, 0)
     assert daemon.tell(NAME, scope="embargo") == 202
-    wait_for(lambda: opaque in daemon.ad("RAL"), 60, "what the event told of")
+    wait_for(lambda: opaque in daemon.ad("RAL"), 60, "the announced change")
 
     # the event before counts for a change that a poll sees within late_seconds of the poll before it
     polled, since = daemon.polls(), time.monotonic()
@@ -138,7 +138,7 @@ def test_a_private_dataset_is_told_of_by_its_name_which_shows_nowhere(daemon):
     daemon.catalogue({"lofar:L1": both, hidden: {"CAM": "available", "RAL": "staging"}})
 
     def missed() -> bool:
-        assert daemon.tell("L1") in {202, 429}  # brings the polls that see what no event told of
+        assert daemon.tell("L1") in {202, 429}  # brings polls, which see the change without an event
         return "events may be missing" in daemon.log.read_text()
 
     wait_for(missed, 60, "the gap")
@@ -168,7 +168,7 @@ def test_events_without_end_bring_a_poll_a_second_and_not_one_each(daemon):
     begun, accepted = time.monotonic(), 0
     while time.monotonic() < begun + 4:
         accepted += daemon.tell() == 202
-    wait_for(lambda: "lofar:L1" in daemon.ad("RAL"), 60, "what the events told of")
+    wait_for(lambda: "lofar:L1" in daemon.ad("RAL"), 60, "the announced change")
     early = daemon.early()
     seconds = time.monotonic() - begun  # spacing_seconds is 1
     assert 1 <= early <= 1 + seconds
@@ -187,7 +187,7 @@ def test_reload_opens_and_closes_the_webhook_and_events_work_after_it(daemon):
         daemon.tell()
         return "lofar:L1" in daemon.ad("RAL")
 
-    wait_for(told, 60, "what the event told of")
+    wait_for(told, 60, "the announced change")
     daemon.configure('tokens_file = "tokens"\n', poll=HOURLY)
     daemon.process.send_signal(1)
     wait_for(lambda: daemon.answers(413), 60, "no webhook")
@@ -225,10 +225,10 @@ def test_a_broker_that_goes_and_comes_back_is_a_gap_that_a_poll_closes(daemon):
         wait_for(lambda: daemon.metric(up) == 1, 60, "the connection")
         daemon.catalogue({"lofar:L1": {"CAM": "available", "RAL": "staging"}})
         broker.send(b'{"event_type": "rule_ok", "payload": {"scope": "lofar", "name": "L1"}}')
-        wait_for(lambda: "STAGING" in daemon.ad("RAL"), 60, "what the event told of")
+        wait_for(lambda: "STAGING" in daemon.ad("RAL"), 60, "the announced change")
         daemon.catalogue({"lofar:L1": {"CAM": "available", "RAL": "available"}})
         broker.drop()
-        wait_for(lambda: "AVAILABLE" in daemon.ad("RAL"), 60, "what no event told of")
+        wait_for(lambda: "AVAILABLE" in daemon.ad("RAL"), 60, "the change without an event")
         assert daemon.metric('hydrator_event_gaps_total{reason="connection"}') == 1
         assert daemon.end() == 0
     lines = [json.loads(line) for line in daemon.log.read_text().splitlines() if line.startswith("{")]

@@ -118,7 +118,7 @@ def test_a_real_broker_that_crashes_is_a_gap_that_a_poll_closes(site):
         assert "STAGING" not in site.ad("RAL")
     finally:
         site.broker.resume()
-    wait_for(lambda: "STAGING" in site.ad("RAL"), 120, "what no event told of")
+    wait_for(lambda: "STAGING" in site.ad("RAL"), 120, "the change without an event")
     assert site.metric('hydrator_event_gaps_total{reason="connection"}') == 1
     assert site.broker.password not in site.log.read_text()
 

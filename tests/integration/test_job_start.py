@@ -372,11 +372,13 @@ def test_condor_vacate_reaches_the_command_as_its_kill_signal(storage):
     mark = storage.pool.shared / "soft"
     mark.mkdir(mode=0o777)
     mark.chmod(0o777)
-    script = f"trap 'echo told > {mark}/told; exit 0' TERM; touch {mark}/ready; while :; do sleep 0.2; done"
+    script = (
+        f"trap 'echo signal > {mark}/signalled; exit 0' TERM; touch {mark}/ready; while :; do sleep 0.2; done"
+    )
     cluster = storage.submit(["soft:j"], ["sh", "-c", script])
     storage.pool.wait((mark / "ready").exists, 60, "the command to run")
     storage.pool.run("condor_rm", str(cluster), user="alice")
-    storage.pool.wait((mark / "told").exists, 60, "the command to be told")
+    storage.pool.wait((mark / "signalled").exists, 60, "the command to get the signal")
 
 
 def status(storage: Storage, cluster: int) -> object:

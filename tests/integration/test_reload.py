@@ -312,7 +312,7 @@ def test_missing_password_file_at_the_start_fails_its_catalogue_alone(daemon, ru
     aside = password.rename(password.with_suffix(".new"))
     daemon.start()
     wait_for(lambda: "'lofar:L1'" in daemon.ad("CAM"), 20, "the other catalogue's dataset")
-    wait_for(lambda: "password_file" in (failure(daemon) or ""), 20, "the missing file to be told")
+    wait_for(lambda: "password_file" in (failure(daemon) or ""), 20, "the missing file to be reported")
     aside.rename(password)
     wait_for(lambda: "'lofar:L1'" in daemon.ad("UK"), 20, "the catalogue to be read")
     assert daemon.end() == 0

@@ -282,7 +282,7 @@ def test_cycle_merges_into_no_more_slots_than_the_rate_allows(pool, client):
     ads = {site: replace(ad, generation=99) for site, ad in ads_of("UK", "AU").items()}
 
     def one() -> bool:
-        count, _ = turn(slow, ads)  # none, where just that startd was heard since we looked
+        count, _ = turn(slow, ads)  # none, if that startd sent an update since the query
         assert count <= 1
         return count == 1
 

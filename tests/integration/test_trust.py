@@ -143,7 +143,7 @@ def test_misses_of_jobs_are_read_from_the_queue_and_from_the_history(installed, 
     installed.pool.wait(
         lambda: installed.metric('hydrator_missed_datasets_total{site="UK"}') >= before + 2,
         180,
-        "both misses to be heard of",
+        "both misses to be read",
     )
     for did in dids[1:3]:
         installed.pool.wait(
@@ -153,7 +153,7 @@ def test_misses_of_jobs_are_read_from_the_queue_and_from_the_history(installed, 
             180,
             "what was missed to be looked at, and found",
         )
-    assert trust_at(installed, "AU") == 1.0  # what a job says is looked into; it is no verdict
+    assert trust_at(installed, "AU") == 1.0  # a miss brings an audit; it is not a verdict
     installed.pool.run("condor_rm", str(waits))
 
 
@@ -181,7 +181,7 @@ def test_a_private_dataset_that_a_job_missed_is_looked_at_corrected_and_nowhere_
     installed.pool.wait(
         lambda: installed.metric('hydrator_repeated_false_claims_total{site="UK"}') > before,
         180,
-        "the lie to be told",
+        "the false claim to be reported",
     )
     installed.pool.wait(lambda: installed.states_at("UK").get(name) == "PARTIAL", 180, "the correction")
     assert installed.states_at("AU")[name] == "AVAILABLE"

@@ -108,7 +108,7 @@ def test_a_deaf_collector_is_named_and_the_other_one_follows_the_catalogue(two):
         two.catalogue.hold({"lofar:L1": {"UK": "staging"}})
         two.pool.wait(lambda: two.generations(two.first)["UK"] > before, 60, "the first collector to follow")
         two.pool.wait(lambda: bool(two.troubles()[second]), 60, "status to name the second collector")
-        # the first collector itself hangs now and then, when it tells the deaf one of itself
+        # the first collector itself hangs now and then, when it advertises itself to the deaf one
         two.pool.wait(lambda: two.troubles()[first] is None, 60, "status to find the first collector well")
         assert two.installed.metric(f'hydrator_publish_errors_total{{publisher="{second}"}}') > 0
         assert second in two.failing()

@@ -163,10 +163,10 @@ def verdicts(installed: Installation) -> Verdicts:
     pool.wait(
         lambda: installed.status()["demand"]["datasets"] >= len(wanted), 60, "every dataset to be wanted"
     )
-    pool.wait(lambda: installed.states_at("BB").get("why:bb") == "AVAILABLE", 60, "BB to be told of its data")
-    pool.wait(lambda: installed.states_at("AU").get("why:nl") == "PARTIAL", 60, "AU to be told of its data")
-    pool.wait(lambda: installed.states_at("UK").get("why:uk") == "AVAILABLE", 60, "UK to be told of its data")
-    pool.wait(lambda: installed.states_at("NL").get("why:nl") == "AVAILABLE", 60, "NL to be told of its data")
+    pool.wait(lambda: installed.states_at("BB").get("why:bb") == "AVAILABLE", 60, "BB to advertise its data")
+    pool.wait(lambda: installed.states_at("AU").get("why:nl") == "PARTIAL", 60, "AU to advertise its data")
+    pool.wait(lambda: installed.states_at("UK").get("why:uk") == "AVAILABLE", 60, "UK to advertise its data")
+    pool.wait(lambda: installed.states_at("NL").get("why:nl") == "AVAILABLE", 60, "NL to advertise its data")
     ends = [
         job["DataLocalityAnyAfter"] for job in pool.jobs("DataLocalityMaxWait == 0", "DataLocalityAnyAfter")
     ]

@@ -41,7 +41,7 @@ def main() -> None:
     with Path(starts).open("a") as file:
         file.write(f"{os.getpid()}\n")
     channel = socket.socket(fileno=os.dup(0))
-    print("a greeting nobody asked for")
+    print("a greeting that is not part of the protocol")
     if mode == "stillborn":
         sys.exit(7)
     if mode == "with the real one's safety":
