@@ -160,11 +160,11 @@ def test_slot_time_counts_as_covered_until_the_update_that_removed_the_merge(poo
         wiped = renewed(pool, "UK")
         pool.wait(lambda: time.time() > wiped["LastHeardFrom"] + 1.5, 60, "some time without attributes")
         (done,) = merger.run_once(ads, lambda _: False).values()
-        assert done.slots == 1
+        assert done.slot_count == 1
         # not where merge and update fell into one second (LastHeardFrom has no more), or another update came
-        return done.covered > 0 and done.missed > 0.5
+        return done.covered_slot_seconds > 0 and done.uncovered_slot_seconds > 0.5
 
-    pool.wait(both, 60, "a turn that saw the slot with attributes for some time and without for some time")
+    pool.wait(both, 60, "a run between whose queries the slot had attributes for some time only")
 
 
 def test_a_slot_with_a_hook_is_never_touched(pool, merger):
