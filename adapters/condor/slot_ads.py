@@ -21,6 +21,8 @@ SLOT_ATTRIBUTES = (
 )
 NOT_DYNAMIC_SLOT = "DynamicSlot =!= true"
 """Excludes dynamic slots: they are claimed and short-lived; jobs match the slot that they were cut from."""
+Content = tuple[object, object, object]
+"""Site, generation and AsOf in a slot's ad, by which one merge differs from another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Slot:
         return self.advertised_via not in {None, VIA_MERGE}
 
     @property
-    def content(self) -> tuple[object, object, object]:
+    def content(self) -> Content:
         """Return the values that show whether a merge arrived."""
         return self.advertised_site, self.generation, self.as_of
 
@@ -133,14 +135,12 @@ def split_into_batches(
     return batches
 
 
-def content_of(ad: SiteAd | None) -> tuple[object, object, object]:
+def content_of(ad: SiteAd | None) -> Content:
     """Return the ``content`` of a slot after a merge of *ad*, or after a withdrawal if it is None."""
     return (ad.site, ad.generation, to_unix(ad.as_of)) if ad else (None, None, None)
 
 
-def count_confirmed_merges(
-    slots: Iterable[Slot], sent_contents: Mapping[Slot, tuple[object, object, object]]
-) -> tuple[int, int]:
+def count_confirmed_merges(slots: Iterable[Slot], sent_contents: Mapping[Slot, Content]) -> tuple[int, int]:
     """Count the sent merges that are visible, and the lost ones, without an update of the startd since."""
     slots_by_key = {slot.key: slot for slot in slots}
     confirmed = missing = 0

@@ -19,6 +19,7 @@ from .slot_ads import (
     NOT_DYNAMIC_SLOT,
     SLOT_ATTRIBUTES,
     VIA_MERGE,
+    Content,
     Slot,
     SlotTime,
     content_of,
@@ -75,7 +76,7 @@ class SlotMerger:
         self._interval = interval
         self._unconfirmed_since: dict[str, datetime] = {}
         self._failed_collectors: set[str] = set()
-        self._sent_contents: dict[str, dict[Slot, tuple[object, object, object]]] = {}
+        self._sent_contents: dict[str, dict[Slot, Content]] = {}
 
     def close(self) -> None:
         """End the client, also during a run."""

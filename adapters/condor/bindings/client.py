@@ -76,8 +76,8 @@ class CollectorClient(DaemonClient):
         if not ads:
             return None
         seconds = int(lifetime.total_seconds())
-        received_at = self._call("advertise", ads=ads, lifetime=seconds)
-        return received_at if isinstance(received_at, int) else None
+        received_at: int | None = self._call("advertise", ads=ads, lifetime=seconds)
+        return received_at
 
     def invalidate(self, names: Sequence[str]) -> None:
         """Remove the site ads of these names; a missing one is not an error."""
@@ -205,8 +205,8 @@ class QueueClient(DaemonClient):
 
     def last_ended(self, schedd: str) -> str | None:
         """Return the GlobalJobId of the job that left the queue of *schedd* last; None without one."""
-        job_id = self._call("last_ended", schedd=schedd)
-        return None if job_id is None else str(job_id)
+        job_id: str | None = self._call("last_ended", schedd=schedd)
+        return job_id
 
     def release(self, schedd: str, constraint: str = "true") -> int:
         """Let queued jobs that the job transform tied to their data run anywhere; return how many.
