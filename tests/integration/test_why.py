@@ -82,7 +82,7 @@ CASES = {
 class PartlyHydrated(Installation):
     """An installation whose site XX has no hook."""
 
-    def hydrated(self) -> bool:
+    def is_hydrated(self) -> bool:
         slots = self.pool.slots("GLIDEIN_Site", "DataLocalityAsOf")
         return all((slot.get("DataLocalityAsOf") is None) == (slot["GLIDEIN_Site"] == "XX") for slot in slots)
 
