@@ -159,7 +159,7 @@ def test_torn_catalogue_file_changes_no_ad_and_no_age(daemon):
     cycle_lines = [json.loads(line) for line in daemon.log.read_text().splitlines() if '"cycle"' in line]
     warned = [line["catalogues"]["file"] for line in cycle_lines if line["level"] == "warning"]
     assert 1 <= len(warned) == len(set(warned))  # once, however long it lasts; the file may be seen half torn
-    assert [line["ended"] for line in cycle_lines if "ended" in line] == [["catalogues: file"]]
+    assert [line["cleared"] for line in cycle_lines if "cleared" in line] == [["catalogues: file"]]
 
 
 def test_a_catalogue_that_hangs_for_ever_holds_up_no_new_dataset_of_another(daemon):
@@ -421,7 +421,7 @@ def test_a_probe_finds_a_wiped_disk_and_no_private_name_is_given_to_it_or_to_any
     assert "CAM: trust 0." in status.stdout
     event = "catalogue repeated a claim that the audit disproved"
     (lie,) = [json.loads(line) for line in daemon.log.read_text().splitlines() if f'"{event}"' in line]
-    assert (lie["dataset"], lie["site"], lie["by"]) == ("lofar:L2", "CAM", "probe")
+    assert (lie["dataset"], lie["site"], lie["method"]) == ("lofar:L2", "CAM", "probe")
     (disk / "wiped").rename(disk / "lofar" / "L2")
     wait_for(lambda: "lofar:L2" in listed(), 60, "what is back to be listed again")
 

@@ -18,7 +18,6 @@ pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.timeout(900)]
 
 SCOPES = (f"trust-{n}" for n in itertools.count())
 DATASETS = 8
-REPEATED_CLAIM = "catalogue repeated a claim that the audit disproved"
 KEY = "canary-key-" + secrets.token_hex(32)
 
 FALSE_CLAIM = "catalogue repeated a claim that the audit disproved"
@@ -112,8 +111,10 @@ def test_a_lie_of_the_catalogue_is_found_corrected_and_told_and_a_repair_is_noti
     assert trust_at(installed, "AU") == 1.0
     assert installed.states_at("AU")[lied_about] == "AVAILABLE"
 
-    lies = logged(installed, REPEATED_CLAIM)
-    assert [(lie["dataset"], lie["site"], lie["by"]) for lie in lies] == [(lied_about, "UK", "file by file")]
+    lies = logged(installed, FALSE_CLAIM)
+    assert [(lie["dataset"], lie["site"], lie["method"]) for lie in lies] == [
+        (lied_about, "UK", "file by file")
+    ]
     rows = {row["site"]: row for row in json.loads(installed.run("sites", "--json").stdout)}
     assert rows["UK"]["trust"] < 1
     assert rows["UK"]["corrected"] == 1
@@ -185,7 +186,7 @@ def test_a_private_dataset_that_a_job_missed_is_looked_at_corrected_and_nowhere_
     )
     installed.pool.wait(lambda: installed.states_at("UK").get(name) == "PARTIAL", 180, "the correction")
     assert installed.states_at("AU")[name] == "AVAILABLE"
-    assert [lie["site"] for lie in logged(installed, REPEATED_CLAIM, dataset=name)] == ["UK"]
+    assert [lie["site"] for lie in logged(installed, FALSE_CLAIM, dataset=name)] == ["UK"]
     for job in (wants, opaque, named):
         installed.pool.run("condor_rm", str(job))
     outputs = [installed.run(*words, check=False) for words in (["status"], ["check"])]
