@@ -332,13 +332,13 @@ def test_the_deleted_files_give_the_pool_back_as_it_was(operator):
     assert values(pool) != operator.before
     for role in ROLES:
         text = operator.type(f"hydrator submit pool-config --remove --role {role}").stdout
-        assert "# Our parts are in: " in text
+        assert "# Parameters that still have parts of DataLocality: " in text
         assert [line for line in text.splitlines() if line and not line.startswith("#")] == []
         (operator.folder / "config.d" / ours(role)).unlink()
     pool.run("condor_reconfig", "-all")
     pool.wait(lambda: values(pool) == operator.before, 60, "the daemons to have their values again")
     text = operator.type("hydrator submit pool-config --remove").stdout
-    assert text.count("# Nothing of ours is there.") == len(ROLES)
+    assert text.count("# No parameter has a part of DataLocality.") == len(ROLES)
     job = pool.submit('executable = /bin/true\n+RequiredDatasets = {"lofar:L1"}\nhold = true\nqueue\n')
     assert "DataLocalityTransformed" not in (pool.job(job) or {})
 
