@@ -91,9 +91,9 @@ def burst(pool: Pool, arm: Arm) -> tuple[int, float]:
     pool.run("condor_release", str(cluster))
     pool.wait(lambda: pool.done(cluster, jobs), 300, f"{jobs} jobs to end")
     seconds = time.monotonic() - begun
-    found = pool.history(f"ClusterId == {cluster}", "RequiredDatasetsCSV", "LastRemoteHost")
+    history = pool.history(f"ClusterId == {cluster}", "RequiredDatasetsCSV", "LastRemoteHost")
     at_data = sum(
-        DATASETS[job["LastRemoteHost"].split("@")[1]] == job["RequiredDatasetsCSV"] for job in found
+        DATASETS[job["LastRemoteHost"].split("@")[1]] == job["RequiredDatasetsCSV"] for job in history
     )
     return at_data, seconds
 
@@ -106,7 +106,7 @@ def releases() -> list[str]:
 def run(quick: bool = False) -> Result:
     """Compare the arms on each release; in each round all pools run a burst at the same time."""
     rounds = 1 if quick else 3
-    raw, found, versions = {}, [], {}
+    raw, all_figures, versions = {}, [], {}
     for release in releases():
         compared = arms()[:2] if quick else arms()
         with ExitStack() as stack:
@@ -119,10 +119,10 @@ def run(quick: bool = False) -> Result:
                         arm.seconds.append(seconds)
             version = pools[0][1].version
         versions[f"HTCondor {release}"] = version
-        found += figures(compared, version)
+        all_figures += figures(compared, version)
         raw[version] = {arm.name: samples(arm) for arm in compared}
     how = " ".join(HOW.split()).format(rounds=rounds, jobs=EACH * len(DATASETS))
-    return Result("bursts", tuple(found), how, raw, versions)
+    return Result("bursts", tuple(all_figures), how, raw, versions)
 
 
 def samples(arm: Arm) -> Mapping[str, object]:
@@ -133,7 +133,7 @@ def samples(arm: Arm) -> Mapping[str, object]:
 def figures(compared: list[Arm], version: str) -> list[Figure]:
     """Return for each arm the jobs beside their data, and the ratios of time to the first arm."""
     jobs = EACH * len(DATASETS)
-    found = []
+    all_figures = []
     for arm in compared:
         beside, pairs = arm.beside, zip(arm.seconds, compared[0].seconds, strict=True)
         slower = statistics.median(ours / plain for ours, plain in pairs)
@@ -142,8 +142,8 @@ def figures(compared: list[Arm], version: str) -> list[Figure]:
             f" ended, {slower:.2f} times the first"
         )
         name = f"{version}, beside their data, {arm.name}"
-        found.append(Figure(name, statistics.median(beside), f"of {jobs}", note=note))
-    return found
+        all_figures.append(Figure(name, statistics.median(beside), f"of {jobs}", note=note))
+    return all_figures
 
 
 HOW = """\

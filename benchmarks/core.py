@@ -45,12 +45,12 @@ CASES = {"default budget": Budget(), "no budget": Budget(line_bytes=10**9, ad_by
 
 def replicas(names: Sequence[Did], changed: int = 0) -> list[tuple[Did, list[Replica]]]:
     """Build replicas of each dataset at two sites; one copy of the first *changed* ones is incoming."""
-    found = []
+    rows = []
     for place, did in enumerate(names):
         sites = [SITES[(place + 7 * copy) % len(SITES)] for copy in range(COPIES)]
         states = [ReplicaState.INCOMING if place < changed else ReplicaState.COMPLETE, ReplicaState.COMPLETE]
-        found.append((did, [Replica(did, *pair) for pair in zip(sites, states, strict=True)]))
-    return found
+        rows.append((did, [Replica(did, *pair) for pair in zip(sites, states, strict=True)]))
+    return rows
 
 
 def cycle(
@@ -103,14 +103,14 @@ def measure(case: str, count: int, repeats: int) -> dict[str, Any]:
 def run(quick: bool = False) -> Result:
     """Measure each case in a process of its own."""
     count, repeats = (5_000, 1) if quick else (100_000, 5)
-    taken = {case: in_process(case, count, repeats) for case in CASES}
-    figures = [figure for case, each in taken.items() for figure in figures_of(case, each, count)]
+    measurements = {case: in_process(case, count, repeats) for case in CASES}
+    figures = [figure for case, each in measurements.items() for figure in figures_of(case, each, count)]
     raw = {
         case: {
             name: round_samples(value) if isinstance(value, list) else round(value, 1)
             for name, value in each.items()
         }
-        for case, each in taken.items()
+        for case, each in measurements.items()
     }
     how = " ".join(HOW.split()).format(
         count=count, datasets=count // COPIES, changes=CHANGES, copies=COPIES, repeats=repeats

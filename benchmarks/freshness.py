@@ -136,11 +136,11 @@ class Listed:
 
     def _list(self) -> float:
         """Replace the list; return the time when it was in place."""
-        held = {
+        content = {
             did: {site: "available" for (site, name), here in self.here.items() if name == did and here}
             for did in self._dids
         }
-        self._listed.hold(held)
+        self._listed.hold(content)
         return time.monotonic()
 
 
@@ -183,10 +183,10 @@ class Watch:
     def _turn(self) -> None:
         """Read new changes, query the collector, and pause."""
         begun = time.monotonic()
-        made = self._changes.take_changes(self._unseen["slot"] | self._unseen["site"])
-        self._changed.update(made)
+        new_changes = self._changes.take_changes(self._unseen["slot"] | self._unseen["site"])
+        self._changed.update(new_changes)
         for keys in self._unseen.values():
-            keys.update(made)
+            keys.update(new_changes)
         self._look()
         for where, keys in self._unseen.items():
             for key in sorted(keys):
@@ -305,11 +305,13 @@ def plans(*, quick: bool) -> list[Plan]:
 def figures(plan: Plan, samples: Samples) -> list[Figure]:
     """Return p50 and p99 in the slots' ads and in the site ads, and the number of changes never seen."""
     goals = (GOALS_WITH_EVENTS if plan.events else GOALS) if (plan.period, plan.poll) == (5, 30) else {}
-    found = []
+    all_figures = []
     for where, seconds in (("slot ad", samples.slot), ("site ad", samples.site)):
-        found += spread_of(f"{plan.title}, {where}", seconds, goals if where == "slot ad" else {}, "changes")
-    found.append(Figure(f"{plan.title}, changes never seen", len(samples.lost), "", 0))
-    return found
+        all_figures += spread_of(
+            f"{plan.title}, {where}", seconds, goals if where == "slot ad" else {}, "changes"
+        )
+    all_figures.append(Figure(f"{plan.title}, changes never seen", len(samples.lost), "", 0))
+    return all_figures
 
 
 def spread_of(name: str, seconds: Sequence[float], goals: Mapping[str, float], of: str) -> list[Figure]:
@@ -349,16 +351,15 @@ def _measure_figures(todo: list[Plan]) -> Result:
 
 
 HOW = """\
-A change is one dataset coming to or leaving one site in the list that the embedded catalogue reads
-(replaced by a rename); it counts as seen when the collector shows it, asked every 0.2 s (every 1.5 s for
-the 300 s hook). The catalogue is asked every {poll:g} s, {sites} startds, the hook with
-its default jitter (2 s, none for --file). Changes come at random times, one every 1.5 s (2.4 s), so they
-meet polls and hooks in every phase; the startds were started anew at random times, and the daemon after
-each minute of changes. The 300 s hook: changes for 600 s, two whole periods, at random times: many
-changes, but only some three runs of each hook. The site ad needs no hook, so its figures do not depend
-on the period.
-With events a broker tells of each change at once. Nothing is held (confirm_polls = 0): by chance more
-than half of a site's few datasets may leave between two polls. The series run side by side, each on a
-pool of its own."""
+A change adds one dataset to one site, or removes it, in the file of the file catalogue (replaced by a
+rename). It counts as visible when the collector, queried every 0.2 s (every 1.5 s for the 300 s hook),
+has it. The catalogue is polled every {poll:g} s; there are {sites} startds, and the hook has its default
+jitter (2 s, none for --file). Changes come at random times, one every 1.5 s (2.4 s), so they meet polls
+and hooks in every phase. The startds were restarted at random times, and the daemon after each minute of
+changes. The 300 s hook: changes for 600 s, two periods, at random times: many changes, but only some
+three runs of each hook. The site ad needs no hook, so its figures do not depend on the period. With
+events a broker announces each change at once. No change is held (confirm_polls = 0): by chance more than
+half of a site's few datasets may leave between two polls. The series run side by side, each on a pool of
+its own."""
 
 __all__ = ["run"]

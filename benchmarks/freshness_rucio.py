@@ -231,27 +231,27 @@ def figures(measured: Series) -> list[Figure]:
     plan, samples, event_times = measured.plan, measured.samples, measured.event_times
     whole = plan.poll == 30
     goals = GOALS if whole and not plan.events else {"p99": GOALS["p99"]} if whole else {}
-    found = []
+    all_figures = []
     for where, seconds in (("slot ad", samples.slot), ("site ad", samples.site)):
-        found += _spread(f"{plan.title}, rule to {where}", seconds, goals if where == "slot ad" else {})
+        all_figures += _spread(f"{plan.title}, rule to {where}", seconds, goals if where == "slot ad" else {})
     if event_times:
         first, came = measured.completions.first, event_times.came
         rucio = [came[key] - when for key, when in measured.completions.done.items() if key in came]
-        found += _spread(f"{plan.title}, of it rule to event (Rucio's hermes)", rucio, {})
+        all_figures += _spread(f"{plan.title}, of it rule to event (Rucio's hermes)", rucio, {})
         # leave out changes that a regular poll showed before their event
         late = [key for key, when in first["site"].items() if key in came and when > came[key]]
         for where in ("slot", "site"):
             ours = [first[where][key] - came[key] for key in late if key in first[where]]
             goal = GOALS_WITH_EVENTS if whole and where == "slot" else {}
-            found += _spread(f"{plan.title}, event to {where} ad", ours, goal)
+            all_figures += _spread(f"{plan.title}, event to {where} ad", ours, goal)
         times = sorted(came.values())
         heaps = sum(after - before > 0.5 for before, after in pairwise([0.0, *times]))
-        note = f"{samples.early:g} polls, {heaps} turns of hermes that told of rules"
-        found.append(
+        note = f"{samples.early:g} polls, {heaps} runs of hermes with events of rules"
+        all_figures.append(
             Figure(f"{plan.title}, polls for a turn of hermes", samples.early / heaps, "", None, note)
         )
-    found.append(Figure(f"{plan.title}, rules never seen", len(samples.lost), "", 0))
-    return found
+    all_figures.append(Figure(f"{plan.title}, rules never seen", len(samples.lost), "", 0))
+    return all_figures
 
 
 def _spread(name: str, seconds: Sequence[float], goals: Mapping[str, float]) -> list[Figure]:
@@ -272,20 +272,23 @@ def run(quick: bool = False) -> Result:
         raw[each.plan.title] = each.samples.raw()
         if each.event_times:
             done, came = each.completions.done, each.event_times.came
-            raw[f"{each.plan.title}, told"] = round_samples([came[k] - done[k] for k in done if k in came], 2)
-    found = [figure for each in measured for figure in figures(each)]
+            raw[f"{each.plan.title}, events"] = round_samples(
+                [came[k] - done[k] for k in done if k in came], 2
+            )
+    all_figures = [figure for each in measured for figure in figures(each)]
     how = " ".join(HOW.split()).format(poll=todo[0].poll, sites=todo[0].sites, rest=rest)
     versions = {"HTCondor": measured[0].version, "Rucio": VERSION}
-    return Result("freshness_rucio", tuple(found), how, raw, versions)
+    return Result("freshness_rucio", tuple(all_figures), how, raw, versions)
 
 
 HOW = """\
 A rule of a real Rucio (SQLite, one thread; rules made with notify = Y) for a dataset of four files is
-carried out by Rucio's own conveyor with mock transfers, at random times. It is complete when Rucio's row of
-the rule says so, and seen when the collector, asked every 0.2 s, shows the dataset as AVAILABLE at that
-site. The catalogue is polled every {poll:g} s; {sites} startds with a hook by url and its default jitter
-were started anew at random times, and the daemon between blocks of three polls. With events hermes sends
-what there is to tell every {rest:g} s to a real RabbitMQ, where the daemon and the benchmark listen by
-STOMP: so what Rucio needs to tell is told apart from what we need then, of rules that no poll on time had
-shown before. All daemons of Rucio run in the one thread of its server, which gives no answers meanwhile.
-The series run side by side, each on a pool and a Rucio of its own."""
+carried out by Rucio's own conveyor with mock transfers, at random times. It is complete when Rucio's row
+of the rule says so, and visible when the collector, queried every 0.2 s, has the dataset as AVAILABLE at
+that site. The catalogue is polled every {poll:g} s; {sites} startds with a hook by url and its default
+jitter were restarted at random times, and the daemon between blocks of three polls. With events hermes
+sends its messages every {rest:g} s to a real RabbitMQ. The daemon and the benchmark subscribe there by
+STOMP, so the time that Rucio takes to send an event and the daemon's own time after it are separate
+figures; rules that a regular poll showed first do not count. All daemons of Rucio run in the one thread
+of its server, which answers no request meanwhile. The series run side by side, each on a pool and a Rucio
+of its own."""

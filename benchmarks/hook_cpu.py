@@ -69,26 +69,26 @@ def serve_ads(ads: Sequence[SiteAd]) -> Iterator[str]:
 
 def commands(hook: Path, folder: Path, url: str, ads: Sequence[SiteAd]) -> dict[str, list[str]]:
     """Return the commands for every source except the collector, by name."""
-    found = {"python3 -c pass": ["python3", "-c", "pass"]}
+    words_by_name = {"python3 -c pass": ["python3", "-c", "pass"]}
     for count, ad in zip(SIZES, ads, strict=True):
         (folder / f"{ad.site}.ad").write_text(ad.text, "ascii")
         hook_at = [str(hook), "--site", ad.site]
-        kept = ["--cache-dir", str(folder / f"kept-{count}")]
+        cache_options = ["--cache-dir", str(folder / f"kept-{count}")]
         asks = ["--url", url, "--jitter", "0"]
-        found[f"--file, {count:,} datasets"] = [*hook_at, "--file", str(folder), *kept]
-        found[f"--url, 200, {count:,} datasets"] = [*hook_at, *asks, "--cache-dir", "{fresh}"]
-        found[f"--url, 304, {count:,} datasets"] = [
+        words_by_name[f"--file, {count:,} datasets"] = [*hook_at, "--file", str(folder), *cache_options]
+        words_by_name[f"--url, 200, {count:,} datasets"] = [*hook_at, *asks, "--cache-dir", "{fresh}"]
+        words_by_name[f"--url, 304, {count:,} datasets"] = [
             *hook_at,
             *asks,
             "--cache-dir",
             str(folder / f"web-{count}"),
         ]
-    return found
+    return words_by_name
 
 
 def spawn_runs(found: Mapping[str, Sequence[str]], rounds: int) -> Runs:
     """Run *commands* here, with the PATH of a startd."""
-    said = subprocess.run(
+    done = subprocess.run(
         [sys.executable, _spawn.__file__],
         input=json.dumps({"rounds": rounds, "commands": found}),
         capture_output=True,
@@ -96,7 +96,7 @@ def spawn_runs(found: Mapping[str, Sequence[str]], rounds: int) -> Runs:
         check=True,
         env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
     )
-    return dict(json.loads(said.stdout))
+    return dict(json.loads(done.stdout))
 
 
 def from_collector(rounds: int, ads: Sequence[SiteAd]) -> tuple[Runs, str]:
@@ -110,24 +110,27 @@ def from_collector(rounds: int, ads: Sequence[SiteAd]) -> tuple[Runs, str]:
         hook.write_bytes(Path(startd_cron.__file__).read_bytes())
         hook.chmod(0o755)
         spawn.write_bytes(Path(_spawn.__file__).read_bytes())
-        found: dict[str, list[str]] = {
+        words_by_name: dict[str, list[str]] = {
             "python3 -c pass": ["python3", "-c", "pass"],
             "condor_status alone": ["condor_status", "-pool", pool.collector, "-any", "-constraint", "false"],
         }
         for count, ad in zip(SIZES, ads, strict=True):
             words = ["--site", ad.site, "--collector", pool.collector, "--jitter", "0"]
-            kept = ["--cache-dir", str(pool.shared / f"kept-{count}")]
-            found[f"--collector, {count:,} datasets"] = [str(hook), *words, *kept]
-        said = pool.run(
-            "python3", str(spawn), input=json.dumps({"rounds": rounds, "commands": found}), timeout=600
+            cache_options = ["--cache-dir", str(pool.shared / f"kept-{count}")]
+            words_by_name[f"--collector, {count:,} datasets"] = [str(hook), *words, *cache_options]
+        done = pool.run(
+            "python3",
+            str(spawn),
+            input=json.dumps({"rounds": rounds, "commands": words_by_name}),
+            timeout=600,
         )
-        return dict(json.loads(said.stdout)), pool.version
+        return dict(json.loads(done.stdout)), pool.version
 
 
 def figures(runs: Runs, where: str = "") -> list[Figure]:
     """Return the median CPU of each command, and the difference to Python alone, run by run."""
     python = [run[0] for run in runs["python3 -c pass"]]
-    found = [Figure(f"python3 -c pass{where}", statistics.median(python) * 1000, "ms")]
+    all_figures = [Figure(f"python3 -c pass{where}", statistics.median(python) * 1000, "ms")]
     for name, each in runs.items():
         if name == "python3 -c pass":
             continue
@@ -136,8 +139,8 @@ def figures(runs: Runs, where: str = "") -> list[Figure]:
         seconds = statistics.median(run[1] for run in each)
         goal = GOAL_MS if name.startswith("--") else None
         note = f"{ratio.p50:.1f} times python3 -c pass; {seconds * 1000:.0f} ms from start to end"
-        found.append(Figure(name, statistics.median(cpu) * 1000, "ms", goal, note))
-    return found
+        all_figures.append(Figure(name, statistics.median(cpu) * 1000, "ms", goal, note))
+    return all_figures
 
 
 def check(runs: Runs) -> None:
@@ -163,28 +166,28 @@ def run(quick: bool = False) -> Result:
         hook.write_bytes(Path(startd_cron.__file__).read_bytes())
         hook.chmod(0o755)
         url = stack.enter_context(serve_ads(ads))
-        here = spawn_runs(commands(hook, folder, url, ads), rounds)
+        local_runs = spawn_runs(commands(hook, folder, url, ads), rounds)
     inside, version = from_collector(rounds, ads)
-    for runs in (here, inside):
+    for runs in (local_runs, inside):
         check(runs)
     raw = {
         place: {name: round_samples([each[0] for each in taken], 5) for name, taken in runs.items()}
-        for place, runs in (("here", here), ("in the pool", inside))
+        for place, runs in (("here", local_runs), ("in the pool", inside))
     }
     how = " ".join(HOW.split()).format(rounds=rounds)
-    found = (*figures(here), *figures(inside, ", in the pool's tree"))
-    return Result("hook_cpu", found, how, raw, {"HTCondor": version, "hook's Python": python_version()})
+    all_figures = (*figures(local_runs), *figures(inside, ", in the pool's tree"))
+    return Result("hook_cpu", all_figures, how, raw, {"HTCondor": version, "hook's Python": python_version()})
 
 
 def python_version() -> str:
-    said = subprocess.run(
+    done = subprocess.run(
         ["python3", "-c", "import platform; print(platform.python_version())"],
         capture_output=True,
         text=True,
         check=True,
         env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
     )
-    return said.stdout.strip()
+    return done.stdout.strip()
 
 
 HOW = """\

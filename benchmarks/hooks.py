@@ -82,10 +82,10 @@ def run_server(folder: Path, *, tls: bool) -> Iterator[tuple[str, int]]:
 async def hook(port: int, trust: ssl.SSLContext, site: str, token: str, etag: str | None) -> tuple[int, str]:
     """One run of a hook: a connection of its own, one question; its status and ETag."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust, server_hostname="127.0.0.1")
-    known = f"If-None-Match: {etag}\r\n" if etag else ""
+    header = f"If-None-Match: {etag}\r\n" if etag else ""
     writer.write(
         f"GET /v1/sites/{site}/ad HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
-        f"{known}Accept-Encoding: gzip\r\nConnection: close\r\n\r\n".encode()
+        f"{header}Accept-Encoding: gzip\r\nConnection: close\r\n\r\n".encode()
     )
     head = (await reader.readuntil(b"\r\n\r\n")).decode()
     await reader.read()
@@ -116,7 +116,7 @@ def measure_server(
     url: str, pids: list[int], folder: Path, tokens: dict[str, str], count: int
 ) -> dict[str, Any]:
     """Return answers a second, and CPU milliseconds for each, for hooks with and without a current copy."""
-    port, found = int(url.rpartition(":")[2]), {}
+    port, results = int(url.rpartition(":")[2]), {}
     for current, status in ((True, 304), (False, 200)):
         before, begun = sum(map(cpu_with_children, pids)), time.monotonic()
         ours = time.process_time()
@@ -124,13 +124,13 @@ def measure_server(
         seconds = time.monotonic() - begun
         assert set(statuses) == {status}, set(statuses)
         spent = sum(map(cpu_with_children, pids)) - before
-        found[str(status)] = {
+        results[str(status)] = {
             "hooks": len(statuses),
             "per_second": len(statuses) / seconds,
             "server_ms": spent / len(statuses) * 1000,
             "asker_ms": (time.process_time() - ours) / len(statuses) * 1000,
         }
-    return found
+    return results
 
 
 def children(pid: int) -> list[int]:
@@ -150,19 +150,19 @@ def run(quick: bool = False) -> Result:
             with Nginx.start(folder / "nginx", upstream, folder / "pem", folder / "key") as nginx:
                 pids = [pid, nginx.process.pid, *children(nginx.process.pid)]
                 proxied = measure_server(nginx.url, pids, folder, tokens, count)
-    taken = {"the daemon alone": alone, "behind nginx": proxied}
-    figures = [figure for who, each in taken.items() for figure in figures_of(who, each)]
-    return Result("hooks", tuple(figures), HOW, taken)
+    measurements = {"the daemon alone": alone, "behind nginx": proxied}
+    figures = [figure for who, each in measurements.items() for figure in figures_of(who, each)]
+    return Result("hooks", tuple(figures), HOW, measurements)
 
 
 def figures_of(who: str, taken: dict[str, Any]) -> list[Figure]:
-    found = []
+    all_figures = []
     for status, one in taken.items():
         cost = one["server_ms"]
         note = (
             f"{HOOKS:,} hooks ask {GOAL:.0f} times a second; the asker took {one['asker_ms']:.2f} ms a hook"
         )
-        found += [
+        all_figures += [
             Figure(
                 f"{who}, {status}: CPU of the server, a hook",
                 cost,
@@ -173,7 +173,7 @@ def figures_of(who: str, taken: dict[str, Any]) -> list[Figure]:
             Figure(f"{who}, {status}: hooks that one core answers each {PERIOD} s", 1000 / cost * PERIOD, ""),
             Figure(f"{who}, {status}: answered, asker on the same cores", one["per_second"], "/s", note=note),
         ]
-    return found
+    return all_figures
 
 
 HOW = " ".join(

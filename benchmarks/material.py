@@ -33,8 +33,8 @@ def short_dids(count: int) -> list[Did]:
 
 def survey(readings: Iterable[tuple[Did, Sequence[Replica]]], at: datetime = NOW) -> Survey:
     """Return the answer of a catalogue with only these, for all sites."""
-    seen = {did: Seen(at, tuple(replicas), bytes_total=10**10) for did, replicas in readings}
-    return Survey("catalogue", at, frozenset(SITES), seen)
+    readings_by_did = {did: Seen(at, tuple(replicas), bytes_total=10**10) for did, replicas in readings}
+    return Survey("catalogue", at, frozenset(SITES), readings_by_did)
 
 
 def wants(dids: Iterable[Did]) -> Demand:

@@ -117,8 +117,8 @@ class Running:
         self.memory["negotiator"] = memory(self._negotiator)
 
     def _ad(self) -> dict[str, Any]:
-        said = self._pool.run("condor_status", "-negotiator", "-json").stdout
-        ads: list[dict[str, Any]] = json.loads(said)
+        output = self._pool.run("condor_status", "-negotiator", "-json").stdout
+        ads: list[dict[str, Any]] = json.loads(output)
         return ads[0]
 
 
@@ -173,9 +173,9 @@ def our_lines(arm: Arm, ad: SiteAd) -> str:
     lines = []
     for name, _, literal in (line.partition(" = ") for line in printed if " = " in line):
         bare = literal[1:-1] if literal.startswith("(") else literal
-        as_told = literal if arm.parentheses is None else f"({bare})" if arm.parentheses else bare
+        value = literal if arm.parentheses is None else f"({bare})" if arm.parentheses else bare
         if name != arm.without:
-            lines.append(f"{name} = {as_told if bare[0] in '[{' else literal}\n")
+            lines.append(f"{name} = {value if bare[0] in '[{' else literal}\n")
     return "".join(lines)
 
 
@@ -253,22 +253,22 @@ def figures(arms: Mapping[Arm, Running], rounds: int) -> list[Figure]:
         return Spread.of([ours / plain for ours, plain in pairs])
 
     compared = [arm for arm in arms if arm is not PLAIN]
-    found = []
+    all_figures = []
     for what, title in (("cycle", "whole cycle"), ("Phase4", "phase 4 (matching)")):
         for arm in compared:
             spread = ratio(arm, what)
             note = f"{spread.least:.2f} to {spread.most:.2f} in {rounds} rounds"
             goal = CYCLE_GOAL if arm is OURS and what == "cycle" else None
-            found.append(Figure(f"{title}, {arm.name}", spread.p50, "times", goal, note))
+            all_figures.append(Figure(f"{title}, {arm.name}", spread.p50, "times", goal, note))
     for arm in compared:
         heavier = arms[arm].memory["collector"] / arms[PLAIN].memory["collector"]
         goal = MEMORY_GOAL if arm is OURS else None
-        found.append(Figure(f"collector's memory, {arm.name}", heavier, "times", goal))
+        all_figures.append(Figure(f"collector's memory, {arm.name}", heavier, "times", goal))
     for arm in (arm for arm in arms if arm is not AGAIN):
         running = arms[arm]
         cost = {name: statistics.median(samples) * 1000 for name, samples in running.cpu.items()}
         memory_note = f"{running.ad_bytes:,.0f} bytes of text a slot ad"
-        found += [
+        all_figures += [
             Figure(f"CPU of a cycle, {arm.name}", cost["cycle"], "ms"),
             Figure(f"CPU of phase 1 (reading ads), {arm.name}", cost["Phase1"], "ms"),
             Figure(f"CPU of phase 4 (matching), {arm.name}", cost["Phase4"], "ms"),
@@ -277,25 +277,25 @@ def figures(arms: Mapping[Arm, Running], rounds: int) -> list[Figure]:
                 f"collector's memory (PSS), {arm.name}", running.memory["collector"], "MiB", note=memory_note
             ),
         ]
-    return found
+    return all_figures
 
 
 HOW = """\
 {slots} ads of partitionable slots at 20 sites (copies of a real startd's ad, with names, addresses and
 sites of their own; a glidein's ad is larger by its GLIDEIN attributes, so these ratios are the worst
-case) are sent three times to a real collector by condor_advertise. In the pools with us each carries what
-the hook prints for 100 demanded datasets, all known at every site, a fifth of them staging: of a
-catalogue of 100,000 only those enter ads, so its size does not matter here. 20 idle jobs, an autocluster
-each, match nothing: without us because they ask for an unknown site, with us because of their two
-datasets every site has the first and is only staging the second; all these clauses stand at the same
-place in Requirements. The pools stand side by side, and their negotiators are stopped (SIGSTOP) but for
-one cycle each in turn, {rounds} rounds, the order reversed every other round. A cycle's cost is the sum
-of the CPU seconds of its phases in the negotiator's own ad (LastNegotiationCyclePhaseNCpuTime0;
+case) are sent three times to a real collector by condor_advertise. In the pools with attributes each slot
+has the hook's output for 100 demanded datasets, all known at every site, a fifth of them staging: of a
+catalogue of 100,000 only those are in ads, so its size does not matter. 20 idle jobs, an autocluster
+each, match no slot. Without the attributes they require an unknown site; with them, every site has the
+first of their two datasets and is only staging the second. All these clauses are at the same place in
+Requirements. The pools run side by side. Their negotiators are stopped (SIGSTOP) except in one cycle each
+in turn, {rounds} rounds, in reversed order every other round. A cycle's cost is the sum of the CPU
+seconds of its phases in the negotiator's own ad (LastNegotiationCyclePhaseNCpuTime0;
 LastNegotiationCycleCpuTime0 is phase 1 alone on 25.14.1); a ratio is the median of the rounds' ratios.
-`without us, again` is the same pool once more and shows the noise. Memory is PSS after all rounds, each
+`without us, again` repeats the first pool and shows the noise. Memory is PSS after all rounds, each
 collector started for this. Bare or in parentheses: in parentheses a list or record is an expression,
-which HTCondor's ClassAd cache (ENABLE_CLASSAD_CACHING, on by default) keeps once for all slots with the
-same text, that is, once a site; a bare one it copies for every slot. The collector's CPU includes its
+which HTCondor's ClassAd cache (ENABLE_CLASSAD_CACHING, on by default) stores once for all slots with the
+same text, that is, once a site; a bare one is copied for every slot. The collector's CPU includes its
 forked query workers."""
 
 __all__ = ["run"]

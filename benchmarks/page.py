@@ -51,19 +51,19 @@ def run(*, quick: bool) -> Result:
     """Measure milliseconds of the server, and kilobytes after gzip."""
     figures, raw = [], {}
     for datasets, sites in SIZES:
-        shown = view(datasets, sites)
+        state = view(datasets, sites)
         for what, selected in SELECTIONS.items():
             name = f"{datasets:,} datasets, {sites} sites, {what}"
-            taken, text = [], ""
+            seconds, text = [], ""
             for _ in range(5 if quick else 50):
                 begun = time.perf_counter()
-                text = render_overview(shown, selected)
-                taken.append(1000 * (time.perf_counter() - begun))
+                text = render_overview(state, selected)
+                seconds.append(1000 * (time.perf_counter() - begun))
             kilobytes = len(gzip.compress(text.encode(), 5)) / 1000
             note = f"{len(text.encode()) / 1000:.0f} kB before gzip"
-            figures.append(Figure(f"{name}, median", Spread.of(taken).p50, "ms", GOAL_MS))
+            figures.append(Figure(f"{name}, median", Spread.of(seconds).p50, "ms", GOAL_MS))
             figures.append(Figure(f"{name}, size", kilobytes, "kB", GOAL_KB, note))
-            raw[name] = round_samples(taken)
+            raw[name] = round_samples(seconds)
     return Result("page", tuple(figures), __doc__ + _HOW, raw)
 
 

@@ -30,8 +30,8 @@ def run(*, quick: bool = False) -> Result:
     raw = {}
     with connect_to_seeded_server(size) as (server, dids, connection), _httpx(server) as client:
         for name, ways in _questions(connection, client, server.url, dids, deep).items():
-            found, raw[name] = _compare_ways(name, ways, rounds)
-            figures += found
+            new_figures, raw[name] = _compare_ways(name, ways, rounds)
+            figures += new_figures
     how = (
         f"{size:,} datasets as in rucio_polls. Each question is asked both ways in turns, {rounds} rounds; "
         f"medians, ratios of the same round. Above {_GOAL} httpx would be taken for that question."
@@ -42,8 +42,8 @@ def run(*, quick: bool = False) -> Result:
 def _questions(
     connection: RucioConnection, client: httpx.Client, url: str, dids: Sequence[Did], deep: int
 ) -> Mapping[str, Ways]:
-    asked = [dict(zip(("scope", "name"), did.split(":"), strict=True)) for did in dids]
-    typed = [{**each, "type": "DATASET"} for each in asked]
+    names = [dict(zip(("scope", "name"), did.split(":"), strict=True)) for did in dids]
+    typed = [{**each, "type": "DATASET"} for each in names]
 
     def post(path: str, body: object) -> Rows:
         return _records(client.post(url + path, content=json.dumps(body)))
@@ -59,18 +59,18 @@ def _questions(
             lambda: post("/replicas/datasets_bulk", {"dids": typed}),
         ),
         many + "metadata": (
-            lambda: connection.ask(lambda rucio: list(rucio.get_metadata_bulk(asked))),
-            lambda: post("/dids/bulkmeta", {"dids": asked}),
+            lambda: connection.ask(lambda rucio: list(rucio.get_metadata_bulk(names))),
+            lambda: post("/dids/bulkmeta", {"dids": names}),
         ),
         f"{deep} datasets counted one by one": (
             lambda: [
                 row
-                for each in asked[:deep]
+                for each in names[:deep]
                 for row in connection.ask(
                     lambda rucio, each=each: list(rucio.list_dataset_replicas(**each, deep=True))  # type: ignore[misc]
                 )
             ],
-            lambda: [row for each in asked[:deep] for row in count_files(each)],
+            lambda: [row for each in names[:deep] for row in count_files(each)],
         ),
     }
 

@@ -39,13 +39,13 @@ def run(*, quick: bool = False, sizes: Sequence[int] = SIZES) -> Result:
     raw = {}
     with tempfile.TemporaryDirectory() as scratch:
         for size in (200,) if quick else sizes:
-            found, raw[str(size)] = _measure_size(size, Path(scratch) / str(size))
-            figures += found
+            new_figures, raw[str(size)] = _measure_size(size, Path(scratch) / str(size))
+            figures += new_figures
         size = 200 if quick else _VERIFIED
-        found, raw[f"{size} verified"] = _measure_verification(
+        new_figures, raw[f"{size} verified"] = _measure_verification(
             size, Path(scratch) / "verified", 3 if quick else 30
         )
-        figures += found
+        figures += new_figures
     how = (
         f"Every dataset has 4 files at {EACH} of {len(ELEMENTS)} storage elements, with rules, made by SQL "
         f"in PostgreSQL. Up to {_COUNTED_UP_TO:,}, the first poll counts every dataset; of more it believes "
@@ -175,9 +175,13 @@ def _poll(
     begun, used = time.monotonic(), time.process_time()
     survey = catalogue.read(dids)
     wall, cpu = time.monotonic() - begun, time.process_time() - used
-    seen = [each for each in survey.readings.values() if isinstance(each, Seen)]
-    spoilt = sum(any(r.state is ReplicaState.PARTIAL for r in each.replicas) for each in seen)
-    if len(seen) != len(dids) or spoilt != partial or any(len(each.replicas) != EACH for each in seen):
-        raise AssertionError(f"{len(seen)} of {len(dids)} seen, {spoilt} of {partial} partial")
+    readings = [each for each in survey.readings.values() if isinstance(each, Seen)]
+    spoilt = sum(any(r.state is ReplicaState.PARTIAL for r in each.replicas) for each in readings)
+    if (
+        len(readings) != len(dids)
+        or spoilt != partial
+        or any(len(each.replicas) != EACH for each in readings)
+    ):
+        raise AssertionError(f"{len(readings)} of {len(dids)} seen, {spoilt} of {partial} partial")
     ((requests, seconds),) = server.seed(("meter", {}))
     return {"wall": round(wall, 3), "server": round(seconds, 3), "cpu": round(cpu, 3), "requests": requests}

@@ -47,10 +47,10 @@ def run(*, quick: bool = False) -> Result:
 
 
 def _ways(dids: Sequence[Did]) -> dict[str, Callable[[RucioClient], Rows]]:
-    asked = [dict(zip(("scope", "name"), did.split(":"), strict=True)) for did in dids]
+    names = [dict(zip(("scope", "name"), did.split(":"), strict=True)) for did in dids]
 
     def bulk(kind: str, call: Callable[[RucioClient], Callable[[Any], Any]]) -> Callable[[RucioClient], Rows]:
-        batches = [asked[start : start + _BATCH] for start in range(0, len(asked), _BATCH)]
+        batches = [names[start : start + _BATCH] for start in range(0, len(names), _BATCH)]
         return lambda client: [
             row for batch in batches for row in call(client)([{**each, "type": kind} for each in batch])
         ]
@@ -68,10 +68,10 @@ def _ways(dids: Sequence[Did]) -> dict[str, Callable[[RucioClient], Rows]]:
 
 
 def _figures(seconds: dict[str, list[float]], counts: dict[str, tuple[int, int]]) -> tuple[Figure, ...]:
-    found = []
+    all_figures = []
     for name, times in seconds.items():
         rows, requests = counts[name]
-        found.append(
+        all_figures.append(
             Figure(
                 f"{name}: rows a second", rows / statistics.median(times), "", None, f"{requests} requests"
             )
@@ -79,5 +79,5 @@ def _figures(seconds: dict[str, list[float]], counts: dict[str, tuple[int, int]]
     for one, other in (("cheap rows by sweeps", "cheap rows in bulk"), ("locks by sweeps", "locks in bulk"),
                        ("rules of the scope", "locks in bulk")):  # fmt: skip
         ratio = statistics.median(a / b for a, b in zip(seconds[one], seconds[other], strict=True))
-        found.append(Figure(f"{one} / {other}, wall", ratio, "", None))
-    return tuple(found)
+        all_figures.append(Figure(f"{one} / {other}, wall", ratio, "", None))
+    return tuple(all_figures)

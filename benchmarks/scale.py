@@ -62,11 +62,11 @@ CHANGES = (0, 100, 1_000, 10_000)
 def replicas(names: list[Did], shape: Shape) -> list[tuple[Did, list[Replica]]]:
     """Build complete replicas of each dataset at several sites, at each in several storage elements."""
     numbers = [f"_{number}" for number in range(shape.storages)] if shape.storages > 1 else [""]
-    found = []
+    rows = []
     for place, did in enumerate(names):
         sites = [SITES[(place + 7 * copy) % len(SITES)] for copy in range(shape.sites)]
-        found.append((did, [complete(did, site, number) for site in sites for number in numbers]))
-    return found
+        rows.append((did, [complete(did, site, number) for site in sites for number in numbers]))
+    return rows
 
 
 def complete(did: Did, site: Site, number: str) -> Replica:
@@ -95,12 +95,12 @@ def cycle(state: ReconcileState, answer: Survey, demand: Demand, last: Evaluatio
         site: PublishedAd(site, ad.generation, ad.as_of, answer.started_at - POLL)
         for site, ad in state.ads.items()
     }
-    shown = {site: ad.generation for site, ad in there.items()}
+    generations = {site: ad.generation for site, ad in there.items()}
     thought = evaluate(
         state,
         {"catalogue": answer},
         demand,
-        published_generations=shown,
+        published_generations=generations,
         policy=ReconcilePolicy(),
         now=answer.started_at,
         previous=last,
@@ -141,12 +141,12 @@ def measure(shape: Shape, repeats: int) -> dict[str, Any]:
 def run(quick: bool = False) -> Result:
     """Measure each shape in a process of its own."""
     shapes = [Shape(s.name, s.datasets // 100, s.sites, s.storages) for s in SHAPES] if quick else SHAPES
-    taken = {shape.name: in_process(shape, 1 if quick else 3) for shape in shapes}
-    figures = [figure for shape in shapes for figure in figures_of(shape, taken[shape.name])]
-    large, small = (taken[SHAPES[number].name] for number in (0, 1))
+    measurements = {shape.name: in_process(shape, 1 if quick else 3) for shape in shapes}
+    figures = [figure for shape in shapes for figure in figures_of(shape, measurements[shape.name])]
+    large, small = (measurements[SHAPES[number].name] for number in (0, 1))
     grown = middle(large, "100") / middle(small, "100")
     figures.append(Figure("100 changes: ten times the replicas cost", grown, "times", note="10,000 wanted"))
-    return Result("scale", tuple(figures), " ".join(HOW.split()), taken)
+    return Result("scale", tuple(figures), " ".join(HOW.split()), measurements)
 
 
 def in_process(shape: Shape, repeats: int) -> dict[str, Any]:
@@ -194,14 +194,14 @@ def figures_of(shape: Shape, taken: Mapping[str, Any]) -> list[Figure]:
 
 
 HOW = """\
-A cycle is `think` (memory, breaker, snapshot, drafts inside the default budget, generations) and `plan` for
-one publisher. Full: from an empty state. Then polls that read everything anew, in which so many datasets are
-in another state at one of their sites, each from what the cycle before worked out; "from nothing" is the same
-without that, in the same minute. Datasets that nobody wants never reach the core. A poll compares each
-reading with the last one, which grows with what is wanted; all else grows with the change and with the budget
-of the ads. Readings that did not change keep their replicas, as adapters keep them while a file or an answer
-is the same; the times are new. CPU seconds, median of 3, each shape in a process of its own. Saving is
-SQLite."""
+A cycle is `evaluate` (memory, breaker, snapshot, drafts inside the default budget, generations) and
+`plan` for one publisher. Full: from an empty state. Later polls read all replicas again; this many
+datasets have changed their state at one of their sites, and each cycle starts from the previous
+evaluation. "from nothing" is the same without the previous evaluation, in the same minute. Datasets
+without demand never reach the core. A poll compares each reading with the last one, which grows with the
+demand; all else grows with the number of changes and with the budget of the ads. Unchanged readings keep
+their replica objects, as with adapters while a file or an answer is the same; the times are new. CPU
+seconds, median of 3, each shape in a process of its own. Saving is SQLite."""
 
 
 if __name__ == "__main__":

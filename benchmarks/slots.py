@@ -87,9 +87,9 @@ def run(quick: bool = False) -> Result:
 
 
 HOW = f"""\
-Copies of a real startd's ad at 20 sites, with names and addresses of their own, sent to a real collector by
-condor_advertise, twice for each count; with us each carries what the hook prints for {DATASETS} datasets.
-Memory is what the collector has resident after the second time, CPU its own for taking all ads that time.
-The line is the least-squares one through all counts, as many as half of the free memory holds; what it says
-of {SLOTS:,} slots is an extrapolation where fewer were measured. No slot runs a job."""
+Copies of a real startd's ad at 20 sites, with names and addresses of their own, sent to a real collector
+by condor_advertise, twice for each count; with the attributes each has the hook's output for {DATASETS}
+datasets. Memory is the collector's resident memory after the second time, CPU its own for receiving all
+ads that time. The line is the least-squares fit through all counts, as many as half of the free memory
+allows; its value for {SLOTS:,} slots is an extrapolation where fewer were measured. No slot runs a job."""
 """Description of the method in the result."""

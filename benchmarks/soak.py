@@ -340,16 +340,16 @@ def plot_samples(samples: Sequence[Sample], faults: Sequence[tuple[float, str]])
 
 
 HOW = """\
-A real pool of three sites, `hydrator run` as a process (catalogue and schedd asked every 3 s, ads to the
-collector, to files and over HTTP), the hook under every startd every 10 s by HTTP. One of 60 datasets, all
-wanted from the start, comes or goes at one of three sites about every 4 s; a job that names two of them is
-submitted every 30 s; a client asks for all ads every 2 s (If-None-Match) and for /metrics every 15 s. Faults:
-the catalogue's file torn for 20 s (about every 4 min), the collector killed (15 min), the child that holds
-the HTCondor bindings killed (30 min), SIGHUP (30 min). Resident memory, descriptors and threads come from
-/proc every 10 s; growth is the least squares slope after the warm-up (a tenth of the run), for the child's
-descriptors within each of its lives. `What went wrong` counts answers other than 200 and 304, sites missing
-from the collector two minutes after it was killed, slots without our attributes, and
-generations that went back."""
+A real pool of three sites, `hydrator run` as a process (catalogue and schedd polled every 3 s, ads to the
+collector, to files and over HTTP), the hook under every startd every 10 s by HTTP. One of 60 datasets,
+all demanded from the start, arrives at or leaves one of three sites about every 4 s; a job that names two
+of them is submitted every 30 s; a client requests all ads every 2 s (If-None-Match) and for /metrics
+every 15 s. Faults: the catalogue's file incomplete for 20 s (about every 4 min), the collector killed (15
+min), the child that holds the HTCondor bindings killed (30 min), SIGHUP (30 min). Resident memory,
+descriptors and threads come from /proc every 10 s; growth is the least squares slope after the warm-up (a
+tenth of the run), for the child's descriptors within each of its lives. `What went wrong` counts answers
+other than 200 and 304, sites missing from the collector two minutes after it was killed, slots without
+the attributes, and generations that went back."""
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -165,8 +165,8 @@ def _name(case: Case) -> str:
 
 _HOW = """
 Of several sites one claims 1 % more than it has, chosen again by each seed. One dataset is verified a second
-(or as many as the figure says), at all its sites at once, and a poll every 30 s takes what was found.
-Nothing is waited for: the seconds are counted, not passed, and every call answers at once. The time ends
+(or as many as the figure says), at all its sites at once, and a poll every 30 s uses the results.
+The time is simulated: seconds are counted, not waited, and every call answers at once. The time ends
 when the site's ad shows less than full trust. Sites share the calls equally whatever their size, so the
 figures depend on the number of sites, hardly on that of datasets: of n sites each gets 900/n calls in 15
 minutes, and the chance to find the faulty one is 1-0.99^(900/n). That is 95 % at three sites.

@@ -1,4 +1,4 @@
-"""Processes that end with whoever started them."""
+"""Processes that end with the thread that started them."""
 
 import ctypes
 import os
@@ -9,7 +9,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def dies_with_parent() -> Callable[[], None]:
-    """A ``preexec_fn``: the kernel ends the child when the thread that started it ends, even by SIGKILL."""
+    """Have the kernel end the child with the thread that started it, also by SIGKILL: a ``preexec_fn``."""
     libc = ctypes.CDLL(None)
     parent = os.getpid()
 

@@ -3,8 +3,8 @@
     with Apache.start(folder, rucio, ca, certificate, key) as apache:
         apache.url
 
-It tells Rucio whom it saw in a header, together with the test server's key, so that nobody else can;
-the server puts it where mod_wsgi would have (``SSL_CLIENT_S_DN``).
+It sends the client's name to Rucio in a header, with the test server's key, so that no other client can.
+The server puts the name where mod_wsgi would (``SSL_CLIENT_S_DN``).
 """
 
 import ssl
@@ -51,17 +51,17 @@ ThreadsPerChild 25
 
 
 def apache2() -> tuple[Path, Mapping[str, str]]:
-    """The server's program, and the environment it needs.
+    """Return the server's program, and the environment it needs.
 
     Raises:
-        DebUnavailable: it is neither here nor to be had.
+        DebUnavailable: the machine does not have it, and it cannot be downloaded.
     """
     return program("apache2", "apache2-bin", "usr/sbin")
 
 
 @dataclass
 class Apache(Served):
-    """A running server; everything it wrote is in *folder*, which ``stop`` removes."""
+    """A running server; all its files are in *folder*, which ``stop`` removes."""
 
     folder: Path
     url: str
@@ -69,7 +69,7 @@ class Apache(Served):
 
     @classmethod
     def start(cls, folder: Path, rucio: RucioServer, ca: Path, certificate: Path, key: Path) -> Self:
-        """Start one before *rucio* that shows *certificate* and knows who *ca* signed.
+        """Start a server before *rucio* with *certificate*; it accepts clients whose certificate *ca* signed.
 
         Raises:
             DebUnavailable: there is no Apache to start and none to download.

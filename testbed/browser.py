@@ -16,11 +16,11 @@ FONTS = Path("/etc/fonts/fonts.conf")
 
 
 class BrowserUnavailable(Exception):
-    """The browser or its driver cannot be had here; the text ends with the words of apt-get or pip."""
+    """The browser or its driver cannot be installed; the text ends with the error of apt-get or pip."""
 
 
 def chromium() -> tuple[Path, Mapping[str, str]]:
-    """The browser, and the environment it needs; unpacked first where the machine has none (300 MB on disk).
+    """Return the browser, and its environment; download it first if the machine has none (300 MB on disk).
 
     Raises:
         BrowserUnavailable: apt-get could not download it.
@@ -42,7 +42,7 @@ def chromium() -> tuple[Path, Mapping[str, str]]:
 
 
 def driver() -> Path:
-    """The folder, for sys.path, with ``playwright`` and ``axe_playwright_python``.
+    """Return the folder, for sys.path, with ``playwright`` and ``axe_playwright_python``.
 
     Raises:
         BrowserUnavailable: pip could not install them.

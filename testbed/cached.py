@@ -1,4 +1,4 @@
-"""Environments that are built once, from a lock, into the cache folder, and then shared by all runs."""
+"""Environments that are built once, from a lock file, into the cache folder, and then shared by all runs."""
 
 import fcntl
 import hashlib
@@ -20,7 +20,7 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def lock_file(path: Path) -> Iterator[None]:
     """Hold the lock file at *path*, so that two runs do not build the same."""
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -28,16 +28,15 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def built(name: str, recipe: bytes, build: Callable[[Path], None]) -> Path:
-    """The folder *name* in the cache, made by *build* where it is missing or was made by another *recipe*.
+    """Return the folder *name* in the cache; *build* makes it if it is missing or has another *recipe*.
 
-    It is built beside its place, then renamed: an interrupted build is never
-    mistaken for a whole one.
+    It is built in a temporary place, then renamed: an interrupted build never looks complete.
     """
     home = cache_folder() / name
     stamp = home / "lock.sha256"
     digest = hashlib.sha256(recipe + sys.version.encode()).hexdigest()
     home.parent.mkdir(parents=True, exist_ok=True)
-    with locked(home.parent / f"{name}.flock"):
+    with lock_file(home.parent / f"{name}.flock"):
         if not (stamp.is_file() and stamp.read_text("utf-8") == digest):
             shutil.rmtree(home, ignore_errors=True)
             with tempfile.TemporaryDirectory(prefix=f"{name}.", dir=home.parent) as scratch:
@@ -49,11 +48,11 @@ def built(name: str, recipe: bytes, build: Callable[[Path], None]) -> Path:
 
 
 class PipFailed(Exception):
-    """pip could not install; the text ends with its own words."""
+    """pip could not install; the text ends with its error."""
 
 
 def venv_python(name: str, lock: Path, *options: str) -> Path:
-    """The Python of a virtual environment with just what *lock* pins.
+    """Return the Python of a virtual environment with exactly the packages of *lock*.
 
     Raises:
         PipFailed: most often for lack of a package index.

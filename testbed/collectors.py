@@ -1,4 +1,4 @@
-"""A second collector in a pool, to which all daemons advertise too."""
+"""A second collector in a pool, to which all daemons advertise, too."""
 
 SECOND = """
 COLLECTOR_B = $(COLLECTOR)
@@ -13,5 +13,5 @@ COLLECTOR_HOST = $(COLLECTOR_HOST),127.0.0.1:{port}
 
 
 def second_collector(port: int) -> str:
-    """The configuration of a second collector on *port* of this machine, for all daemons of a pool."""
+    """Return the configuration of a second collector on *port*, for all daemons of a pool."""
     return SECOND.format(port=port)

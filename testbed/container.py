@@ -1,7 +1,7 @@
 """The image, built by Debian's buildah and run by Debian's crun, without a registry.
 
-The base that the Containerfile names cannot be had without one: a Debian 12
-with Python 3.11 of our own making stands in for it, under its name.
+The base that the Containerfile names is in a registry. A Debian 12 with Python 3.11, made by the test,
+stands in for it, under its name.
 """
 
 import contextlib
@@ -49,13 +49,13 @@ def build(store: Path) -> dict[str, Any]:
     """Build the image below *store*; its file system is ``rootfs`` there.
 
     Returns:
-        What the image says of itself: User, Env, Entrypoint, Cmd and so on.
+        The image's own configuration: User, Env, Entrypoint, Cmd and so on.
 
     Raises:
-        MachineUnavailable: not root, or the base cannot be made here.
-        DebUnavailable: buildah cannot be fetched.
-        WheelsUnavailable: our dependencies cannot be fetched.
-        AssertionError: the build failed; the text ends with buildah's words.
+        MachineUnavailable: not root, or the base cannot be made on this machine.
+        DebUnavailable: buildah cannot be downloaded.
+        WheelsUnavailable: the dependencies cannot be downloaded.
+        AssertionError: the build failed; the text ends with buildah's error.
     """
     tree = machine.base()
     program, _ = debs.program("buildah", "buildah", "usr/bin")
@@ -83,13 +83,13 @@ def build(store: Path) -> dict[str, Any]:
 def running(
     store: Path, config: Mapping[str, Any], mounts: Mapping[str, Path], more: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the image as it says: root read-only, no capability, no new privileges, this host's network.
+    """Run the image as configured: root read-only, no capability, no new privileges, this host's network.
 
     Args:
-        store: where it was built.
-        config: what `build` returned.
-        mounts: folders of this machine by where the container sees them, writable.
-        more: environment beside the image's.
+        store: the folder of the build.
+        config: the result of `build`.
+        mounts: folders of this machine by their path in the container, writable.
+        more: additional environment.
     """
     program, libraries = debs.program("crun", "crun", "usr/bin")
     bundle = store / "bundle"

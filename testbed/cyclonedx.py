@@ -16,11 +16,11 @@ LOCK = Path(__file__).with_name("cyclonedx.lock")
 
 
 class SchemasUnavailable(Exception):
-    """The schemas cannot be fetched here; the text ends with pip's own words."""
+    """The schemas cannot be downloaded; the text ends with pip's error."""
 
 
 def problems(bill: Mapping[str, Any]) -> list[str]:
-    """Return what the schema of the bill's own version finds wrong with it.
+    """Return the violations of the schema of the bill's own version.
 
     Raises:
         SchemasUnavailable: see there.

@@ -1,9 +1,9 @@
-"""HTCondor from Debian, in a tree of its own: built once, atomically, and never written to by a pool.
+"""HTCondor from Debian, in a tree of its own: built once, atomically; no pool writes to it.
 
     ${XDG_CACHE_HOME:-~/.cache}/classad-hydrator/sid        25.14 and whatever follows it
     ${XDG_CACHE_HOME:-~/.cache}/classad-hydrator/trixie     23.9
 
-The mirror is the machine's own, read from its apt sources; where those name none, debootstrap's default.
+The mirror is the machine's own, read from its apt sources; if those name none, debootstrap's default.
 """
 
 import os
@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from .cached import cache_folder, locked
+from .cached import cache_folder, lock_file
 
 SUITES = {"25.14": "sid", "23.9": "trixie"}
 """The Debian suite that has each release; a suite's own name is taken as well."""
@@ -30,17 +30,17 @@ ENTER = [
 
 
 class PoolUnavailable(Exception):
-    """No HTCondor can be had on this machine; the text is one sentence for people."""
+    """No HTCondor can be installed on this machine; the text is one sentence for people."""
 
 
 def tree(suite: str, say: Callable[[str], None]) -> Path:
-    """The folder with Debian *suite* and HTCondor in it, built now when it is not there yet.
+    """Return the folder with Debian *suite* and HTCondor in it; build it if it is missing.
 
-    A first build takes about 45 s. Builds wait for each other; one that is
-    killed leaves only a folder that the next one removes.
+    A first build takes about 45 s. Builds wait for each other; a killed one leaves only a folder, which the
+    next one removes.
 
     Raises:
-        PoolUnavailable: not root, or a step failed; the log of the build stays and is named.
+        PoolUnavailable: not root, or a step failed; the build's log is kept, and named.
     """
     home = cache_folder()
     done = home / suite
@@ -48,23 +48,22 @@ def tree(suite: str, say: Callable[[str], None]) -> Path:
         if os.geteuid() != 0:
             raise PoolUnavailable(f"only root can build a Debian tree with HTCondor in {done}")
         home.mkdir(parents=True, exist_ok=True)
-        with locked(home / f"{suite}.lock"):
+        with lock_file(home / f"{suite}.lock"):
             if not (done / DONE).is_file():
                 _build(suite, home, say)
     return done
 
 
 def version(done: Path) -> str:
-    """HTCondor's version in a complete tree, such as ``25.14.1``."""
+    """Return HTCondor's version in a complete tree, such as ``25.14.1``."""
     return (done / DONE).read_text("utf-8").strip()
 
 
 def mirror(etc: Path = Path("/etc")) -> str | None:
-    """The Debian mirror this machine installs from, or None where its apt sources name none.
+    """Return the Debian mirror that this machine installs from, or None if its apt sources name none.
 
-    Reads one-line and deb822 sources (sources.list(5)) and takes the first
-    that serves ``main`` of the release the machine itself runs; security
-    and third-party archives have other suites or components.
+    Reads one-line and deb822 sources (sources.list(5)) and takes the first that serves ``main`` of the
+    machine's own release; security and third-party archives have other suites or components.
     """
     release = _os_release(etc / "os-release")
     if release.get("ID") != "debian":
@@ -86,7 +85,7 @@ _Source = tuple[str, list[str], list[str]]
 
 
 def _one_line(file: Path) -> Iterator[_Source]:
-    """URI, suites and components of every ``deb [options] uri suite component…`` line."""
+    """Return URI, suites and components of every ``deb [options] uri suite component…`` line."""
     if not file.is_file():
         return
     for line in file.read_text("utf-8", "replace").splitlines():
@@ -96,7 +95,7 @@ def _one_line(file: Path) -> Iterator[_Source]:
 
 
 def _deb822(file: Path) -> Iterator[_Source]:
-    """URI, suites and components of every stanza that is enabled and serves packages."""
+    """Return URI, suites and components of every stanza that is enabled and serves packages."""
     for stanza in re.split(r"\n\s*\n", file.read_text("utf-8", "replace")):
         fields: dict[str, str] = {}
         name = ""
@@ -125,7 +124,7 @@ def _os_release(file: Path) -> dict[str, str]:
 
 
 def _build(suite: str, home: Path, say: Callable[[str], None]) -> None:
-    """Build *suite* beside its place and move it there when it is complete."""
+    """Build *suite* in a temporary place and move it to its own when it is complete."""
     ensure_debootstrap(say)
     for left in home.glob(f".building-{suite}-*"):
         shutil.rmtree(left)
@@ -133,7 +132,7 @@ def _build(suite: str, home: Path, say: Callable[[str], None]) -> None:
     log.write_bytes(b"")
     say(f"building a private Debian {suite} with HTCondor in {home / suite} (once, about a minute)")
     source = mirror()
-    _logged(
+    _run_to_log(
         [*ENTER, "debootstrap", "--variant=minbase", f"--include={_PACKAGES}", suite, str(new)]
         + ([source] if source else []),
         log,
@@ -144,14 +143,16 @@ def _build(suite: str, home: Path, say: Callable[[str], None]) -> None:
     policy.chmod(0o755)
     install = "apt-get install -y --no-install-recommends condor && apt-get clean"
     inside = 'mount -t proc proc "$1/proc" && exec chroot "$1" env DEBIAN_FRONTEND=noninteractive sh -c "$2"'
-    _logged([*ENTER, "sh", "-c", inside, "sh", str(new), install], log, f"apt-get install condor in {suite}")
-    said = subprocess.run(
+    _run_to_log(
+        [*ENTER, "sh", "-c", inside, "sh", str(new), install], log, f"apt-get install condor in {suite}"
+    )
+    output = subprocess.run(
         ["chroot", str(new), "/usr/bin/env", "CONDOR_CONFIG=ONLY_ENV", "condor_version"],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    (new / DONE).write_text(parse_version(said) + "\n", "utf-8")
+    (new / DONE).write_text(parse_version(output) + "\n", "utf-8")
     if (home / suite).exists():  # left by a build of another kind, without the mark of a complete one
         (home / suite).rename(home / f".building-{suite}-old")
         shutil.rmtree(home / f".building-{suite}-old")
@@ -159,7 +160,7 @@ def _build(suite: str, home: Path, say: Callable[[str], None]) -> None:
 
 
 def parse_version(said: str) -> str:
-    """``25.14.1`` out of what condor_version prints."""
+    """Return ``25.14.1`` from the output of condor_version."""
     found = re.search(r"\$CondorVersion: (\d+\.\d+\.\d+)", said)
     if not found:
         raise PoolUnavailable(f"condor_version does not say its version: {said[:200]!r}")
@@ -167,7 +168,7 @@ def parse_version(said: str) -> str:
 
 
 def ensure_debootstrap(say: Callable[[str], None]) -> None:
-    """Install debootstrap where it is missing."""
+    """Install debootstrap if it is missing."""
     if shutil.which("debootstrap"):
         return
     if not shutil.which("apt-get"):
@@ -181,13 +182,13 @@ def ensure_debootstrap(say: Callable[[str], None]) -> None:
 
 
 def _quietly(command: list[str]) -> str:
-    """Run an apt-get; returns what went wrong, or nothing."""
+    """Run an apt-get command; return its error, or nothing."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     return done.stderr.strip()[-300:] or "it does not say why" if done.returncode else ""
 
 
-def _logged(command: list[str], log: Path, what: str) -> None:
+def _run_to_log(command: list[str], log: Path, what: str) -> None:
     with log.open("ab") as out:
         done = subprocess.run(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, check=False)
     if done.returncode != 0:

@@ -1,4 +1,4 @@
-"""Programs of Debian's packages in a private tree, where the machine has none: unpacked, not installed."""
+"""Programs of Debian's packages in a private tree, if the machine has none: unpacked, not installed."""
 
 import os
 import shutil
@@ -6,25 +6,25 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from .cached import built, cache_folder, locked
+from .cached import built, cache_folder, lock_file
 
 
 class DebUnavailable(Exception):
-    """A package can be neither found here nor downloaded; the text ends with apt-get's own words."""
+    """A package is not on this machine and cannot be downloaded; the text ends with apt-get's error."""
 
 
 def program(name: str, package: str, places: str, copy: Path | None = None) -> tuple[Path, Mapping[str, str]]:
-    """The program *name* and the environment it needs.
+    """Return the program *name* and the environment it needs.
 
     Args:
         name: of the program.
-        package: what has it, in Debian.
+        package: the Debian package that has it.
         places: where that package puts it, below the root, as a glob.
-        copy: where to copy the tree that it was unpacked into, when it is another user who runs it and
-            none but its owner may look there; by default it is run from where it is.
+        copy: a folder for a copy of the tree, for a program that another user runs: only its owner may read
+            the tree. By default it is run from the tree.
 
     Raises:
-        DebUnavailable: it is neither here nor to be had.
+        DebUnavailable: the machine does not have it, and it cannot be downloaded.
     """
     if found := _newest(Path("/"), f"{places}/{name}"):
         return found, {}
@@ -42,7 +42,7 @@ def library(name: str, package: str, places: str) -> Path:
     """Return the shared library *name*; see :func:`program`.
 
     Raises:
-        DebUnavailable: it is neither here nor to be had.
+        DebUnavailable: the machine does not have it, and it cannot be downloaded.
     """
     pattern = f"{places}/{name}"
     found = _newest(Path("/"), pattern, os.R_OK)
@@ -59,11 +59,11 @@ def _newest(root: Path, pattern: str, mode: int = os.X_OK) -> Path | None:
 
 
 def _unpack(package: str, home: Path) -> None:
-    with locked(cache_folder() / "deb.flock"):  # one apt-get at a time: its lists are shared
-        _downloaded(package, home)
+    with lock_file(cache_folder() / "deb.flock"):  # one apt-get at a time: its lists are shared
+        _download(package, home)
 
 
-def _downloaded(package: str, home: Path) -> None:
+def _download(package: str, home: Path) -> None:
     archives = home / "archives"
     (archives / "partial").mkdir(parents=True)
     here = [
@@ -89,7 +89,7 @@ def _downloaded(package: str, home: Path) -> None:
 
 
 def _quietly(command: list[str]) -> str:
-    """Run *command*; returns what went wrong, or nothing."""
+    """Run *command*; return its error, or nothing."""
     try:
         done = subprocess.run(
             command, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},

@@ -1,11 +1,11 @@
-"""Jobs that say nothing but ``+RequiredDatasets``, and run where their data is: ``make demo``.
+"""Demo: jobs with only ``+RequiredDatasets`` run where their data is (``make demo``).
 
     python -m testbed.demo [--catalogue file|rucio|dmapi] [--release 25.14|23.9|path] [--without-transform]
 
-Sets up a pool of three sites and the daemon, submits jobs, and judges each by what the
-catalogue itself said when the job started; then lets a dataset arrive at one site and another
-leave one, and looks again. Exit status 0 when every job ran where it may, 1 when one did not
-or nothing could be shown, 130 when it was interrupted. Nothing stays behind.
+Sets up a pool of three sites and the daemon, submits jobs, and checks each against the catalogue's content
+when the job started. Then a dataset arrives at one site and another one leaves, and the checks are
+repeated. Exit status 0 when every job ran at a site that has its data, 1 when one did not or no job could
+be checked, 130 when it was interrupted. Nothing is left over.
 """
 
 import argparse
@@ -58,16 +58,16 @@ or not (seen on 23.9.6; 25.14 sends it at once), and so it waits less here than 
 
 
 class Tellable(Protocol):
-    """Whose own word we take."""
+    """A source of the datasets that are available, by dataset."""
 
     def available(self) -> dict[str, frozenset[str]]:
         """By dataset, the sites where it is complete on disk, as the catalogue itself answers now."""
 
 
 class Holdings(Tellable, Protocol):
-    """A catalogue for the daemon that we change as the world would.
+    """A catalogue for the daemon whose content the demo changes.
 
-    ``on_its_way`` is the state in which what was sent is, as far as the catalogue tells.
+    ``on_its_way`` is the state of a dataset in transfer, as far as the catalogue reports it.
     """
 
     on_its_way: str
@@ -169,7 +169,7 @@ class RucioHoldings:
 
     @property
     def disks(self) -> Mapping[str, str]:
-        """The disk element of each site."""
+        """Return the disk element of each site."""
         return self._disks
 
     def section(self) -> str:
@@ -200,7 +200,7 @@ class RucioHoldings:
         self._server.do("fail", did=did, rse=self._disks[site], error=error)
 
     def archive(self, did: str, site: str) -> None:
-        """A new dataset, on tape at *site* and nowhere else."""
+        """Add a dataset that is on tape at *site* and nowhere else."""
         self._dids.append(did)
         tape = {"did": did, "rse": self._tapes[site]}
         self._server.seed(
@@ -208,11 +208,11 @@ class RucioHoldings:
         )
 
     def promise(self, did: str, site: str) -> None:
-        """A rule wants *did* on disk at *site*; nothing moves before :meth:`convey`."""
+        """Add a rule for *did* on disk at *site*; nothing is transferred before :meth:`convey`."""
         self._server.do("replicate", did=did, rse=self._disks[site])
 
     def convey(self, site: str, files: int) -> None:
-        """Let Rucio's conveyor bring the next *files* files that rules want on disk at *site* (mocked)."""
+        """Let Rucio's conveyor transfer the next *files* files that rules require at *site* (mocked)."""
         self._server.do("convey", rse=self._disks[site], most=files)
 
     def expire(self, did: str, site: str, seconds: float) -> None:
@@ -234,8 +234,8 @@ class RucioHoldings:
             client.headers["X-Rucio-Auth-Token"] = token.headers["X-Rucio-Auth-Token"]
             for did in self._dids:
                 scope, _, name = did.partition(":")
-                said = client.get(f"{url}/replicas/{scope}/{name}/datasets?deep=True").raise_for_status()
-                rows = [json.loads(line) for line in said.text.splitlines()]
+                answer = client.get(f"{url}/replicas/{scope}/{name}/datasets?deep=True").raise_for_status()
+                rows = [json.loads(line) for line in answer.text.splitlines()]
                 found[did] = frozenset(
                     by_rse[row["rse"]]
                     for row in rows
@@ -244,7 +244,7 @@ class RucioHoldings:
         return found
 
     def _brings_about(self, did: str, site: str, state: State) -> list[tuple[str, Mapping[str, Any]]]:
-        """The commands after which *did*, new at *site*, is there as *state* says."""
+        """Return the commands that put *did*, new at *site*, into *state*."""
         disk = {"did": did, "rse": self._disks[site]}
         tape = {"did": did, "rse": self._tapes[site]}
         half = {**disk, "files": self._files // 2}
@@ -267,28 +267,28 @@ class Timeline:
 
     holdings: Tellable
     clock: Callable[[], float] = time.time
-    _said: list[tuple[int, dict[str, frozenset[str]]]] = field(default_factory=list)
+    _contents: list[tuple[int, dict[str, frozenset[str]]]] = field(default_factory=list)
 
     def change(self, *changes: Callable[[], None]) -> None:
-        """Make *changes* and ask the catalogue what is true from then on."""
+        """Make *changes*, and record the catalogue's content from then on."""
         since = int(self.clock())
         for change in changes:
             change()
-        self._said.append((since, self.holdings.available()))
+        self._contents.append((since, self.holdings.available()))
 
     @property
     def now(self) -> dict[str, frozenset[str]]:
         """Return the content since the last change."""
-        return self._said[-1][1]
+        return self._contents[-1][1]
 
     def at(self, moment: float) -> dict[str, frozenset[str]]:
         """Return the content at *moment* (Unix s)."""
-        return next(said for since, said in reversed(self._said) if since <= moment)
+        return next(content for since, content in reversed(self._contents) if since <= moment)
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """One ``queue N`` and what it asked for; *waits* where it cannot run as things are."""
+    """One ``queue N`` and its datasets; *waits* if it cannot run at present."""
 
     name: str
     cluster: int
@@ -299,7 +299,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One job's run: where, and when it began (Unix s)."""
+    """One job's run: its site, and its start (Unix s)."""
 
     site: str
     started: int
@@ -324,16 +324,18 @@ class Verdict:
         return "ok" if self.job.datasets else "ok: may run anywhere"
 
 
-def allowed(datasets: Iterable[str], held: Mapping[str, frozenset[str]], sites: Iterable[str]) -> set[str]:
-    """The sites where all of *datasets* are; all sites where none is asked for."""
+def find_complete_sites(
+    datasets: Iterable[str], held: Mapping[str, frozenset[str]], sites: Iterable[str]
+) -> set[str]:
+    """Return the sites that have all of *datasets*; all sites for a job without datasets."""
     return {site for site in sites if all(site in held.get(did, ()) for did in datasets)}
 
 
 def judge(job: Submitted, runs: Sequence[Run], timeline: Timeline, sites: Sequence[str]) -> Verdict:
-    """Hold every run of *job* against what the catalogue said when it began."""
+    """Check every run of *job* against the catalogue's content at its start."""
     wrong = []
     for run in runs:
-        may = allowed(job.datasets, timeline.at(run.started), sites)
+        may = find_complete_sites(job.datasets, timeline.at(run.started), sites)
         if run.site not in may:
             wrong.append(f"ran at {run.site}, allowed {_names(may) or 'nowhere'}")
         elif run.starts != 1:
@@ -341,15 +343,17 @@ def judge(job: Submitted, runs: Sequence[Run], timeline: Timeline, sites: Sequen
     if not runs and not job.waits:
         wrong.append("did not run")
     held = timeline.at(runs[-1].started) if runs else timeline.now
-    told = tuple(f"{text} ({count} jobs)" if count > 1 else text for text, count in Counter(wrong).items())
-    return Verdict(job, {did: held.get(did, frozenset()) for did in job.datasets}, tuple(runs), told)
+    differences = tuple(
+        f"{text} ({count} jobs)" if count > 1 else text for text, count in Counter(wrong).items()
+    )
+    return Verdict(job, {did: held.get(did, frozenset()) for did in job.datasets}, tuple(runs), differences)
 
 
-# --- telling --------------------------------------------------------------------------------------------
+# --- output ---------------------------------------------------------------------------------------------
 
 
-class Teller:
-    """Says what happens: a line a step with the time since the start, and a spinner on a terminal."""
+class DemoOutput:
+    """Terminal output: a line a step with the time since the start, and a spinner on a terminal."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -417,7 +421,7 @@ class Untransformed(Installation):
 
 
 class Stuck(Exception):
-    """A job did not do what it should in time; *clusters* are those to be looked at."""
+    """A job did not start or end in time; *clusters* are those to be explained."""
 
     def __init__(self, what: str, clusters: Sequence[int]) -> None:
         super().__init__(what)
@@ -434,7 +438,7 @@ class Demo:
 
     installed: Installation
     holdings: Holdings
-    tell: Teller
+    output: DemoOutput
     timeline: Timeline
     verdicts: list[Verdict] = field(default_factory=list)
 
@@ -447,7 +451,7 @@ class Demo:
         return [site.name for site in self.pool.sites]
 
     def play(self) -> bool:
-        """All of it; False as soon as a job ran where it should not."""
+        """Play the story; return False at the first job that ran where it should not."""
         waiting = self.submit("needs both, in one place", ONE, TWO, waits=True)
         jobs = [
             self.submit("one dataset", ONE),
@@ -459,17 +463,17 @@ class Demo:
             self.submit("no datasets"),
         ]
         count = sum(job.count for job in [waiting, *jobs])
-        self.tell.step(f"{count} jobs submitted; waiting until all but the one that has to wait are done")
+        self.output.step(f"{count} jobs submitted; waiting until all but the one that has to wait are done")
         self.until_done(jobs, 150)
         if not self.show("Jobs and their data", [*jobs, waiting]):
             return False
         self.slots("The slots before anything changes")
 
-        self.tell.step(f"{TWO} is on its way to UK")
+        self.output.step(f"{TWO} is on its way to UK")
         self.timeline.change(lambda: self.holdings.send(TWO, "UK"))
         self.until_slots("UK", TWO, self.holdings.on_its_way)
-        self.tell.step(f"UK's slots say {self.holdings.on_its_way}; {self.mood(waiting)}")
-        self.tell.step(f"{TWO} arrives at UK, and {FOUR} leaves NL")
+        self.output.step(f"UK's slots say {self.holdings.on_its_way}; {self.mood(waiting)}")
+        self.output.step(f"{TWO} arrives at UK, and {FOUR} leaves NL")
         self.timeline.change(lambda: self.holdings.arrive(TWO, "UK"), lambda: self.holdings.leave(FOUR, "NL"))
         self.until_slots("UK", TWO, "AVAILABLE")
         self.until_slots("NL", FOUR, None)
@@ -479,12 +483,12 @@ class Demo:
             self.submit("after it left NL", FOUR, count=3),
             self.submit("arrived, and at UK only", ONE, TWO),
         ]
-        self.tell.step("more jobs submitted; waiting for them, and for the one that waited")
+        self.output.step("more jobs submitted; waiting for them, and for the one that waited")
         self.until_done([waiting, *jobs], 150)
         return self.show("Jobs after the change", [waiting, *jobs])
 
     def submit(self, name: str, *datasets: str, count: int = 1, waits: bool = False) -> Submitted:
-        """Submit sleeping jobs that say nothing of us but their datasets, if any."""
+        """Submit sleeping jobs with only their datasets, if any."""
         listed = ", ".join(f'"{did}"' for did in datasets)
         required = f"+RequiredDatasets = {{{listed}}}\n" if datasets else ""
         cluster = self.pool.submit(
@@ -521,30 +525,30 @@ class Demo:
         """
         clusters = " || ".join(f"ClusterId == {job.cluster}" for job in jobs)
 
-        def settled() -> bool:
+        def is_settled() -> bool:
             queued = self.pool.jobs(clusters, "ClusterId", "JobStatus", "HoldReason")
             if held := [job for job in queued if job["JobStatus"] == 5]:
                 raise Stuck(f"a job is held: {held[0].get('HoldReason')}", [int(held[0]["ClusterId"])])
             return not queued and len(self.pool.history(clusters, "ProcId")) >= sum(job.count for job in jobs)
 
         try:
-            self.pool.wait(settled, seconds, "all jobs to be done")
+            self.pool.wait(is_settled, seconds, "all jobs to be done")
         except AssertionError as late:
             left = sorted({int(job["ClusterId"]) for job in self.pool.jobs(clusters, "ClusterId")})
             raise Stuck(str(late), left) from late
 
     def until_slots(self, site: str, did: str, state: str | None) -> None:
-        """Wait until the slots of *site* say *state* of *did* (None: nothing)."""
-        said = f"say {state} of" if state else "be silent about"
+        """Wait until the slots of *site* have *state* for *did* (None: nothing)."""
+        change = f"say {state} of" if state else "be silent about"
         self.pool.wait(
-            lambda: self.installed.states_at(site).get(did) == state, 60, f"{site}'s slots to {said} {did}"
+            lambda: self.installed.states_at(site).get(did) == state, 60, f"{site}'s slots to {change} {did}"
         )
 
     def show(self, title: str, jobs: Sequence[Submitted]) -> bool:
-        """Judge *jobs* and print the table; whether all are right."""
+        """Check *jobs* and print the table; return True if all are right."""
         verdicts = [judge(job, self.runs(job), self.timeline, self.sites) for job in jobs]
         self.verdicts += verdicts
-        self.tell.table(title, verdicts)
+        self.output.table(title, verdicts)
         return not any(verdict.wrong for verdict in verdicts)
 
     def slots(self, title: str) -> None:
@@ -552,27 +556,27 @@ class Demo:
         format_file = self.pool.shared / PRINT_FORMAT.name
         shutil.copy(PRINT_FORMAT, format_file)
         table = self.pool.run("condor_status", "-print-format", format_file).stdout.strip("\n")
-        self.tell.say(f"\n{title}\n$ condor_status -print-format {PRINT_FORMAT.name}", style="bold")
-        self.tell.say(table)
-        self.tell.say("\nDatasetStates of the slots", style="bold")
+        self.output.say(f"\n{title}\n$ condor_status -print-format {PRINT_FORMAT.name}", style="bold")
+        self.output.say(table)
+        self.output.say("\nDatasetStates of the slots", style="bold")
         for site in self.sites:
             states = self.installed.states_at(site)
-            said = ", ".join(f"{did} {states[did]}" for did in sorted(states))
-            self.tell.say(f"  {site}  {said or 'nothing'}")
-        self.tell.say("")
+            states_text = ", ".join(f"{did} {states[did]}" for did in sorted(states))
+            self.output.say(f"  {site}  {states_text or 'nothing'}")
+        self.output.say("")
 
 
-def explain(tell: Teller, installed: Installation, clusters: Sequence[int]) -> None:
+def explain(output: DemoOutput, installed: Installation, clusters: Sequence[int]) -> None:
     """Print what is needed to understand a failure; never raise."""
     pool = installed.pool
 
     def tool(*command: str) -> None:
-        tell.say(f"\n$ {' '.join(command)}", style="bold")
+        output.say(f"\n$ {' '.join(command)}", style="bold")
         try:
             done = pool.run(*command, check=False, timeout=30)
-            tell.say((done.stdout + done.stderr).strip())
+            output.say((done.stdout + done.stderr).strip())
         except (OSError, ToolFailed, subprocess.TimeoutExpired) as failure:
-            tell.say(str(failure))
+            output.say(str(failure))
 
     for cluster in clusters[:2]:
         tool("condor_q", "-allusers", "-better-analyze", f"{cluster}.0")
@@ -584,35 +588,35 @@ def explain(tell: Teller, installed: Installation, clusters: Sequence[int]) -> N
         log = "\n".join(installed.log.splitlines()[-25:])
     except OSError:
         log = "it wrote none"
-    tell.say("\nThe end of the daemon's log", style="bold")
-    tell.say(log)
+    output.say("\nThe end of the daemon's log", style="bold")
+    output.say(log)
 
 
 @contextmanager
-def _holdings(kind: str, folder: Path, sites: Sequence[str], tell: Teller) -> Iterator[Holdings]:
-    """The catalogue that was asked for, with its server where it needs one."""
+def _holdings(kind: str, folder: Path, sites: Sequence[str], output: DemoOutput) -> Iterator[Holdings]:
+    """Start the catalogue that was requested, with its server if it needs one."""
     if kind == "file":
         yield ListedHoldings(folder, sites)
         return
     if kind == "dmapi":
         with DmapiStandIn() as standin:
-            tell.step(f"a stand-in for SKA's DMAPI and Site Capabilities at {standin.root}")
+            output.step(f"a stand-in for SKA's DMAPI and Site Capabilities at {standin.root}")
             yield DmapiHoldings(standin, folder, sites)
         return
     with RucioServer.start(folder / "rucio") as server:
-        tell.step(f"a real Rucio server at {server.url}")
+        output.step(f"a real Rucio server at {server.url}")
         yield RucioHoldings(server, folder, sites)
 
 
-def _prepare(catalogue: str, release: str | None, tell: Teller) -> str:
-    """See that the real parts are there, those that are not built side by side; HTCondor's version."""
-    tell.step(f"looking for HTCondor {release or ''}".rstrip())
+def _prepare(catalogue: str, release: str | None, output: DemoOutput) -> str:
+    """Prepare the real parts that are not built in parallel; return HTCondor's version."""
+    output.step(f"looking for HTCondor {release or ''}".rstrip())
     if catalogue != "rucio":
-        return Pool.prepare(release, tell.step)
-    tell.step("looking for a Rucio server (built once, about half a minute)")
+        return Pool.prepare(release, output.step)
+    output.step("looking for a Rucio server (built once, about half a minute)")
     with ThreadPoolExecutor(1) as beside:
         rucio = beside.submit(server_python)
-        version = Pool.prepare(release, tell.step)
+        version = Pool.prepare(release, output.step)
         rucio.result()
     return version
 
@@ -620,48 +624,48 @@ def _prepare(catalogue: str, release: str | None, tell: Teller) -> str:
 def run(
     catalogue: str, release: str | None, *, transform: bool, sites: Sequence[SiteSpec] = THREE_SITES
 ) -> int:
-    """Set all up, play, judge, take all down; the exit status."""
+    """Set everything up, play, check, and end everything; return the exit status."""
     sites = THREE_SITES
     names = [site.name for site in sites]
     with ExitStack() as stack:
-        tell = stack.enter_context(Teller())
-        version = _prepare(catalogue, release, tell)
+        output = stack.enter_context(DemoOutput())
+        version = _prepare(catalogue, release, output)
         cores = ", ".join(f"{site.name} {site.cpus} cores" for site in sites)
-        tell.step(f"starting a pool with HTCondor {version}: {cores}")
-        pool = stack.enter_context(Pool.start(release, sites, say=tell.step))
-        holdings = stack.enter_context(_holdings(catalogue, pool.home, names, tell))
+        output.step(f"starting a pool with HTCondor {version}: {cores}")
+        pool = stack.enter_context(Pool.start(release, sites, say=output.step))
+        holdings = stack.enter_context(_holdings(catalogue, pool.home, names, output))
         timeline = Timeline(holdings)
         timeline.change(*(partial(holdings.put, did, states) for did, states in AT_FIRST.items()))
         installed = (Installation if transform else Untransformed)(pool, holdings, extra=BRISK)
-        tell.step(f"starting the daemon on the {catalogue} catalogue, and its hook in every startd")
+        output.step(f"starting the daemon on the {catalogue} catalogue, and its hook in every startd")
         try:
             stack.enter_context(installed)
-            demo = Demo(installed, holdings, tell, timeline)
+            demo = Demo(installed, holdings, output, timeline)
             right = demo.play()
         except FAILURES as failure:
-            tell.say(f"\nThe demo failed: {failure}", style="red")
-            explain(tell, installed, failure.clusters if isinstance(failure, Stuck) else ())
+            output.say(f"\nThe demo failed: {failure}", style="red")
+            explain(output, installed, failure.clusters if isinstance(failure, Stuck) else ())
             return 1
         wrong = [verdict for verdict in demo.verdicts if verdict.wrong]
         if not right:
-            explain(tell, installed, [verdict.job.cluster for verdict in wrong])
-            tell.say(f"\nFAILED: {len(wrong)} submissions ran where they should not", style="red")
+            explain(output, installed, [verdict.job.cluster for verdict in wrong])
+            output.say(f"\nFAILED: {len(wrong)} submissions ran where they should not", style="red")
             return 1
         ran = sum(len(verdict.runs) for verdict in demo.verdicts)
-        tell.step(f"all {ran} jobs ran where all their data was; taking everything down")
-    print(f"done in {tell.seconds:.0f} s; nothing is left running", flush=True)
+        output.step(f"all {ran} jobs ran where all their data was; taking everything down")
+    print(f"done in {output.seconds:.0f} s; nothing is left running", flush=True)
     return 0
 
 
-def _interrupted(number: int, _frame: FrameType | None) -> NoReturn:
-    """End by unwinding, once: what is taken down must not be interrupted again."""
+def _end_by_signal(number: int, _frame: FrameType | None) -> NoReturn:
+    """End by unwinding, once: a second signal must not interrupt the clean-up."""
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt(number)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; exit status 0, 1 failed, 2 wrong usage, 130 interrupted."""
+    """Run the command line; exit status 0, 1 failed, 2 wrong usage, 130 interrupted."""
     parser = argparse.ArgumentParser(
         prog="python -m testbed.demo", description="Jobs follow their data on a real HTCondor pool."
     )
@@ -676,7 +680,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupted)
+        signal.signal(number, _end_by_signal)
     try:
         return run(options.catalogue, options.release, transform=not options.without_transform)
     except (PoolUnavailable, RucioUnavailable) as reason:

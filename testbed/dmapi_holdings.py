@@ -1,7 +1,7 @@
-"""The demo's catalogue as SKA's DMAPI would be asked for it: a stand-in, not the real service.
+"""The demo's catalogue in a stand-in for SKA's DMAPI, not the real service.
 
-A site has one disk there, known by Site Capabilities. DMAPI tells locations only, so what is on its
-way shows as the part of its files that is there (``PARTIAL``); what is on tape or stuck, not as such.
+A site has one disk there, known by Site Capabilities. DMAPI returns locations only. So a dataset in
+transfer is the part of its files that has arrived (``PARTIAL``); tape and stuck transfers are not visible.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,10 +16,10 @@ class DmapiHoldings:
     """Holdings of the demo (see `testbed.demo`) in *server*, a stand-in that is up.
 
     Args:
-        server: it forgets nothing and holds only what is put here.
-        folder: where the daemon finds the client's secret, in a file of its own.
+        server: it has only what is put here.
+        folder: for the file with the client's secret, which the daemon reads.
         sites: the sites that have storage.
-        files: how many files a dataset has.
+        files: number of files of a dataset.
     """
 
     on_its_way = "PARTIAL"
@@ -66,7 +66,7 @@ class DmapiHoldings:
         self._say(did)
 
     def available(self) -> dict[str, frozenset[str]]:
-        """The stand-in's answers, asked over HTTP without any of our adapter's code."""
+        """Return the stand-in's answers, queried over HTTP without the project's adapter."""
         form = {"grant_type": "client_credentials", "audience": DM_AUDIENCE}
         found = {}
         with httpx.Client(trust_env=False, timeout=60) as client:

@@ -1,7 +1,7 @@
-"""A stand-in for SKA's DMAPI, Site Capabilities and IAM, from what was recorded, bad habits included.
+"""A stand-in for SKA's DMAPI, Site Capabilities and IAM, from recorded answers, defects included.
 
-It is no DMAPI: the source of that is not public. Inferred and not recorded: the listing of a namespace.
-What it holds is set by `put`; what it does wrong by `habits`. Loopback only.
+It is not DMAPI, whose source is not public. Inferred and not recorded: the listing of a namespace.
+`put` sets its content and `habits` its defects. Loopback only.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ class Habits:
 
 @dataclass
 class Held:
-    """One DID: its files by storage element (so many, or these), and how many there are."""
+    """One DID: its files by storage element (a number, or their names), and how many there are."""
 
     files: int
     at: dict[str, int | range]
@@ -81,8 +81,8 @@ class DmapiStandIn:
         }
         routes = [Route("/token", self._token, methods=["POST"])]
         routes += [Route("/dm/openapi.json", self._openapi(dm)), Route("/sc/openapi.json", self._openapi(sc))]
-        routes += [Route(f"/dm/api/v1{path}", self._guarded(DM_AUDIENCE, call)) for path, call in dm.items()]
-        routes += [Route(f"/sc/api/v1{path}", self._guarded(SC_AUDIENCE, call)) for path, call in sc.items()]
+        routes += [Route(f"/dm/api/v1{path}", self._guard(DM_AUDIENCE, call)) for path, call in dm.items()]
+        routes += [Route(f"/sc/api/v1{path}", self._guard(SC_AUDIENCE, call)) for path, call in sc.items()]
         config = uvicorn.Config(
             Starlette(routes=routes), host="127.0.0.1", port=0, log_config=None, lifespan="off", ws="none"
         )
@@ -119,7 +119,7 @@ class DmapiStandIn:
         return f"{self.root}/token"
 
     def add_area(self, site: str, name: str, **more: Any) -> str:  # noqa: ANN401
-        """A storage area of *site* for the storage element *name*; its id."""
+        """Add a storage area of *site* for the storage element *name*; return its id."""
         key = f"area-{len(self.areas)}"
         site_id, storage_id = f"site-{site}", f"storage-{len(self.storages)}"
         where = {"parent_node_name": "NODE", "parent_site_name": site, "parent_site_id": site_id}
@@ -139,12 +139,12 @@ class DmapiStandIn:
     def put(
         self, did: str, files: int, at: dict[str, int | range], kind: str = "DATASET", is_open: bool = False
     ) -> None:
-        """Hold *did* of so many *files*, so many of them, or these, at each storage element."""
+        """Store *did* of *files* files, with some of them (a number, or names) at each storage element."""
         self.namespaces.add(did.partition(":")[0])
         self.held[did] = Held(files, at, kind, is_open)
 
     def expire_tokens(self) -> None:
-        """All tokens given so far are old."""
+        """Expire all tokens issued so far."""
         self._tokens = dict.fromkeys(self._tokens, ("", 0.0))
 
     async def _token(self, request: Request) -> Response:
@@ -161,7 +161,7 @@ class DmapiStandIn:
         self._tokens[token] = form.get("audience", ""), time.monotonic() + self.habits.token_seconds
         return JSONResponse({"access_token": token, "expires_in": self.habits.token_seconds})
 
-    def _guarded(self, audience: str, call: Callable[[Request], Response]) -> Callable[[Request], Response]:
+    def _guard(self, audience: str, call: Callable[[Request], Response]) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
             self.calls.append(request.url.path)
             habits = self.habits
@@ -173,7 +173,7 @@ class DmapiStandIn:
             if habits.status == 503:
                 return self._busy()
             if habits.status:
-                return JSONResponse({"detail": "told to answer so"}, habits.status)
+                return JSONResponse({"detail": "configured to answer so"}, habits.status)
             token = request.headers.get("authorization", "").removeprefix("Bearer ")
             known, until = self._tokens.get(token, ("", 0.0))
             if until <= time.monotonic():
@@ -195,10 +195,10 @@ class DmapiStandIn:
         return PlainTextResponse("try later", 503, {"Retry-After": after} if after else {})
 
     def _namespaces(self, _: Request) -> Response:
-        return JSONResponse(self._shuffled(self.namespaces))
+        return JSONResponse(self._shuffle(self.namespaces))
 
     def _listing(self, request: Request) -> Response:
-        """Inferred: names as they are."""
+        """Return the listing of a namespace: inferred, not recorded."""
         scope = request.path_params["namespace"] + ":"
         return self._list([did.removeprefix(scope) for did in self.held if did.startswith(scope)])
 
@@ -221,7 +221,7 @@ class DmapiStandIn:
         return self._list(entries)
 
     def _entry(self, did: str, storage: str) -> dict[str, Any]:
-        """One location, as the habits have it."""
+        """Return one location, with the defects that are set."""
         held, (namespace, _, name) = self.held[did], did.partition(":")
         here = held.at[storage]
         numbers = range(here) if isinstance(here, int) else here
@@ -230,7 +230,7 @@ class DmapiStandIn:
         if not self.habits.without_area:
             area = next((a["id"] for a in self.areas if a.get("name") == storage), "unknown-area")
             entry["associated_storage_area_id"] = area
-        replicas = self._shuffled([_pfn(storage, namespace, each) for each in names])
+        replicas = self._shuffle([_pfn(storage, namespace, each) for each in names])
         entry["replicas"] = replicas[: self.habits.cut_at]
         if self.habits.shape == "2026":
             entry["is_dataset"] = held.kind != "FILE"
@@ -258,7 +258,7 @@ class DmapiStandIn:
         def answer(request: Request) -> Response:
             rows: list[dict[str, Any]] = getattr(self, "areas" if kind == "storage-areas" else kind)
             if request.query_params.get("include_inactive") != "true":
-                rows = [_filtered(row) for row in rows if not row.get("is_force_disabled")]
+                rows = [_drop_falsy(row) for row in rows if not row.get("is_force_disabled")]
             return self._list(rows)
 
         return answer
@@ -271,10 +271,10 @@ class DmapiStandIn:
         return answer
 
     def _list(self, rows: list[Any]) -> Response:
-        rows = self._shuffled(rows)[: self.habits.cut_at]
+        rows = self._shuffle(rows)[: self.habits.cut_at]
         return JSONResponse(rows, headers={"Link": '</x>; rel="next"'} if self.habits.next_page else {})
 
-    def _shuffled(self, rows: Any) -> list[Any]:  # noqa: ANN401
+    def _shuffle(self, rows: Any) -> list[Any]:  # noqa: ANN401
         return self._random.sample(sorted(rows, key=str), len(rows))
 
 
@@ -296,6 +296,6 @@ def _pfn(storage: str, scope: str, name: str) -> str:
     )
 
 
-def _filtered(row: dict[str, Any]) -> dict[str, Any]:
-    """Remove what the default answers leave out: every key whose value is falsy, tier 0 among them."""
+def _drop_falsy(row: dict[str, Any]) -> dict[str, Any]:
+    """Remove what the default answers omit: every key whose value is falsy, tier 0 among them."""
     return {key: value for key, value in row.items() if value}

@@ -1,6 +1,6 @@
-"""The real condor_submit without a pool: what a submit description becomes, as a job ad.
+"""The real condor_submit without a pool: the job ad that a submit description becomes.
 
-``-dry-run`` prints the ad that would be sent to a schedd; the program is that of the test pools' Debian tree.
+``-dry-run`` prints the ad that would be sent to a schedd; the program is in the test pools' Debian tree.
 """
 
 import re
@@ -13,7 +13,7 @@ _ATTRIBUTE = re.compile(r"(\w+) = (.*)\Z", re.DOTALL)
 
 
 class Rejected(Exception):
-    """A description that condor_submit does not take; the text is its reason."""
+    """A description that condor_submit rejects; the text is its reason."""
 
 
 class DryRun:
@@ -26,7 +26,7 @@ class DryRun:
         """Return the one job that *description* makes: attributes with their expressions as text.
 
         Raises:
-            Rejected: condor_submit refuses it, or makes another number of jobs.
+            Rejected: condor_submit rejects it, or makes another number of jobs.
         """
         done = subprocess.run(
             [
@@ -38,8 +38,8 @@ class DryRun:
             check=False,
             timeout=60,
         )
-        said = done.stdout.decode("utf-8", "replace")
-        jobs = re.split(r"^\*\* Proc .*$", said, flags=re.MULTILINE)[1:]
+        output = done.stdout.decode("utf-8", "replace")
+        jobs = re.split(r"^\*\* Proc .*$", output, flags=re.MULTILINE)[1:]
         if done.returncode or len(jobs) != 1:
             complaint = done.stderr.decode("utf-8", "replace").strip()
             raise Rejected(f"status {done.returncode}, {len(jobs)} jobs: {complaint[-500:]}")
@@ -48,7 +48,7 @@ class DryRun:
 
 
 def text_of(literal: str) -> str:
-    """Return the string that *literal* is in an old-syntax ad: only a quote has a backslash before it."""
+    """Return the string of *literal* in an old-syntax ad: only a quote has a backslash before it."""
     assert literal[:1] == literal[-1:] == '"', literal
     return literal[1:-1].replace('\\"', '"')
 

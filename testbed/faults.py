@@ -49,9 +49,9 @@ class Answer:
 class Fault:
     """Faults in answers.
 
-    ``spoil`` makes another answer of the true one; ``deliver`` writes one to the client in its own way,
-    by default as it should be. ``refuses`` takes no connection at all. ``only`` is a pattern of paths
-    that it concerns; ``after`` lets that many of them through first.
+    ``spoil`` makes another answer of the true one. ``deliver`` writes an answer to the client in its own way,
+    by default correctly. ``refuses`` accepts no connection. ``only`` is a pattern of the paths that it
+    applies to; ``after`` lets that many of these requests through first.
     """
 
     name: str
@@ -118,7 +118,7 @@ class FaultProxy:
             self._listener.close()
 
     def due(self, path: str) -> Fault | None:
-        """The fault that concerns a request for *path*."""
+        """Return the fault that applies to a request for *path*."""
         with self._lock:
             fault = self._fault
             if fault is None or not re.search(fault.only, path):
@@ -179,8 +179,10 @@ class _Request(BaseHTTPRequestHandler):
     def _upstream(self, body: bytes) -> Answer:
         connection = http.client.HTTPConnection(*self.server.upstream, timeout=60)
         try:
-            kept = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
-            connection.request(self.command, self.path, body or None, kept)
+            end_to_end_headers = {
+                name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP
+            }
+            connection.request(self.command, self.path, body or None, end_to_end_headers)
             answer = connection.getresponse()
             headers = tuple((n, v) for n, v in answer.getheaders() if n.lower() not in _HOP_BY_HOP)
             return Answer(answer.status, headers, answer.read())
@@ -197,30 +199,30 @@ class _Request(BaseHTTPRequestHandler):
         self.end_headers()
 
     def healthy(self, seconds: float) -> bool:
-        """Wait; has the fault passed meanwhile?"""
+        """Wait; return True once the fault is no longer active."""
         return self.server.over.wait(seconds) or self.server.fault is None
 
     def log_message(self, *_: Any) -> None:  # noqa: ANN401
-        """Quiet."""
+        """Log nothing."""
 
 
 # --- ways to deliver an answer ----------------------------------------------------------------------
 
 
 def whole(answer: Answer, request: _Request) -> None:
-    """As it should be."""
+    """Send the answer correctly."""
     request.head(answer, len(answer.body))
     request.wfile.write(answer.body)
 
 
 def never(_answer: Answer, request: _Request) -> None:
-    """Nothing at all, as long as the fault lasts."""
+    """Send nothing, as long as the fault is active."""
     while not request.healthy(0.05):
         pass
 
 
 def dripping(answer: Answer, request: _Request) -> None:
-    """A byte at a time, too slowly ever to end, each soon enough for a read timeout."""
+    """Send a byte at a time: too slowly ever to end, but each soon enough for a read timeout."""
     request.head(answer, len(answer.body) + 100_000)
     for byte in answer.body + b"\n" * 100_000:
         if request.healthy(0.05):
@@ -229,18 +231,18 @@ def dripping(answer: Answer, request: _Request) -> None:
 
 
 def cut_short(answer: Answer, request: _Request) -> None:
-    """All the headers, half of the body, then the end."""
+    """Send all headers and half of the body, then end the connection."""
     request.head(answer, max(len(answer.body), 2))
     request.wfile.write(answer.body[: len(answer.body) // 2])
 
 
 def reset(_answer: Answer, request: _Request) -> None:
-    """The connection is reset instead of an answer."""
+    """Reset the connection instead of an answer."""
     request.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def huge(answer: Answer, request: _Request) -> None:
-    """The true answer and an endless tail of blank lines."""
+    """Send the true answer and an endless tail of blank lines."""
     request.head(answer, len(answer.body) + HUGE_BYTES)
     request.wfile.write(answer.body)
     for _ in range(HUGE_BYTES // 65536):
@@ -250,19 +252,19 @@ def huge(answer: Answer, request: _Request) -> None:
 
 
 def packed_bomb(answer: Answer, request: _Request) -> None:
-    """A little, packed, of what unpacks to a lot."""
+    """Send a small compressed body that decompresses to a very large one."""
     packing = (("Content-Encoding", "gzip"),)
     whole(replace(answer, headers=(*answer.headers, *packing), body=_PACKED), request)
 
 
 def continuing(_answer: Answer, request: _Request) -> None:
-    """``100 Continue``, again and again, each soon enough for a read timeout."""
+    """Send ``100 Continue``, again and again, each soon enough for a read timeout."""
     while not request.healthy(0.05):
         request.wfile.write(CONTINUE)
 
 
 def headers_without_end(answer: Answer, request: _Request) -> None:
-    """A status, and headers that go on and on."""
+    """Send a status, and headers without end."""
     request.send_response_only(answer.status)
     request.flush_headers()
     while not request.healthy(0):
@@ -270,7 +272,7 @@ def headers_without_end(answer: Answer, request: _Request) -> None:
 
 
 def headers_slowly(answer: Answer, request: _Request) -> None:
-    """A status, and a header now and then."""
+    """Send a status, and a header now and then."""
     request.send_response_only(answer.status)
     request.flush_headers()
     while not request.healthy(0.05):
@@ -281,13 +283,13 @@ def headers_slowly(answer: Answer, request: _Request) -> None:
 
 
 def status(code: int, **headers: str) -> Callable[[Answer], Answer]:
-    """Another status, with a short text instead of the body."""
+    """Make another status, with a short text instead of the body."""
     named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
     return lambda _: Answer(code, (("Content-Type", "text/plain"), *named), b"not now")
 
 
 def garbage(answer: Answer) -> Answer:
-    """Bytes that are nothing, said to be what was asked for."""
+    """Make random bytes with the content type of the true answer."""
     return answer.with_body(bytes(range(1, 256)) * 4)
 
 
@@ -312,28 +314,28 @@ def rows(change: Callable[[list[Any]], list[Any]]) -> Callable[[Answer], Answer]
 
 
 def key_twice(answer: Answer) -> Answer:
-    """The first key of the first object is given a second time."""
+    """Repeat the first key of the first object."""
     return answer.with_body(re.sub(rb'\{("[^"]*": ?)', rb"{\1null, \1", answer.body, count=1))
 
 
 def not_a_number(answer: Answer) -> Answer:
-    """Sizes and lists of files are ``NaN``."""
+    """Make sizes and lists of files ``NaN``."""
     return answer.with_body(re.sub(rb'("(?:length|replicas)": ?)(?:\d+|\[[^\]]*\])', rb"\1NaN", answer.body))
 
 
 def surrogates(answer: Answer) -> Answer:
-    """Names of storage, of states and of files end in half a character."""
+    """End names of storage, states and files in half a character (a lone surrogate)."""
     return answer.with_body(re.sub(rb'((?:-DISK|ABLE|table\.\d+))"', rb'\1\\ud800"', answer.body))
 
 
 def many_values(answer: Answer) -> Answer:
-    """Empty records, line by line or in a list, more than any true answer has."""
+    """Add empty records, line by line or in a list, more than any true answer has."""
     stream = any("json-stream" in value for _, value in answer.headers)
     return answer.with_body(b"{}\n" * 50_000 if stream else b"[" + b"{}," * 50_000 + b"{}]")
 
 
 def no_clock(answer: Answer) -> Answer:
-    """Headers that are times have one that no clock shows."""
+    """Make invalid times in the headers that have one."""
     spoilt = (
         (name, "Fri, 31 Dec 9999 23:59:59 -2359" if re.search("(?i)^date$|expires", name) else value)
         for name, value in answer.headers
@@ -342,20 +344,20 @@ def no_clock(answer: Answer) -> Answer:
 
 
 def elsewhere(answer: Answer) -> Answer:
-    """Every ``scope`` is another one."""
+    """Replace every ``scope`` by another one."""
     return answer.with_body(re.sub(rb'("scope": ?)"[^"]*"', rb'\1"elsewhere"', answer.body))
 
 
-def skewed(seconds: float) -> Callable[[Answer], Answer]:
-    """The server's clock is *seconds* ahead: its headers that are times say so."""
+def skew_clock(seconds: float) -> Callable[[Answer], Answer]:
+    """Set the server's clock *seconds* ahead, in the headers that have a time."""
 
     def spoil(answer: Answer) -> Answer:
         moment = email.utils.formatdate(time.time() + seconds, usegmt=True)
-        skewed = [
+        headers = [
             (name, moment) if re.search("(?i)^date$|expires|modified", name) else (name, value)
             for name, value in answer.headers
         ]
-        return replace(answer, headers=tuple(skewed))
+        return replace(answer, headers=tuple(headers))
 
     return spoil
 
@@ -368,11 +370,11 @@ REPLICAS = "/replicas|/locate"
 """Paths of questions about replicas, as opposed to the questions that come first."""
 
 
-def _named(faults: Sequence[Fault]) -> Mapping[str, Fault]:
+def _by_name(faults: Sequence[Fault]) -> Mapping[str, Fault]:
     return {fault.name: fault for fault in faults}
 
 
-FAULTS: Mapping[str, Fault] = _named(
+FAULTS: Mapping[str, Fault] = _by_name(
     [
         Fault("connection refused", refuses=True),
         Fault("connection reset", deliver=reset),
@@ -399,8 +401,8 @@ FAULTS: Mapping[str, Fault] = _named(
         Fault("wrong scope in mid-poll", elsewhere, only=REPLICAS),
         Fault("duplicates", rows(_twice)),
         Fault("reordered", rows(lambda found: found[::-1])),
-        Fault("clock ahead", skewed(DAY)),
-        Fault("clock behind", skewed(-DAY)),
+        Fault("clock ahead", skew_clock(DAY)),
+        Fault("clock behind", skew_clock(-DAY)),
         Fault("huge", deliver=huge),
         Fault("a key given twice in mid-poll", key_twice, only=REPLICAS),
         Fault("NaN in mid-poll", not_a_number, only=REPLICAS),

@@ -1,14 +1,15 @@
-"""A stand-in for a GlideinWMS glidein: how it runs a periodic script, at its start and later.
+"""A stand-in for a GlideinWMS glidein: it runs a periodic script at its start and later.
 
-Not GlideinWMS, and nothing of its code: its rules as they were read in its sources and noted down.
+It is not GlideinWMS and has none of its code: these rules were read in its sources and noted down.
 
-- Files of the frontend lie in one folder of the working directory; settings stand in ``glidein_config``
-  as ``KEY value`` lines, of which the last counts.
-- At the start each script runs once, ``script glidein_config client``, with no standard input; its output
+- Files of the frontend are in one folder of the working directory. ``glidein_config`` has the settings as
+  ``KEY value`` lines, of which the last counts.
+- At the start each script runs once, ``script glidein_config client``, with no standard input. Its output
   goes to the pilot's own, and a status other than 0 ends the glidein. Only then it is scheduled.
-- Later the startd runs a wrapper, for slot 1 only: in a temporary working directory that is removed after,
-  with ``GLIDEIN_PERIODIC_SCRIPT``; what the script prints passes through untouched, and the wrapper prints a
-  block of its own behind it, without a tag; with a status other than 0 it says so, and ends with 1.
+- Later the startd runs a wrapper, for slot 1 only, in a temporary working directory that is removed after
+  it, with ``GLIDEIN_PERIODIC_SCRIPT``. The script's output passes through unchanged, and the wrapper prints
+  a block of its own after it, without a tag. A status other than 0 is in that block, and the wrapper ends
+  with 1.
 """
 
 import os
@@ -42,7 +43,7 @@ echo "-"
 
 
 class Ended(Exception):
-    """The glidein ended at its start, because a script did."""
+    """The glidein ended at its start, because a script failed."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,10 @@ class Glidein:
         self.wrapper.chmod(0o755)
 
     def start(self, script: str, **environ: str) -> Ran:
-        """The first run.
+        """Run the scripts for the first time.
 
         Raises:
-            Ended: by a status other than 0.
+            Ended: a script ended with a status other than 0.
         """
         ran = self._run([str(self.client / script), str(self.config), "client"], environ)
         if ran.status:
@@ -82,7 +83,7 @@ class Glidein:
         return ran
 
     def periodic(self, script: str, prefix: str = "NOPREFIX", **environ: str) -> Ran:
-        """A later run, as the startd starts it."""
+        """Run the script later, as the startd does."""
         words = [*self._words(script, prefix)]
         return self._run([str(self.wrapper), *words], environ)
 
@@ -90,7 +91,7 @@ class Glidein:
         return str(self.config), "client", "GLIDEIN_PS_1", str(self.client / script), prefix
 
     def cron(self, script: str, period: str, prefix: str) -> str:
-        """The lines that the startd gets for *script*."""
+        """Return the configuration lines that the startd gets for *script*."""
         job = "STARTD_CRON_GLIDEIN_PS_1"
         lines = [
             "STARTD_CRON_JOBLIST = $(STARTD_CRON_JOBLIST) GLIDEIN_PS_1",

@@ -1,23 +1,22 @@
-"""A stand-in for a GlideinWMS frontend: how it reads a group, tries it at reconfiguration, counts matches.
+"""A stand-in for a GlideinWMS frontend: it reads a group, tries it at reconfiguration, counts matches.
 
-Not GlideinWMS, and nothing of its code: its rules as they were read in its sources (3.10.17 and later) and
-noted down. Those that shape a policy are kept:
+It is not GlideinWMS and has none of its code: these rules were read in its sources (3.10.17 and later) and
+noted down. It has those rules that concern a policy:
 
-- a reconfiguration calls match_expr and match() once with dummy values ("a", 1, True, 1.0); any exception,
-  or an attribute of another type than string, int, bool or real, refuses it;
-- each cycle is a new process, which loads the policy again from its file;
-- jobs of one schedd are bundled by the values of their match attributes: one call for a bundle and an
-  entry; a value that cannot be hashed (a list) ends the cycle of the group;
-- match_expr is evaluated with ``job``, ``glidein`` and ``attr_dict``; the policy is called only when it
-  was true, and only an answer equal to True counts; exceptions are swallowed and count as no match;
-- the jobs of a bundle that matches n entries are requested 1/n at each.
-
-- frontend.xml is read whole before anything else: one element or parameter that the frontend does not know
-  ends the reconfiguration. Attributes have no ``const`` (the factory's have), the files of a group no
+- A reconfiguration calls match_expr and match() once with dummy values ("a", 1, True, 1.0). Any exception,
+  or an attribute of another type than string, int, bool or real, rejects it.
+- Each cycle is a new process, which loads the policy again from its file.
+- Jobs of one schedd are grouped by the values of their match attributes: one call for a group and an
+  entry. A value that cannot be hashed (a list) ends the cycle of the frontend's group.
+- match_expr is evaluated with ``job``, ``glidein`` and ``attr_dict``. The policy is called only when it
+  was true, and only an answer equal to True counts. Exceptions are swallowed and count as no match.
+- Jobs that match n entries are requested 1/n at each.
+- frontend.xml is read as a whole before anything else: one element or parameter that the frontend does not
+  know ends the reconfiguration. Attributes have no ``const`` (the factory's have), the files of a group no
   ``after_group``, and a list such as ``<files>`` no parameters at all (creation/lib/cWParams.py and
   cvWParams.py of the master branch, read in November 2026).
 
-The job query is a ClassAd constraint: the schedd evaluates it, here ``queried``.
+The job query is a ClassAd constraint: the schedd evaluates it, in this module ``select_jobs``.
 """
 
 import json
@@ -72,7 +71,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Group:
-    """One group of frontend.xml, as far as it decides who gets pilots where."""
+    """One group of frontend.xml, as far as it selects entries for jobs."""
 
     name: str
     match_expr: str
@@ -84,21 +83,21 @@ class Group:
     job_attrs: Mapping[str, str]
 
 
-def accepted(text: str) -> ET.Element:
+def parse_frontend(text: str) -> ET.Element:
     """Read *text*, frontend.xml or a fragment of it whose root is ``frontend``, ``groups`` or ``group``.
 
     Raises:
-        Refused: the frontend does not know an element or a parameter, or not its value.
+        Refused: the frontend does not know an element, a parameter or its value.
     """
     root = ET.fromstring(text)
     above = {"frontend": "", "groups": "frontend/", "group": "frontend/groups/"}
     if root.tag not in above:
         raise Refused(f"Unknown parameter {root.tag}")
-    _known(root, above[root.tag] + root.tag)
+    _check_parameter(root, above[root.tag] + root.tag)
     return root
 
 
-def _known(element: ET.Element, path: str) -> None:
+def _check_parameter(element: ET.Element, path: str) -> None:
     known = PARAMETERS.get(path, set())
     if path != "frontend" and path not in PARAMETERS and element.tag not in _LISTS:
         raise Refused(f"Unknown parameter {path}")
@@ -109,7 +108,7 @@ def _known(element: ET.Element, path: str) -> None:
     if element.tag == "file":
         _file_rules(element.attrib, path)
     for child in element:
-        _known(child, f"{path}/{child.tag}")
+        _check_parameter(child, f"{path}/{child.tag}")
 
 
 def _file_rules(file: Mapping[str, str], path: str) -> None:
@@ -131,9 +130,9 @@ def _file_rules(file: Mapping[str, str], path: str) -> None:
 
 
 def groups_of(file: Path, policies: Path) -> dict[str, Group]:
-    """The groups in *file*, with the policies of *policies* instead of those installed at a frontend."""
+    """Return the groups in *file*, with the policies of *policies* instead of a frontend's own."""
     found = {}
-    for element in accepted(file.read_text()).iter("group"):
+    for element in parse_frontend(file.read_text()).iter("group"):
         match = _child(element, "match")
         factory, job = _child(match, "factory"), _child(match, "job")
         policy = match.attrib["policy_file"]
@@ -161,8 +160,8 @@ def _types(element: ET.Element) -> dict[str, str]:
     return {one.attrib["name"]: one.attrib["type"] for one in element.iter("match_attr")}
 
 
-def loaded(group: Group) -> ModuleType | None:
-    """The group's policy, as a module of the name of its file."""
+def load_policy(group: Group) -> ModuleType | None:
+    """Return the group's policy, as a module of the name of its file."""
     if not group.policy_file:
         return None
     path = Path(group.policy_file)
@@ -185,9 +184,9 @@ def reconfigure(group: Group) -> None:
     """Try the group with dummy values.
 
     Raises:
-        Refused: as a reconfiguration would be.
+        Refused: as at a reconfiguration.
     """
-    policy = loaded(group)
+    policy = load_policy(group)
     job = _dummies({**group.job_attrs, **_policy_types(policy, "job_match_attrs")})
     attrs = _dummies({**group.factory_attrs, **_policy_types(policy, "factory_match_attrs")})
     glidein = {"attrs": attrs, "params": {}, "monitor": {}}
@@ -205,7 +204,7 @@ def _dummies(types: Mapping[str, str]) -> dict[str, Any]:
     return {name: DUMMIES[kind] for name, kind in types.items()}
 
 
-def queried(constraint: str, jobs: Sequence[str]) -> list[dict[str, Any]]:
+def select_jobs(constraint: str, jobs: Sequence[str]) -> list[dict[str, Any]]:
     """Return those of *jobs* (ads as text) that a schedd returns for *constraint*, with their values."""
     import classad2
     import htcondor2  # noqa: F401 - some functions of ClassAds work only with it
@@ -219,7 +218,7 @@ def queried(constraint: str, jobs: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _is_open(value: object) -> bool:
-    """A value that no query answers with: undefined, an error, an ad."""
+    """Return True for a value that no query returns: undefined, an error, an ad."""
     return not isinstance(value, str | int | float | bool | list)
 
 
@@ -229,7 +228,7 @@ def cycle(
     """Count the jobs that match each entry, in a process of its own with these environment *variables*.
 
     Raises:
-        RuntimeError: the process ended as it must not, such as by a value that cannot be hashed.
+        RuntimeError: the process failed, for example by a value that cannot be hashed.
     """
     question = json.dumps({"group": asdict(group), "jobs": jobs, "entries": entries})
     done = subprocess.run(
@@ -249,9 +248,9 @@ def cycle(
 def count_matches(
     group: Group, policy: ModuleType | None, jobs: Mapping[str, Sequence[Ad]], entries: Mapping[str, Ad]
 ) -> dict[str, int]:
-    """By entry, the jobs that match it; *jobs* by schedd."""
+    """Return by entry the jobs that match it; *jobs* by schedd."""
     names = sorted({**group.job_attrs, **_policy_types(policy, "job_match_attrs")})
-    bundles = {schedd: _bundled(names, queue) for schedd, queue in jobs.items()}
+    bundles = {schedd: _group_jobs(names, queue) for schedd, queue in jobs.items()}
     match_expr = compile(group.match_expr, group.name, "eval")
     counts = {}
     for entry, attrs in entries.items():
@@ -265,7 +264,7 @@ def count_matches(
     return counts
 
 
-def _bundled(names: Sequence[str], queue: Sequence[Ad]) -> list[tuple[Ad, int]]:
+def _group_jobs(names: Sequence[str], queue: Sequence[Ad]) -> list[tuple[Ad, int]]:
     found: dict[tuple[Any, ...], tuple[Ad, int]] = {}
     for job in queue:
         key = tuple(job.get(name) for name in names)
@@ -285,10 +284,10 @@ def _matches(match_expr: Any, policy: ModuleType | None, job: Ad, glidein: Ad) -
 
 
 def main() -> None:
-    """One cycle of one group: a question on standard input, the counts on standard output."""
+    """Run one cycle of one group: a question on standard input, the counts on standard output."""
     question = json.load(sys.stdin)
     group = Group(**question["group"])
-    json.dump(count_matches(group, loaded(group), question["jobs"], question["entries"]), sys.stdout)
+    json.dump(count_matches(group, load_policy(group), question["jobs"], question["entries"]), sys.stdout)
 
 
 if __name__ == "__main__":

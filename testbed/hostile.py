@@ -1,9 +1,9 @@
-"""A server that speaks HTTP as no server should, to each client in a thread of its own.
+"""An HTTP server with hostile answers, to each client in a thread of its own.
 
     with Hostile(ENDLESS["headers"]) as server:
         Server("sick", server.url, …)
 
-A way to answer is a function that is given a ``send`` which returns False once the client has gone.
+A way to answer is a function with the parameter ``send``, which returns False once the client has gone.
 """
 
 import gzip
@@ -85,20 +85,20 @@ class Hostile:
 
 
 def answer(body: bytes, *headers: str) -> Answering:
-    """Answer with *body*, whole."""
+    """Answer with all of *body*."""
     lines = [f"Content-Length: {len(body)}", "Connection: close", *headers]
     return lambda send: _all(send, [OK + "".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + body])
 
 
 def rows_of(body: bytes, *headers: str) -> Answering:
-    """Answer with *body*, whole, as Rucio does with rows."""
+    """Answer with all of *body*, as Rucio does with rows."""
     lines = [f"Content-Length: {len(body)}", "Connection: close", "Content-Type: application/x-json-stream"]
     head = "".join(f"{line}\r\n" for line in (*lines, *headers)).encode()
     return lambda send: _all(send, [STATUS + head + b"\r\n" + body])
 
 
 def endless(begin: bytes, unit: bytes, *, slowly: bool = False) -> Answering:
-    """Begin with *begin*, and go on with *unit* for ever; *slowly*: with a pause after each."""
+    """Begin with *begin*, and repeat *unit* without end; *slowly*: with a pause after each."""
 
     def answering(send: Send) -> None:
         if send(begin):
@@ -108,8 +108,8 @@ def endless(begin: bytes, unit: bytes, *, slowly: bool = False) -> Answering:
     return answering
 
 
-def streamed(unit: bytes, size: int, *headers: str) -> Answering:
-    """Answer with *unit* over and over, *size* bytes in all, in the form that says no length."""
+def stream(unit: bytes, size: int, *headers: str) -> Answering:
+    """Answer with *unit* repeated to *size* bytes, in the form without a length."""
     piece = unit * max(1, 65_536 // len(unit))
     count = size // len(piece)
     begin = (
@@ -130,7 +130,7 @@ def streamed(unit: bytes, size: int, *headers: str) -> Answering:
 
 
 def gzip_bomb(size: int, unit: bytes = b"\n" * 65_536) -> bytes:
-    """Return what unpacks to *size* bytes of *unit*."""
+    """Return bytes that decompress to *size* bytes of *unit*."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     return b"".join(packer.compress(unit) for _ in range(size // len(unit))) + packer.flush()
 

@@ -29,14 +29,14 @@ Road = Literal["file", "url", "collector"]
 
 
 class CatalogueSection(Protocol):
-    """A catalogue that the daemon can be configured with."""
+    """A catalogue that the daemon's configuration may name."""
 
     def section(self) -> str:
         """Its part of the configuration, in TOML."""
 
 
 class ListedCatalogue:
-    """The embedded default: a list in a file of its own in *folder*, replaced as a whole."""
+    """The file catalogue, which is the default: a list in a file in *folder*, replaced as a whole."""
 
     def __init__(self, folder: Path, sites: Sequence[str] = ("UK", "AU", "NL")) -> None:
         self._file = folder / "catalogue.json"
@@ -47,7 +47,7 @@ class ListedCatalogue:
         return f'[[catalogue]]\ntype = "file"\nname = "embedded"\npath = "{self._file}"\n'
 
     def hold(self, datasets: Mapping[str, Mapping[str, str]]) -> None:
-        """Say just this: by dataset and site its state (``available``, ``staging``, …)."""
+        """Set the whole content: by dataset and site its state (``available``, ``staging``, …)."""
         listed = {did: {"sites": dict(sites)} for did, sites in datasets.items()}
         fresh = self._file.with_suffix(".new")
         fresh.write_text(json.dumps({"sites": self._sites, "datasets": listed}), "utf-8")
@@ -55,18 +55,18 @@ class ListedCatalogue:
 
 
 class Installation:
-    """The daemon beside a pool that runs its hook in every startd.
+    """The daemon beside a pool with the hook in every startd.
 
     Args:
         pool: a pool that is up.
-        catalogue: what the daemon asks.
-        road: how the hook gets its ad: from the ad ``file``, by ``url`` or from the ``collector``.
-        period_seconds: how often the startds run the hook.
-        poll_seconds: how often catalogues and schedds are asked.
+        catalogue: the daemon's catalogue.
+        road: the hook's source of its ad: the ad ``file``, a ``url`` or the ``collector``.
+        period_seconds: interval of the hook's runs.
+        poll_seconds: interval of the polls of catalogues and schedds.
         policy: options of ``hydrator submit pool-config``.
-        extra: configuration by kind, after ours, as for the pool itself.
+        extra: configuration by kind, after the generated one, as for the pool itself.
         settings: more TOML for the daemon's configuration.
-        identity: as whom the daemon meets the pool.
+        identity: the daemon's identity in the pool.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Installation:
 
     @property
     def pid(self) -> int:
-        """The process of the daemon that was started last."""
+        """Return the process of the daemon that was started last."""
         assert self._daemon is not None
         return self._daemon.pid
 
@@ -155,7 +155,7 @@ port = {self._port}
         )
 
     def run(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """``hydrator`` with *words*, as the operator would type it."""
+        """Run ``hydrator`` with *words*, as the operator would type it."""
         environment = {**os.environ, "HYDRATOR_CONFIG": str(self.config), "COLUMNS": "200"}
         done = subprocess.run(
             [*HYDRATOR, *words], capture_output=True, text=True, check=False, env=environment, timeout=120
@@ -176,26 +176,26 @@ port = {self._port}
         self.pool.wait(self._ready, 60, "the daemon to be ready")
 
     def stop_daemon(self, how: signal.Signals = signal.SIGTERM) -> int | None:
-        """End the daemon; its exit status, or None when none ran."""
+        """End the daemon; return its exit status, or None when none ran."""
         if self._daemon is None:
             return None
         ended, self._daemon = self._daemon, None
         return end(ended, 60, how)
 
     def configure_pool(self) -> None:
-        """Install what ``hydrator submit pool-config`` prints, and the hook in every startd."""
+        """Install the output of ``hydrator submit pool-config``, and the hook in every startd."""
         text = {role: self.pool_config(role) for role in ("schedd", "startd", "negotiator")}
         text["startd"] += self.cron_config()
         for kind, more in self._extra.items():
             text[kind] = f"{text.get(kind, '')}\n{more}"
         self.pool.reconfig(**text)
-        self.pool.wait(self.hydrated, 60, "every slot to carry our attributes")
+        self.pool.wait(self.is_hydrated, 60, "every slot to carry our attributes")
 
     def pool_config(self, role: str, *options: str) -> str:
         return self.run("submit", "pool-config", "--role", role, *self._policy, *options).stdout
 
     def cron_config(self) -> str:
-        """The STARTD_CRON job of docs/how-to/operate/install-on-a-glidein.md; our startds share one file."""
+        """Return the STARTD_CRON job of docs/how-to/operate/install-on-a-glidein.md; startds share a file."""
         source = {
             "file": f"--file {self.ads}",
             "url": f"--url {self.url} --jitter 0",
@@ -213,13 +213,13 @@ port = {self._port}
             lines.append(f'{site.local}.STARTD_CRON_LOCALITY_ARGS = "{words}"')
         return "\n" + "\n".join(lines) + "\n"
 
-    def hydrated(self) -> bool:
-        """Does every slot carry our attributes?"""
+    def is_hydrated(self) -> bool:
+        """Return True if every slot has the locality attributes."""
         slots = self.pool.slots("DataLocalityAsOf", "DataLocalityVia")
         return bool(slots) and all(slot.get("DataLocalityAsOf") is not None for slot in slots)
 
     def states_at(self, site: str) -> dict[str, str]:
-        """DatasetStates of the site's partitionable slot, as the collector has it."""
+        """Return DatasetStates of the site's partitionable slot, as the collector has it."""
         slots = self.pool.slots("DatasetStates", constraint=f'PartitionableSlot && GLIDEIN_Site == "{site}"')
         return dict(slots[0].get("DatasetStates") or {}) if slots else {}
 
@@ -233,7 +233,7 @@ port = {self._port}
         user: str = "alice",
         more: str = "",
     ) -> int:
-        """Submit jobs that say nothing but ``+RequiredDatasets``, and *mode* where one is given."""
+        """Submit jobs with only ``+RequiredDatasets``, and *mode* if one is given."""
         wanted = ", ".join(f'"{did}"' for did in datasets)
         mode_line = f'+DataLocality = "{mode}"\n' if mode else ""
         return self.pool.submit(
@@ -243,7 +243,7 @@ port = {self._port}
         )
 
     def ran_at(self, cluster: int, seconds: float = 90, jobs: int = 1) -> list[str]:
-        """The sites where the jobs of *cluster* ran, once they are done."""
+        """Return the sites where the jobs of *cluster* ran, once they have completed."""
         self.pool.wait(lambda: self.pool.done(cluster, jobs), seconds, f"job {cluster} to end")
         return self.pool.ran_at(cluster)
 
@@ -270,7 +270,7 @@ port = {self._port}
 
 
 def _mortal() -> tuple[str, ...]:
-    """A prefix by which a process ends with the thread that started it, where there is such a tool."""
+    """Return a command prefix that ends a process with the thread that started it, if available."""
     return ("setpriv", "--pdeathsig", "TERM") if shutil.which("setpriv") else ()
 
 

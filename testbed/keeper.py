@@ -1,13 +1,13 @@
-"""The process that keeps one pool alive, and takes everything away when its owner is gone.
+"""Keeper: the process that keeps one pool alive, and removes it when its owner has ended.
 
-Run as a program by `testbed.pool` with the path of a JSON file (`KeeperSpec`) and the read end of a
-pipe as standard input; the owner holds the only write end, so the end of the file says that the owner
-stopped the pool or died, kill -9 included. The daemons live in mount and pid namespaces of their own:
-when the keeper kills their process 1, the kernel takes every process and every mount with it, and the
-run folder is removed. Where there are no namespaces (HTCondor from PATH, not root) the keeper is the
+`testbed.pool` runs it as a program with the path of a JSON file (`KeeperSpec`) and the read end of a
+pipe as standard input. The owner has the only write end, so the end of the file means that the owner
+stopped the pool or died, also by kill -9. The daemons run in mount and pid namespaces of their own:
+when the keeper kills their process 1, the kernel ends every process and removes every mount, and the
+keeper removes the run folder. Without namespaces (HTCondor from PATH, not root) the keeper is the
 subreaper of all daemons instead and kills them one by one.
 
-Standard library only, and no import of the project: it must outlive whatever its owner does.
+Standard library only, and no import of the project: it must outlive any failure of its owner.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ class KeeperSpec(TypedDict):
 
 
 def main() -> None:
-    """Start the daemons, wait until the owner is gone, leave no trace."""
+    """Start the daemons, wait until the owner has ended, and leave nothing behind."""
     spec: KeeperSpec = json.loads(Path(sys.argv[1]).read_text("utf-8"))
     ended = os.pipe()
     os.set_blocking(ended[1], False)
@@ -66,8 +66,8 @@ def remove(run: Path) -> None:
 
 
 def _in_namespaces(spec: KeeperSpec) -> int:
-    """Fork process 1 of a new pid namespace; returns its pid as seen from here."""
-    _checked(LIBC.unshare(CLONE_NEWPID))
+    """Fork process 1 of a new pid namespace; return its pid in the keeper's namespace."""
+    _check(LIBC.unshare(CLONE_NEWPID))
     pid = os.fork()
     if pid == 0:
         LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -76,18 +76,18 @@ def _in_namespaces(spec: KeeperSpec) -> int:
 
 
 def _process_one(spec: KeeperSpec) -> NoReturn:
-    """Be process 1: mount what the daemons see, start them, reap whatever dies."""
+    """Be process 1: mount the daemons' file system, start them, reap every ended process."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     pid = int(Path("/proc/self").readlink().name)  # as the owner sees it: /proc is still the machine's
     try:
-        _checked(LIBC.unshare(CLONE_NEWNS))
+        _check(LIBC.unshare(CLONE_NEWNS))
         _mount("--make-rprivate", "/")
         _arrange(Path(spec["run"]), Path(spec["tree"]) if spec["tree"] else None)
         master = _start(spec)
     except (OSError, subprocess.CalledProcessError) as failure:
-        told = failure.stderr if isinstance(failure, subprocess.CalledProcessError) else failure.strerror
-        _say({"error": str(told or failure).strip()})
+        reason = failure.stderr if isinstance(failure, subprocess.CalledProcessError) else failure.strerror
+        _say({"error": str(reason or failure).strip()})
         os._exit(1)
     _say({"init": pid, "master": master})
     _silence()
@@ -134,7 +134,7 @@ def _arrange(run: Path, tree: Path | None) -> None:
 
 
 def _as_subreaper(spec: KeeperSpec) -> int:
-    """Start the daemons here; orphans of theirs become children of this process."""
+    """Start the daemons in this namespace; their orphans become children of this process."""
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
     master = _start(spec)
     _say({"init": None, "master": master})
@@ -184,14 +184,14 @@ def _mount(*arguments: str) -> None:
     subprocess.run(["mount", *arguments], check=True, capture_output=True, text=True)
 
 
-def _checked(result: int) -> None:
+def _check(result: int) -> None:
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"no namespaces for us: {os.strerror(number)}")
 
 
 def _say(what: dict[str, object]) -> None:
-    """One line of JSON for the owner, who may be gone."""
+    """Send one line of JSON to the owner, which may have ended."""
     with contextlib.suppress(BrokenPipeError):
         os.write(1, json.dumps(what).encode() + b"\n")
 

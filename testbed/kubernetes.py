@@ -1,9 +1,8 @@
 """Validation of Kubernetes objects without a cluster.
 
-Two validators, because neither finds everything: the strict JSON schemas of
-a release find unknown and missing fields and wrong types; the npm models
-also know quantities, enumerations and the kinds of the Prometheus operator.
-Neither knows what an API server checks in code.
+There are two validators, because neither finds everything. The strict JSON schemas of a release find
+unknown and missing fields and wrong types. The npm models also know quantities, enumerations and the
+kinds of the Prometheus operator. Neither has the checks in the code of an API server.
 """
 
 import json
@@ -27,7 +26,7 @@ OLDEST, NEWEST = "1.25", "1.37"
 
 
 class SchemasUnavailable(Exception):
-    """The schemas cannot be fetched here; the text ends with pip's own words."""
+    """The schemas cannot be downloaded; the text ends with pip's error."""
 
 
 def problems(item: Mapping[str, Any], release: str) -> list[str]:
@@ -44,7 +43,7 @@ def problems(item: Mapping[str, Any], release: str) -> list[str]:
     if not file.is_file():
         raise KeyError(f"Kubernetes {release} has no {item['apiVersion']} {item['kind']}")
     validator = jsonschema.Draft7Validator(json.loads(file.read_text("utf-8")), registry=_registry(folder))
-    return list(_told(validator.iter_errors(item)))
+    return list(_describe_errors(validator.iter_errors(item)))
 
 
 def model_problems(items: Sequence[Mapping[str, Any]]) -> list[list[str]]:
@@ -63,7 +62,7 @@ def model_problems(items: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     return found
 
 
-def _told(errors: Iterator[Any]) -> Iterator[str]:
+def _describe_errors(errors: Iterator[Any]) -> Iterator[str]:
     for error in errors:
         place = "/".join(str(part) for part in error.absolute_path)
         yield f"{place}: {error.message}"[:300]
@@ -79,7 +78,7 @@ def _registry(folder: Path) -> Registry[Any]:
 
 
 def schemas() -> Path:
-    """The folder with the schemas of every release, fetched first where it is missing.
+    """Return the folder with the schemas of every release; download them first if it is missing.
 
     Raises:
         SchemasUnavailable: see there.

@@ -16,7 +16,7 @@ from .processes import end
 
 @dataclass(frozen=True)
 class Lone:
-    """A daemon that runs: where it answers, its process and the file it logs to."""
+    """A daemon that runs: its address, its process and its log file."""
 
     url: str
     process: subprocess.Popen[bytes]
@@ -26,7 +26,7 @@ class Lone:
         return httpx.get(self.url + path, headers=headers, trust_env=False, timeout=60)
 
     def ready(self) -> bool:
-        """Does ``/readyz`` say so?
+        """Return True if ``/readyz`` answers so.
 
         Raises:
             AssertionError: the daemon has ended; the text ends with its log.
@@ -41,7 +41,7 @@ class Lone:
 
 @contextlib.contextmanager
 def daemon(arguments: Sequence[str], environment: Mapping[str, str], port: int, log: Path) -> Iterator[Lone]:
-    """Start ``hydrator`` with *arguments* and *environment*, and nothing of ours; yields when it is ready."""
+    """Start ``hydrator`` with only *arguments* and *environment*; yield it when it is ready."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("HYDRATOR_")}
     with log.open("ab") as out:
         process = subprocess.Popen(

@@ -1,7 +1,7 @@
-"""A machine for the shipped unit: Debian 12 under its real systemd, as PID 1 of namespaces of ours.
+"""A machine for the shipped unit: Debian 12 under its real systemd, as PID 1 of separate namespaces.
 
-It shares this machine's kernel and network (so that a pool on loopback is
-within reach) and nothing else; what it writes goes to a folder of the test.
+It shares this machine's kernel and network (so that it reaches a pool on loopback) and nothing else; its
+files go to a folder of the test.
 """
 
 import contextlib
@@ -54,15 +54,15 @@ exec env -i container=testbed PATH=/usr/sbin:/usr/bin:/sbin:/bin \\
 
 
 class MachineUnavailable(Exception):
-    """No systemd can be booted here; the text is one sentence that says why."""
+    """No systemd can be booted on this machine; the text is one sentence with the reason."""
 
 
 def base() -> Path:
-    """The folder with Debian 12, its systemd, and an environment with all that we depend on (a minute, once).
+    """Return the folder with Debian 12, its systemd, and an environment with all dependencies (a minute).
 
     Raises:
         MachineUnavailable: see there.
-        WheelsUnavailable: our dependencies cannot be fetched.
+        WheelsUnavailable: the dependencies cannot be downloaded.
     """
     if os.geteuid() != 0:
         raise MachineUnavailable("only root can boot a systemd")
@@ -95,13 +95,13 @@ def _step(command: list[str]) -> None:
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine that is up: *root* is what it has written, *pid* its PID 1 as we see it."""
+    """A machine that is up: *root* has the files that it wrote, *pid* is its PID 1 on this machine."""
 
     root: Path
     pid: int
 
     def run(self, *command: str, check: bool = True) -> str:
-        """Return the output of *command* there, without the last newline.
+        """Return the output of *command* on the machine, without the last newline.
 
         Raises:
             AssertionError: it failed, and *check* is set.
@@ -117,26 +117,26 @@ class Machine:
         return done.stdout.rstrip("\n")
 
     def show(self, unit: str, name: str) -> str:
-        """One property of *unit*, as systemctl tells it."""
+        """Return one property of *unit*, by systemctl."""
         return self.run("systemctl", "show", "--property", name, "--value", unit)
 
 
 @contextlib.contextmanager
-def booted(folder: Path, furnish: Path) -> Iterator[Machine]:
-    """Boot a machine whose writing goes to *folder*, with what *furnish* holds laid over its root.
+def boot(folder: Path, furnish: Path) -> Iterator[Machine]:
+    """Boot a machine whose files go to *folder*, with the files of *furnish* on top of its root.
 
     Raises:
-        MachineUnavailable: it did not come up; the text ends with what systemd said.
+        MachineUnavailable: it did not start; the text ends with systemd's output.
     """
     parts = {name: folder / name for name in ("root", "upper", "work")}
     for part in parts.values():
         part.mkdir()
     shutil.copytree(furnish, parts["upper"], symlinks=True, dirs_exist_ok=True)
     parts["upper"].chmod(0o755)  # it is the machine's root: its services pass through it
-    said = folder / "console"
+    console_file = folder / "console"
     arguments = [str(path) for path in (parts["root"], base(), parts["upper"], parts["work"])]
     namespaces = ["--mount", "--pid", "--cgroup", "--uts", "--ipc", "--fork", "--kill-child"]
-    with _cgroup(f"hydrator-boot-{os.getpid()}") as cgroup, said.open("wb") as console:
+    with _cgroup(f"hydrator-boot-{os.getpid()}") as cgroup, console_file.open("wb") as console:
         # into a cgroup of its own first: the machine sees no other
         entered = f'echo $$ > "{cgroup}/cgroup.procs" && exec "$@"'
         command = ["unshare", *namespaces, "--propagation", "private", "sh", "-c", _BOOT, "boot", *arguments]
@@ -145,7 +145,7 @@ def booted(folder: Path, furnish: Path) -> Iterator[Machine]:
             stdout=console, stderr=console, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         try:
-            pid = wait_for(lambda: _up(outer, said), 60, "systemd to be up")
+            pid = wait_for(lambda: _up(outer, console_file), 60, "systemd to be up")
             assert pid is not None
             yield Machine(parts["upper"], pid)
         finally:
@@ -153,21 +153,21 @@ def booted(folder: Path, furnish: Path) -> Iterator[Machine]:
             outer.wait()
 
 
-def _up(outer: subprocess.Popen[bytes], said: Path) -> int | None:
-    """PID 1 of the machine, once it has reached its target."""
+def _up(outer: subprocess.Popen[bytes], console: Path) -> int | None:
+    """Return PID 1 of the machine, once it has reached its target."""
     if outer.poll() is not None:
-        raise MachineUnavailable(f"systemd did not start: {said.read_text('utf-8', 'replace')[-800:]}")
+        raise MachineUnavailable(f"systemd did not start: {console.read_text('utf-8', 'replace')[-800:]}")
     children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
     if not children or b"systemd" not in Path(f"/proc/{children[0]}/cmdline").read_bytes().split(b"\0")[0]:
         return None
-    machine = Machine(said.parent, int(children[0]))
+    machine = Machine(console.parent, int(children[0]))
     state = machine.run("systemctl", "is-system-running", check=False)
     return machine.pid if state in {"running", "degraded"} else None
 
 
 @contextlib.contextmanager
 def _cgroup(name: str) -> Iterator[Path]:
-    """A cgroup of the unified hierarchy, below our own; removed with all that was made in it."""
+    """Create a cgroup of the unified hierarchy below the present one; remove it with its content."""
     mounts = (line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines())
     places = [Path(fields[4]) for fields in mounts if fields[fields.index("-") + 1] == "cgroup2"]
     own = next(
@@ -184,10 +184,10 @@ def _cgroup(name: str) -> Iterator[Path]:
     try:
         yield made
     finally:
-        wait_for(lambda: _removed(made), 10, f"{made} to be empty")
+        wait_for(lambda: _remove_cgroup(made), 10, f"{made} to be empty")
 
 
-def _removed(cgroup: Path) -> bool:
+def _remove_cgroup(cgroup: Path) -> bool:
     for folder, _, _ in os.walk(cgroup, topdown=False):
         with contextlib.suppress(OSError):
             Path(folder).rmdir()

@@ -4,5 +4,5 @@ import re
 
 
 def total(text: str, series: str) -> float:
-    """One series in *text*, by its name with all its labels; by a name alone, the sum of all; else 0."""
+    """Return one series in *text*, by its name with all labels; by a name alone the sum of all; else 0."""
     return sum(map(float, re.findall(rf"^{re.escape(series)}(?:{{.*}})? (\S+)$", text, re.MULTILINE)))

@@ -1,9 +1,9 @@
-"""Debian's nginx with the configuration that we ship, in front of a daemon's HTTP server.
+"""Debian's nginx with the shipped configuration, in front of a daemon's HTTP server.
 
     with Nginx.start(folder, "127.0.0.1:8471", certificate, key) as nginx:
         nginx.url
 
-Only what is the operator's is changed, and for tests how long ads are kept.
+Only an operator's own values are changed, and for tests the time for which ads are cached.
 """
 
 import socket
@@ -39,17 +39,17 @@ http {{
 
 
 def nginx_program() -> tuple[Path, Mapping[str, str]]:
-    """The server's program, and the environment it needs.
+    """Return the server's program, and the environment it needs.
 
     Raises:
-        DebUnavailable: it is neither here nor to be had.
+        DebUnavailable: the machine does not have it, and it cannot be downloaded.
     """
     return program("nginx", "nginx", "usr/sbin")
 
 
 @dataclass
 class Nginx(Served):
-    """A running server; everything it wrote is in *folder*, which ``stop`` removes."""
+    """A running server; all its files are in *folder*, which ``stop`` removes."""
 
     folder: Path
     url: str
@@ -57,7 +57,7 @@ class Nginx(Served):
 
     @classmethod
     def start(cls, folder: Path, upstream: str, certificate: Path, key: Path, *, keeps: int = 5) -> Self:
-        """Start one before *upstream*, ``host:port``; it shows *certificate* and *keeps* ads so many seconds.
+        """Start a server before *upstream*, ``host:port``; it caches ads for *keeps* seconds.
 
         Raises:
             DebUnavailable: there is no nginx to start and none to download.

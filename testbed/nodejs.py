@@ -11,11 +11,11 @@ _FILES = ("package.json", "package-lock.json", "models.mjs")
 
 
 class NodeUnavailable(Exception):
-    """There is no npm here, or it could not install; the text ends with its own words."""
+    """npm is missing on this machine, or could not install; the text ends with its error."""
 
 
 def modules() -> Path:
-    """The ``node_modules`` folder, installed first where it is missing or of another lock (75 MB).
+    """Return the ``node_modules`` folder; install it first if it is missing or of another lock (75 MB).
 
     No package runs a script of its own while it is installed.
 

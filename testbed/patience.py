@@ -1,4 +1,4 @@
-"""Waiting for a condition: its end costs nothing when all is well, so it is far away."""
+"""Waiting for a condition, with long time limits: they cost nothing when all is well."""
 
 import time
 from collections.abc import Callable
@@ -11,15 +11,15 @@ _T = TypeVar("_T")
 
 
 def wait_for(condition: Callable[[], _T], seconds: float, what: str, step: float = 0.1) -> _T:
-    """Ask until *condition* says something true, and return that.
+    """Poll until *condition* is true, and return its value.
 
     Args:
-        seconds: how long that may take on a quiet machine; we wait :data:`TIMEOUT_FACTORS` times as long.
-        what: what we wait for, for the failure.
-        step: seconds from one question to the next.
+        seconds: how long that may take on a quiet machine; the limit is TIMEOUT_FACTORS times as long.
+        what: the condition in words, for the failure.
+        step: seconds between two polls.
 
     Raises:
-        AssertionError: it did not become so in time.
+        AssertionError: it was not true in time.
     """
     deadline = time.monotonic() + seconds * PATIENCE
     while True:

@@ -10,7 +10,7 @@ HTCondor comes from PATH where there is one and no release is asked for, else fr
 tree (`testbed.debian`). The daemons run in namespaces of their own under `testbed.keeper`, so several
 pools run side by side and nothing stays behind. Security is a production pool's: IDTOKENS only, all
 levels closed, `hydrator@pool.test` allowed READ everywhere and DAEMON at the collector, nothing more.
-With ``recommended=True`` it is what HTCondor's own package sets up, and nothing besides.
+With ``recommended=True`` it is what HTCondor's own package sets up, and nothing else.
 """
 
 import argparse
@@ -59,7 +59,7 @@ _CONDOR_UID = 64500
 
 
 class ToolFailed(RuntimeError):
-    """A tool inside the pool ended with an error; the text is its command and what it said."""
+    """A tool inside the pool failed; the text is its command and its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class SiteSpec:
     """One site: a startd with one partitionable slot. *extra* is configuration of this startd alone.
 
     ``memory`` is in MiB; by default 1 GiB for every core. ``gpus`` are stand-ins:
-    the startd is told that they are there, and hands them out like real ones.
+    the startd's configuration lists them, and it assigns them like real ones.
     """
 
     name: str
@@ -78,17 +78,17 @@ class SiteSpec:
 
     @property
     def local(self) -> str:
-        """The startd's -local-name: letters, digits and ``_`` only."""
+        """Return the startd's -local-name: letters, digits and ``_`` only."""
         return re.sub(r"\W", "_", self.name)
 
     @property
     def daemon(self) -> str:
-        """The startd's name in DAEMON_LIST."""
+        """Return the startd's name in DAEMON_LIST."""
         return f"STARTD_{self.local.upper()}"
 
 
 _CLOSED = f"""\
-# who may do what: IDTOKENS only, and nobody anonymous
+# authorization: IDTOKENS only, and no anonymous client
 SEC_DEFAULT_AUTHENTICATION_METHODS = IDTOKENS
 SEC_CLIENT_AUTHENTICATION_METHODS = IDTOKENS
 SEC_READ_AUTHENTICATION = REQUIRED
@@ -114,10 +114,10 @@ THREE_SITES = (SiteSpec("UK", cpus=8), SiteSpec("AU", cpus=4), SiteSpec("NL", cp
 
 
 def sites_from(text: str) -> tuple[SiteSpec, ...]:
-    """Sites from ``UK:8,AU:4``: a name and its cores, each.
+    """Parse sites from ``UK:8,AU:4``: a name and its cores, each.
 
     Raises:
-        ValueError: an empty name, a name twice, or cores that are no whole number above 0.
+        ValueError: an empty name, a repeated name, or cores that are not a whole number above 0.
     """
     found: dict[str, SiteSpec] = {}
     for item in text.split(","):
@@ -133,7 +133,7 @@ def sites_from(text: str) -> tuple[SiteSpec, ...]:
 
 @dataclass(slots=True)
 class Pool:
-    """A pool that is up; :meth:`start` makes one, leaving the ``with`` block takes it away."""
+    """A pool that is up; :meth:`start` makes one, and leaving the ``with`` block removes it."""
 
     version: str
     """HTCondor's version, such as ``25.14.1``."""
@@ -163,13 +163,13 @@ class Pool:
         """Start a pool and wait until its slots are in the collector: 5 s, a minute more to build its tree.
 
         Args:
-            release: ``25.14``/``sid``, ``23.9``/``trixie``, ``path``, or None for what is there.
+            release: ``25.14``/``sid``, ``23.9``/``trixie``, ``path``, or None for the one on PATH, if any.
             sites: a startd for each, with different names.
             extra: configuration text by kind (``all``, ``collector``, ``negotiator``, ``schedd``,
-                ``startd``), read after our own, so it overrides. All daemons see all of it.
-            say: is told, in one line each, what takes long and what is not as asked.
+                ``startd``), read after the pool's own, so it overrides. All daemons see all of it.
+            say: gets one line for each slow step and for each difference from the request.
             recommended: use the security of HTCondor's own package, with no family session, so
-                that each daemon shows the collector who it is; `hydrator@` is allowed nothing.
+                that each daemon authenticates to the collector; `hydrator@` has no rights.
 
         Raises:
             PoolUnavailable: there can be no pool on this machine, with the reason.
@@ -186,7 +186,7 @@ class Pool:
             _inside=spec.private,
             _tools=spec.tools,
             _alive=alive,
-            _extra=_known(extra or {}),
+            _extra=_check_kinds(extra or {}),
             _recommended=recommended,
         )
         try:
@@ -202,7 +202,7 @@ class Pool:
 
     @staticmethod
     def prepare(release: str | None = None, say: Callable[[str], None] = print) -> str:
-        """Have HTCondor ready, so that :meth:`start` takes seconds; returns its version.
+        """Build HTCondor if it is missing, so that :meth:`start` takes seconds; return its version.
 
         Raises:
             PoolUnavailable: there can be no pool on this machine, with the reason.
@@ -211,7 +211,7 @@ class Pool:
 
     @classmethod
     def attach(cls, home: Path) -> Self:
-        """A pool that another process keeps up, by its run folder; leaving it does not stop it."""
+        """Return a pool that another process runs, by its run folder; leaving it does not stop it."""
         facts = json.loads((home / "pool.json").read_text("utf-8"))
         sites = tuple(SiteSpec(*site) for site in facts["sites"])
         return cls(
@@ -227,13 +227,13 @@ class Pool:
         self.stop()
 
     def stop(self) -> None:
-        """Take the pool away: every process, mount and file of it. Again is no error."""
+        """Remove the pool: every process, mount and file of it. A second call is not an error."""
         running, self._keeper = self._keeper, None
         if running is not None:
             for end in (running.stdin, running.stdout):
                 if end is not None:
                     end.close()
-            running.terminate()  # a process that somebody forked from us may hold the pipe open
+            running.terminate()  # a process forked from this one may hold the pipe open
             running.wait(30)
             keeper.remove(self.home)
         if self._alive is not None:
@@ -244,16 +244,16 @@ class Pool:
 
     @property
     def shared(self) -> Path:
-        """A folder everybody may write to, under the same path inside and outside, hidden from no job."""
+        """Return a folder that every user may write to, under one path inside and outside, also for jobs."""
         return self.home / "shared"
 
     @property
     def client_config(self) -> Path:
-        """CONDOR_CONFIG for clients outside, as ``hydrator@``; :meth:`client` makes others."""
+        """Return CONDOR_CONFIG for clients outside, as ``hydrator@``; :meth:`client` makes others."""
         return self.client("hydrator")
 
     def client(self, identity: str | None, authz: Sequence[str] | None = None) -> Path:
-        """CONDOR_CONFIG for clients outside, as *identity*, or as nobody for None."""
+        """Return CONDOR_CONFIG for clients outside, as *identity*, or without one for None."""
         tokens = self.home / "tokens" / "none" if identity is None else self.token(identity, authz)
         tokens.mkdir(mode=0o700, exist_ok=True)
         file = self.home / "clients" / f"{tokens.name}.conf"
@@ -284,7 +284,7 @@ class Pool:
         made = self._exec(["condor_token_create", "-identity", name, *limits], "root", {})
         if made.returncode != 0:
             raise ToolFailed(f"condor_token_create -identity {name}: {made.stderr.strip()}")
-        # two commands of one user may be the first at the same time
+        # two commands of one user may start at the same time
         fresh = Path(tempfile.mkdtemp(dir=folder.parent))
         (fresh / "token").touch(mode=0o600)
         (fresh / "token").write_text(made.stdout, "utf-8")
@@ -322,10 +322,10 @@ class Pool:
         Args:
             command: the tool and its arguments.
             user: ``root`` (with the administrator's token), ``alice``, ``bob``, ``hydrator``, another
-                identity, or None for nobody: no token at all.
-            check: raise where the exit status is not 0.
-            input: what the tool reads from its standard input.
-            cwd: where it runs; by default the user's home.
+                identity, or None for no token at all.
+            check: raise if the exit status is not 0.
+            input: the tool's standard input.
+            cwd: its folder; by default the user's home.
             env: more environment.
             timeout: seconds until it is killed.
 
@@ -336,8 +336,8 @@ class Pool:
         more = {**self._identity(user), **(env or {})}
         done = self._exec(words, user or "root", more, input=input, cwd=cwd, timeout=timeout)
         if check and done.returncode != 0:
-            said = (done.stderr.strip() or done.stdout.strip())[-2000:]
-            raise ToolFailed(f"{' '.join(words)[:300]}: exit status {done.returncode}: {said}")
+            output = (done.stderr.strip() or done.stdout.strip())[-2000:]
+            raise ToolFailed(f"{' '.join(words)[:300]}: exit status {done.returncode}: {output}")
         return done
 
     def tool(self, name: str, user: str, folder: Path) -> None:
@@ -348,45 +348,45 @@ class Pool:
         (folder / name).chmod(0o755)
 
     def submit(self, text: str, user: str = "alice", *arguments: str) -> int:
-        """Submit this description as *user*; returns the cluster's id. Files go to the user's home."""
-        said = self.run("condor_submit", "-terse", *arguments, "-", user=user, input=text).stdout
-        found = re.match(r"(\d+)\.", said.strip())
+        """Submit this description as *user*; return the cluster's id. Files go to the user's home."""
+        output = self.run("condor_submit", "-terse", *arguments, "-", user=user, input=text).stdout
+        found = re.match(r"(\d+)\.", output.strip())
         if not found:
-            raise ToolFailed(f"condor_submit printed no job id: {said!r}")
+            raise ToolFailed(f"condor_submit printed no job id: {output!r}")
         return int(found[1])
 
     def user_home(self, user: str) -> Path:
-        """The home of *user*, inside and outside: where jobs put their files."""
+        """Return the home of *user*, inside and outside: jobs put their files there."""
         return self.shared / "home" / user
 
     def slots(self, *attributes: str, constraint: str = "true") -> list[dict[str, Any]]:
-        """The slots' ads, or these attributes of them, as the collector has them."""
+        """Return the slots' ads, or these attributes of them, as the collector has them."""
         return self._ads("condor_status", ["-constraint", constraint], attributes)
 
     def ads(self, constraint: str, *attributes: str) -> list[dict[str, Any]]:
-        """Any ads in the collector."""
+        """Return any ads in the collector."""
         return self._ads("condor_status", ["-any", "-constraint", constraint], attributes)
 
     def jobs(self, constraint: str = "true", *attributes: str) -> list[dict[str, Any]]:
-        """Jobs in the queue; those that left it are in :meth:`print_history`."""
+        """Return jobs in the queue; those that left it are in :meth:`history`."""
         return self._ads("condor_q", ["-allusers", "-constraint", constraint], attributes)
 
     def history(self, constraint: str = "true", *attributes: str) -> list[dict[str, Any]]:
-        """Jobs that have left the queue, the last one first."""
+        """Return jobs that have left the queue, the last one first."""
         return self._ads("condor_history", ["-constraint", constraint], attributes)
 
     def job(self, cluster: int, *attributes: str) -> dict[str, Any] | None:
-        """The first job of *cluster*, from the queue or else from the history."""
+        """Return the first job of *cluster*, from the queue or else from the history."""
         which = f"ClusterId == {cluster}"
         found = self.jobs(which, *attributes) or self.history(which, *attributes)
         return found[0] if found else None
 
     def empty_queue(self) -> None:
-        """Remove all jobs, also those that 23.9 keeps as removed for ever once in a while."""
+        """Remove all jobs, also those that 23.9 sometimes keeps as removed without end."""
 
         def empty() -> bool:
             for more in ((), ("-forcex",)):
-                self.run("condor_rm", *more, "-all", check=False)  # it fails where there is no job
+                self.run("condor_rm", *more, "-all", check=False)  # it fails without a job
             return not self.jobs("true", "ClusterId")
 
         self.wait(empty, 60, "the queue to be empty")
@@ -396,7 +396,7 @@ class Pool:
         return len(self.history(f"ClusterId == {cluster} && JobStatus == 4", "ProcId")) >= jobs
 
     def ran_at(self, cluster: int) -> list[str]:
-        """The site of each completed job of *cluster*, by process number."""
+        """Return the site of each completed job of *cluster*, by process number."""
         jobs = self.history(f"ClusterId == {cluster} && JobStatus == 4", "ProcId", "LastRemoteHost")
         by_local = {site.local: site.name for site in self.sites}
         hosts = [str(job["LastRemoteHost"]) for job in sorted(jobs, key=lambda job: int(job["ProcId"]))]
@@ -406,18 +406,18 @@ class Pool:
 
     def reconfig(self, **extra: str) -> None:
         """Replace the extra configuration of these kinds and have every daemon read it."""
-        self._extra |= _known(extra)
+        self._extra |= _check_kinds(extra)
         _write_extra(self.home, self._extra)
-        self.run("condor_reconfig", "-addr", self._master())  # the master tells all daemons
+        self.run("condor_reconfig", "-addr", self._master())  # the master reconfigures all daemons
 
     def stop_daemon(self, name: str) -> None:
-        """Stop one daemon at once and for good: ``collector``, ``negotiator``, ``schedd``, ``startd:UK``."""
-        self._tell("condor_off", "-fast", name=name)
+        """Stop a daemon until it is started: ``collector``, ``negotiator``, ``schedd``, ``startd:UK``."""
+        self._send_command("condor_off", "-fast", name=name)
         self.wait(lambda: not self.pids(name), 20, f"{name} to stop")
 
     def start_daemon(self, name: str) -> None:
         """Start a daemon that :meth:`stop_daemon` stopped, on the same address where it is the collector."""
-        self._tell("condor_on", name=name)
+        self._send_command("condor_on", name=name)
         self.wait(lambda: self.pids(name), 20, f"{name} to start")
 
     def restart_daemon(self, name: str) -> None:
@@ -434,7 +434,7 @@ class Pool:
             os.kill(pid, number)
 
     def pids(self, name: str) -> list[int]:
-        """The processes of one daemon (or ``starter``, ``shadow``), as this machine numbers them."""
+        """Return the processes of one daemon (or ``starter``, ``shadow``), by this machine's process ids."""
         kind, _, site = name.lower().replace("startd_", "startd:").partition(":")
         found = []
         for pid, command in self.processes().items():
@@ -446,15 +446,15 @@ class Pool:
         return sorted(found)
 
     def processes(self) -> dict[int, str]:
-        """Every process below our keeper, with its command line, words ended by NUL."""
+        """Return every process below the keeper, with its command line, words ended by NUL."""
         top = self._keeper.pid if self._keeper else self._init
         return processes.below(top) if top else {}
 
     def wait(self, condition: Callable[[], _T], seconds: float, what: str) -> _T:
-        """As :func:`testbed.patience.wait_for`, also past questions that the tools could not ask.
+        """Wait like :func:`testbed.patience.wait_for`, also past failed calls of the tools.
 
         Raises:
-            AssertionError: it did not in time, or the pool has ended; names *what* and shows queue and slots.
+            AssertionError: it was not true in time, or the pool has ended; with *what*, queue and slots.
         """
         deadline = time.monotonic() + seconds * PATIENCE
         while True:
@@ -476,7 +476,9 @@ class Pool:
         Raises:
             PoolUnavailable: condor_master has ended; with the last line of its log.
         """
-        here = [site for site in self.sites if "COLLECTOR_HOST" not in site.extra]  # not of another pool
+        here = [
+            site for site in self.sites if "COLLECTOR_HOST" not in site.extra
+        ]  # without those of another pool
         wanted = {"Collector": 1, "Negotiator": 1, "Scheduler": 1, "Machine": len(here)}
 
         def there() -> bool:
@@ -491,7 +493,7 @@ class Pool:
     # --- within -------------------------------------------------------------------------------------
 
     def _identity(self, user: str | None) -> dict[str, str]:
-        """Return the environment by which a tool shows whose token it has."""
+        """Return the environment that gives a tool its token."""
         if user is None:
             tokens = self.home / "tokens" / "none"
             tokens.mkdir(mode=0o700, exist_ok=True)
@@ -499,7 +501,7 @@ class Pool:
             uid = UIDS.get(user, 0) if os.geteuid() == 0 else os.geteuid()
             tokens = self.token("condor" if user == "root" else user, uid=uid)
         names = ("_CONDOR_SEC_TOKEN_DIRECTORY", "_CONDOR_SEC_TOKEN_SYSTEM_DIRECTORY")
-        # the recommended security also takes the Unix user's name, which is root for most of ours
+        # the recommended security also accepts the Unix user's name, which is root for most of these users
         methods = {"_CONDOR_SEC_CLIENT_AUTHENTICATION_METHODS": "IDTOKENS"} if self._recommended else {}
         return {**methods, **dict.fromkeys(names, str(tokens))}
 
@@ -523,13 +525,13 @@ class Pool:
             pass_fds=[self._alive.fileno()] if self._alive else [],
         )
         assert self._keeper.stdout is not None
-        said = json.loads(self._keeper.stdout.readline() or '{"error": "the keeper died"}')
-        if "error" in said:
-            raise PoolUnavailable(f"HTCondor cannot be started here: {said['error']}")
-        self._init = said["init"]
+        reply = json.loads(self._keeper.stdout.readline() or '{"error": "the keeper died"}')
+        if "error" in reply:
+            raise PoolUnavailable(f"HTCondor cannot be started here: {reply['error']}")
+        self._init = reply["init"]
 
     def _leave_card(self) -> None:
-        """Write down what :meth:`attach` reads."""
+        """Write the file that :meth:`attach` reads."""
         facts = {
             "version": self.version,
             "collector": self.collector,
@@ -566,7 +568,7 @@ class Pool:
         return self.user_home(user if user in UIDS else "root")
 
     def _within(self, user: str, more: Mapping[str, str], folder: str) -> list[str]:
-        """Build what stands before a command that *user* runs inside, in *folder*."""
+        """Build the prefix of a command that *user* runs inside, in *folder*."""
         uid = UIDS.get(user, 0)
         environment = {
             "CONDOR_CONFIG": str(self.home / "etc" / "condor_config"),
@@ -586,19 +588,19 @@ class Pool:
 
     def _ads(self, tool: str, options: Sequence[str], attributes: Sequence[str]) -> list[dict[str, Any]]:
         chosen = ["-attributes", ",".join(attributes)] if attributes else []
-        said = self.run(tool, *options, *chosen, "-json").stdout.strip()
-        ads: list[dict[str, Any]] = json.loads(said) if said else []
-        return [{name: _evaluated(value) for name, value in ad.items()} for ad in ads]
+        output = self.run(tool, *options, *chosen, "-json").stdout.strip()
+        ads: list[dict[str, Any]] = json.loads(output) if output else []
+        return [{name: _evaluate(value) for name, value in ad.items()} for ad in ads]
 
     def _master(self) -> str:
         return (self.home / "log" / ".master_address").read_text("utf-8").splitlines()[0]
 
-    def _tell(self, tool: str, *options: str, name: str) -> None:
+    def _send_command(self, tool: str, *options: str, name: str) -> None:
         daemon = name.upper().replace("STARTD:", "STARTD_")
         self.run(tool, "-addr", self._master(), *options, "-daemon", daemon)
 
     def _state(self) -> str:
-        """Queue, slots and the ends of the logs that matter, for people."""
+        """Return queue, slots and the ends of the important logs, for people."""
         parts = []
         for command in (
             ["condor_q", "-allusers", "-nobatch"],
@@ -628,7 +630,7 @@ class _Place:
 
 
 def _place(release: str | None, say: Callable[[str], None]) -> _Place:
-    """Choose HTCondor for *release* and say so where it is not what was asked for."""
+    """Choose HTCondor for *release*, and report it if it is not the requested one."""
     master = shutil.which("condor_master")
     if release == "path" or (release is None and master):
         if not master:
@@ -663,8 +665,8 @@ def _place(release: str | None, say: Callable[[str], None]) -> _Place:
 
 
 def _on_path(master: Path) -> _Place:
-    """HTCondor as this machine has it: a package, or an unpacked tarball."""
-    said = subprocess.run(
+    """Return HTCondor as this machine has it: a package, or an unpacked tarball."""
+    output = subprocess.run(
         ["condor_version"],
         env={**os.environ, "CONDOR_CONFIG": "ONLY_ENV"},
         capture_output=True,
@@ -682,7 +684,7 @@ def _on_path(master: Path) -> _Place:
         "LIBEXEC": str(next((folder for folder in places if (folder / "condor_chirp").exists()), places[0])),
     }
     private = os.geteuid() == 0 and _may_unshare()
-    return _Place(debian.parse_version(said.stdout), None, private, str(master.parent), layout)
+    return _Place(debian.parse_version(output.stdout), None, private, str(master.parent), layout)
 
 
 def _may_unshare() -> bool:
@@ -691,10 +693,10 @@ def _may_unshare() -> bool:
 
 
 def _run_folder() -> tuple[Path, IO[str]]:
-    """A new run folder, and the lock that tells others that it is in use.
+    """Create a run folder, with the lock by which other processes see that it is in use.
 
     Not below /tmp or /var/tmp, which jobs do not see, nor /run, which may be noexec, nor a home,
-    which other users cannot enter; where we are not root there are no other users.
+    which other users cannot enter; without root there are no other users.
     """
     base = _runs()
     for _ in range(100):
@@ -707,7 +709,7 @@ def _run_folder() -> tuple[Path, IO[str]]:
             continue
         alive = (home / "alive.new").open("w", encoding="utf-8")
         fcntl.flock(alive, fcntl.LOCK_EX)
-        (home / "alive.new").rename(home / "alive")  # nobody sees it unlocked
+        (home / "alive.new").rename(home / "alive")  # other processes never see it unlocked
         return home, alive
     raise PoolUnavailable(f"cannot make a folder in {base}")
 
@@ -718,7 +720,7 @@ def _runs() -> Path:
 
 
 def _sweep(base: Path) -> None:
-    """Remove run folders whose keeper was killed: neither it nor its owner holds the lock any more."""
+    """Remove run folders whose keeper was killed: neither it nor its owner has the lock any more."""
     for file in base.glob("*/alive"):
         with file.open("a", encoding="utf-8") as alive, contextlib.suppress(BlockingIOError):
             fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -755,23 +757,23 @@ def _furnish(pool: Pool, spec: _Place) -> None:
 
 
 def _write_users(home: Path, root: Path) -> None:
-    """passwd, group and hosts for inside: ours, and those that are there under other names and ids."""
+    """Write passwd, group and hosts for inside: the pool's users, and the machine's other names and ids."""
     ours = {"condor": _CONDOR_UID, "alice": UIDS["alice"], "bob": UIDS["bob"]}
     for name in ("passwd", "group"):
-        kept = []
+        lines = []
         for line in (root / "etc" / name).read_text("utf-8").splitlines():
             fields = line.split(":")
             if fields[0] not in ours and fields[2] not in map(str, ours.values()):
-                kept.append(line)
+                lines.append(line)
         for user, uid in ours.items():
             place = home / "shared" / "home" / user if user in UIDS else Path("/nonexistent")
-            kept.append(f"{user}:x:{uid}:{uid}::{place}:/bin/sh" if name == "passwd" else f"{user}:x:{uid}:")
-        (home / "etc" / name).write_text("\n".join(kept) + "\n", "utf-8")
+            lines.append(f"{user}:x:{uid}:{uid}::{place}:/bin/sh" if name == "passwd" else f"{user}:x:{uid}:")
+        (home / "etc" / name).write_text("\n".join(lines) + "\n", "utf-8")
     (home / "etc" / "hosts").write_text(f"127.0.0.1 {socket.gethostname()} localhost\n", "utf-8")
 
 
 def _config(pool: Pool, spec: _Place) -> str:
-    """The pool's configuration: fast, on loopback, and as closed as a production pool."""
+    """Return the pool's configuration: fast, on loopback, and as closed as a production pool."""
     home, port = pool.home, pool.collector.rpartition(":")[2]
     startds = " ".join(site.daemon for site in pool.sites)
     layout = "\n".join(f"{name} = {value}" for name, value in spec.layout.items())
@@ -844,7 +846,7 @@ KILL = False
 
 
 def _site_config(pool: Pool, site: SiteSpec) -> str:
-    """One startd that plays the glideins of *site*."""
+    """Return the configuration of one startd that acts as the glideins of *site*."""
     settings = {
         "STARTD_NAME": site.local,
         "STARTD_LOG": f"$(LOG)/StartdLog.{site.local}",
@@ -863,7 +865,7 @@ def _site_config(pool: Pool, site: SiteSpec) -> str:
 
 
 def _gpu_inventory(sites: Sequence[SiteSpec]) -> str:
-    """A program in place of condor_gpu_discovery, for all startds: each asks who its parent is."""
+    """Write a program in place of condor_gpu_discovery, for all startds: each reads who its parent is."""
     cases = []
     for site in sites:
         if site.gpus:
@@ -880,8 +882,8 @@ def _gpu_inventory(sites: Sequence[SiteSpec]) -> str:
     return f"#!/bin/sh\ncase $(tr '\\0' ' ' < /proc/$PPID/cmdline) in\n{body}\nesac\n"
 
 
-def _evaluated(value: object) -> object:
-    """A list or record in parentheses, which -json shows as the text of an expression, as what it is."""
+def _evaluate(value: object) -> object:
+    """Return a list or record in parentheses, which -json prints as an expression's text, as its value."""
     found = (
         re.fullmatch(r"/Expr\((\(\s*[\[{].*[\]}]\s*\))\)/", value, re.DOTALL)
         if isinstance(value, str)
@@ -893,7 +895,7 @@ def _evaluated(value: object) -> object:
     return dict(evaluated) if isinstance(evaluated, classad2.ClassAd) else evaluated
 
 
-def _known(extra: Mapping[str, str]) -> dict[str, str]:
+def _check_kinds(extra: Mapping[str, str]) -> dict[str, str]:
     if unknown := sorted(set(extra) - set(KINDS)):
         raise ValueError(
             f"extra configuration of unknown kind {', '.join(unknown)}: choose from {', '.join(KINDS)}"
@@ -907,7 +909,7 @@ def _write_extra(home: Path, extra: Mapping[str, str]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; exit status 0, 1 where there can be no pool, 2 for wrong usage."""
+    """Run the command line; exit status 0, 1 where there can be no pool, 2 for wrong usage."""
     parser = argparse.ArgumentParser(
         prog="python -m testbed.pool", description="A real HTCondor pool for tests."
     )

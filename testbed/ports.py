@@ -1,4 +1,4 @@
-"""Ports of loopback for what is started here."""
+"""Ports of loopback for servers that tests start."""
 
 import errno
 import random
@@ -9,7 +9,7 @@ FROM, BELOW = 20000, 32000
 
 
 def free_port() -> int:
-    """A port that nobody has at this moment.
+    """Return a port that is free at this moment.
 
     Raises:
         OSError: there is none.
@@ -18,10 +18,10 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """As many ports that nobody has at this moment, for TCP or UDP; no two are the same.
+    """Return as many ports that are free at this moment, for TCP or UDP; no two are the same.
 
     Raises:
-        OSError: there are not so many.
+        OSError: there are fewer.
     """
     found: list[int] = []
     for port in random.sample(range(FROM, BELOW), 200):

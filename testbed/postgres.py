@@ -1,4 +1,4 @@
-"""A PostgreSQL server of Debian's packages, for tests: loopback, a free port, gone without a trace."""
+"""A PostgreSQL server of Debian's packages, for tests: loopback, a free port, removed at the end."""
 
 import os
 import pwd
@@ -21,19 +21,19 @@ _FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "jit=off
 
 
 def initdb(copy: Path | None = None) -> tuple[Path, Mapping[str, str]]:
-    """The program that makes a database, which the server lies beside, and the environment both need.
+    """Return the program that makes a database, with the server beside it, and the environment of both.
 
     *copy* is as for :func:`testbed.debs.program`.
 
     Raises:
-        DebUnavailable: it is neither here nor to be had.
+        DebUnavailable: the machine does not have it, and it cannot be downloaded.
     """
     return program("initdb", "postgresql", "usr/lib/postgresql/*/bin", copy)
 
 
 @dataclass
 class Postgres(Served):
-    """A running server; everything it wrote is in *folder*, which ``stop`` removes."""
+    """A running server; all its files are in *folder*, which ``stop`` removes."""
 
     folder: Path
     port: int
@@ -42,12 +42,12 @@ class Postgres(Served):
 
     @property
     def url(self) -> str:
-        """Of its database, as SQLAlchemy has it; with the password."""
+        """Return the address of its database, as SQLAlchemy has it, with the password."""
         return f"postgresql+psycopg://{_USER}:{self.password}@127.0.0.1:{self.port}/postgres"
 
     @classmethod
     def start(cls) -> Self:
-        """Start an empty one.
+        """Start an empty server.
 
         Raises:
             DebUnavailable: there is no PostgreSQL to start and none to download.
@@ -102,7 +102,7 @@ class Postgres(Served):
 
 
 def _nobody(folder: Path) -> Mapping[str, Any]:
-    """As whom to run it: root may not, so *folder* becomes nobody's."""
+    """Return the user to run it: root may not, so *folder* becomes that of the user nobody."""
     if os.geteuid() != 0:
         return {}
     nobody = pwd.getpwnam("nobody")

@@ -47,7 +47,7 @@ UNAVAILABLE = (
 
 
 def main() -> int:
-    """Fetch all of it, what ``make test`` wants first; 1 when one of the parts cannot be had."""
+    """Download all of it, first the parts of ``make test``; 1 when one of them is unavailable."""
     parts: dict[str, Callable[[], object]] = {
         f"HTCondor {release}": lambda suite=suite: debian.tree(suite, _say)  # type: ignore[misc]
         for release, suite in debian.SUITES.items()
@@ -72,7 +72,7 @@ def main() -> int:
     parts["RabbitMQ"] = lambda: rabbitmq.server()[0]  # from here on for slow tests
     parts["Rapthor's example"] = lambda: f"{len(rapthor.example())} characters"
     for which in toil.BINDINGS:
-        parts[f"Toil, {which} bindings"] = lambda which=which: toil.prepared(which)  # type: ignore[misc]
+        parts[f"Toil, {which} bindings"] = lambda which=which: toil.prepare(which)  # type: ignore[misc]
     failed = 0
     with ThreadPoolExecutor() as pool:
         for name, done in {name: pool.submit(get) for name, get in parts.items()}.items():

@@ -1,4 +1,4 @@
-"""The processes of this machine, any of which may end while it is being looked at."""
+"""Processes of this machine, any of which may end while this module reads it."""
 
 import signal
 import subprocess
@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 def each(name: str) -> dict[int, str]:
-    """By process, its file *name* below ``/proc``, such as ``stat``; without those that are gone.
+    """Return by process its file *name* below ``/proc``, such as ``stat``, without processes that ended.
 
-    (A glob of ``*/stat`` would ask after each file itself, and fail over one whose process just ended.)
+    (A glob of ``*/stat`` would stat each file itself, and fail at one whose process just ended.)
     """
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
@@ -20,12 +20,12 @@ def each(name: str) -> dict[int, str]:
 
 
 def parents() -> dict[int, int]:
-    """By process, the one that it belongs to."""
+    """Return by process its parent."""
     return {pid: int(stat.rpartition(")")[2].split()[1]) for pid, stat in each("stat").items()}
 
 
 def below(top: int) -> dict[int, str]:
-    """Every process below *top*, with its command line, words ended by NUL."""
+    """Return every process below *top*, with its command line, words ended by NUL."""
     children: dict[int, list[int]] = {}
     for pid, parent in parents().items():
         children.setdefault(parent, []).append(pid)
@@ -40,7 +40,7 @@ def below(top: int) -> dict[int, str]:
 
 
 def end(process: subprocess.Popen[bytes], seconds: float, how: signal.Signals = signal.SIGTERM) -> int:
-    """The exit status of *process* after *how*, and after SIGKILL where it goes on for *seconds*."""
+    """End *process* by *how*, and by SIGKILL if it still runs after *seconds*; return its exit status."""
     process.send_signal(how)
     try:
         return process.wait(seconds)

@@ -20,11 +20,11 @@ RECIPE = b"apt-get download prometheus; usr/bin/promtool usr/bin/prometheus"
 
 
 class PromtoolUnavailable(Exception):
-    """There is no promtool here and apt-get could not fetch one; the text is one sentence."""
+    """promtool is missing here and apt-get could not download it; the text is one sentence."""
 
 
 def promtool() -> str:
-    """The program's path: the machine's own, else one that is downloaded once (18 MB).
+    """Return the program's path: the machine's own, else one that is downloaded once (18 MB).
 
     Raises:
         PromtoolUnavailable: see there.
@@ -33,7 +33,7 @@ def promtool() -> str:
 
 
 def server() -> str:
-    """The path of Prometheus itself, from the same places.
+    """Return the path of Prometheus itself, from the same places.
 
     Raises:
         PromtoolUnavailable: see there.
@@ -48,28 +48,28 @@ class Prometheus:
     url: str
 
     def rules(self) -> dict[str, str]:
-        """Every rule that it was given, and how it fares: ok, unknown until it was evaluated, or err."""
+        """Return every rule and its health: ok, unknown until it was evaluated, or err."""
         groups = httpx.get(f"{self.url}/api/v1/rules", trust_env=False, timeout=30).json()["data"]["groups"]
         return {rule["name"]: rule["health"] for group in groups for rule in group["rules"]}
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The series that *expression* gives now.
+        """Return the series of *expression* now.
 
         Raises:
-            AssertionError: it is no expression.
+            AssertionError: it is not an expression.
         """
         answer = httpx.get(
             f"{self.url}/api/v1/query", params={"query": expression}, trust_env=False, timeout=30
         )
-        said = answer.json()
-        assert said["status"] == "success", said.get("error")
-        series: list[dict[str, Any]] = said["data"]["result"]
+        body = answer.json()
+        assert body["status"] == "success", body.get("error")
+        series: list[dict[str, Any]] = body["data"]["result"]
         return series
 
 
 @contextlib.contextmanager
 def scraping(target: str, folder: Path, alerts: Path) -> Iterator[Prometheus]:
-    """A real Prometheus that scrapes *target* (host:port) as *alerts* have it; its data are in *folder*.
+    """Run Prometheus on *target* (host:port) with the rules of *alerts*; its data is in *folder*.
 
     Raises:
         PromtoolUnavailable: see there.
@@ -122,6 +122,6 @@ def _unpack(home: Path) -> None:
 
 
 def _run(command: list[str], folder: str) -> str:
-    """Run *command* in *folder*; returns what went wrong, or nothing."""
+    """Run *command* in *folder*; return its error, or nothing."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     return (done.stderr.strip()[-300:] or "it does not say why") if done.returncode else ""

@@ -1,6 +1,6 @@
-"""RabbitMQ of Debian's packages with its STOMP plugin, for tests: loopback, free ports, gone without a trace.
+"""RabbitMQ of Debian's packages with its STOMP plugin, for tests: loopback, free ports, removed at the end.
 
-Erlang's name server (epmd) is one of its own too, so that no other node on the machine is met or left.
+It has an Erlang name server (epmd) of its own, so that it is apart from other nodes on the machine.
 """
 
 import os
@@ -38,17 +38,17 @@ log.file.level = info
 
 
 def server() -> tuple[Path, Mapping[str, str]]:
-    """The script that starts it, and the environment it needs.
+    """Return the script that starts it, and the environment it needs.
 
     Raises:
-        DebUnavailable: it is neither here nor to be had.
+        DebUnavailable: the machine does not have it, and it cannot be downloaded.
     """
     return program("rabbitmq-server", "rabbitmq-server", "usr/lib/rabbitmq/lib/*/sbin")
 
 
 @dataclass
 class RabbitMq(Served):
-    """A running broker; everything it wrote is in *folder*, which ``stop`` removes."""
+    """A running broker; all its files are in *folder*, which ``stop`` removes."""
 
     folder: Path
     port: int
@@ -59,7 +59,7 @@ class RabbitMq(Served):
 
     @classmethod
     def start(cls) -> Self:
-        """Start one with one user, whom ``password`` lets in, and wait until STOMP is spoken at ``port``.
+        """Start one with one user, who logs in with ``password``, and wait until STOMP answers at ``port``.
 
         Raises:
             DebUnavailable: there is no RabbitMQ to start and none to download.

@@ -1,7 +1,7 @@
-"""Rapthor itself, from PyPI in a virtual environment of its own: what it makes of a parset.
+"""Rapthor itself, from PyPI in a virtual environment of its own: its reading of a parset.
 
     with RapthorReader.start() as rapthor:
-        rapthor.read(Path("run.parset"))        # the measurement sets, or why it refuses
+        rapthor.read(Path("run.parset"))        # the measurement sets, or its error
 
 The environment (1.1 GB) is built once into the cache folder from ``rapthor.lock``.
 """
@@ -54,10 +54,10 @@ class Refused:
 
 
 def python() -> Path:
-    """The Python of Rapthor's environment, built first where it is missing or of another lock: a minute.
+    """Return the Python of Rapthor's environment; build it first if missing or of another lock: a minute.
 
     Raises:
-        RapthorUnavailable: pip could not install it; the text ends with pip's own words.
+        RapthorUnavailable: pip could not install it; the text ends with pip's error.
     """
     try:
         return venv_python(f"rapthor-{VERSION}", LOCK, "--no-compile")
@@ -66,10 +66,10 @@ def python() -> Path:
 
 
 def example() -> str:
-    """The example parset that Rapthor ships with its source, as it stands there.
+    """Return the example parset in Rapthor's source, unchanged.
 
     Raises:
-        RapthorUnavailable: pip could not download it, or it is not the file we know.
+        RapthorUnavailable: pip could not download it, or it is not the expected file.
     """
     recipe = SOURCE_SHA256.encode()
     try:
@@ -80,7 +80,7 @@ def example() -> str:
 
 
 def examples() -> dict[str, str]:
-    """Every parset that Rapthor ships, by its name: the example of its source, and those of its package.
+    """Return every parset that Rapthor ships, by its name: its source's example, and its package's.
 
     Raises:
         RapthorUnavailable: pip could not install it.
@@ -115,7 +115,7 @@ class RapthorReader:
 
     @classmethod
     def start(cls) -> Self:
-        """Start it, which builds the environment where there is none.
+        """Start it; build the environment first if there is none.
 
         Raises:
             RapthorUnavailable: it cannot be installed, or does not start.
@@ -134,7 +134,7 @@ class RapthorReader:
         return reader
 
     def read(self, parset: Path, folder: Path) -> list[str] | Refused:
-        """The measurement sets that *parset* stands for, asked in *folder*, or Rapthor's refusal."""
+        """Return the measurement sets of *parset*, read in *folder*, or Rapthor's error."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"parset": str(parset), "folder": str(folder)}) + "\n")
         self._process.stdin.flush()

@@ -1,4 +1,4 @@
-"""dask-jobqueue and HTMap in a virtual environment, for the recipes of docs/how-to/submit/write-a-job.md."""
+"""dask-jobqueue and HTMap in one virtual environment: recipes of docs/how-to/submit/write-a-job.md."""
 
 from pathlib import Path
 

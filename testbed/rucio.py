@@ -1,4 +1,4 @@
-"""A real Rucio server on SQLite, or on PostgreSQL, for tests and the demo: gone without a trace.
+"""A real Rucio server on SQLite, or on PostgreSQL, for tests and the demo; removed at the end.
 
     with RucioServer.start(folder) as rucio:
         rucio.seed(("add_rse", {"rse": "UK-DISK", "attributes": {"site": "UK"}}), …)
@@ -58,10 +58,10 @@ _ON_POSTGRESQL = LOCK.with_name("rucio-postgresql.lock")
 
 
 def server_python(*, postgresql: bool = False) -> Path:
-    """The Python of the server's virtual environment, built first where it is missing or of another lock.
+    """Return the Python of the server's virtual environment; build it first if missing or of another lock.
 
     Raises:
-        RucioUnavailable: pip could not install it; the text ends with pip's own words.
+        RucioUnavailable: pip could not install it; the text ends with pip's error.
     """
     try:
         if postgresql:
@@ -102,7 +102,7 @@ def _config(folder: Path, site_packages: Path, database: str, username: str, pas
 
 @dataclass
 class RucioServer(Served):
-    """A running server. Everything it wrote is in *folder*, which ``stop`` removes.
+    """A running server. All its files are in *folder*, which ``stop`` removes.
 
     Start it in a thread that lives as long as it: the server ends with that thread.
     """
@@ -163,7 +163,7 @@ class RucioServer(Served):
         """Run *commands* of ``rucio_seed.py`` inside the server, one transaction each.
 
         Raises:
-            RuntimeError: one failed; those before it stand.
+            RuntimeError: one failed; those before it are committed.
         """
         headers = {"X-Testbed-Key": self.key}
         sent = httpx.post(
@@ -182,7 +182,7 @@ class RucioServer(Served):
         """Upload files with Rucio's own client, each of *items* as it takes them.
 
         Raises:
-            RuntimeError: Rucio uploaded not all; the text has the end of what it said.
+            RuntimeError: Rucio did not upload all; the text has the end of its output.
         """
         home = Path(tempfile.mkdtemp(prefix="upload-", dir=self.folder))
         client = {
@@ -203,11 +203,13 @@ class RucioServer(Served):
 
 
 def _environment(folder: Path, key: str) -> dict[str, str]:
-    """Ours, less what would point Rucio or Python elsewhere."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RUCIO_", "PYTHON", "VIRTUAL_ENV"))}
+    """Return this process's environment without the variables that point Rucio or Python elsewhere."""
+    environment = {
+        k: v for k, v in os.environ.items() if not k.startswith(("RUCIO_", "PYTHON", "VIRTUAL_ENV"))
+    }
     quiet = {"PYTHONWARNINGS": "ignore", "PYTHONDONTWRITEBYTECODE": "1"}
     return {
-        **kept,
+        **environment,
         **quiet,
         "RUCIO_HOME": str(folder),
         "TESTBED_RUCIO_KEY": key,
@@ -218,7 +220,7 @@ def _environment(folder: Path, key: str) -> dict[str, str]:
 def _serve(
     python: Path, folder: Path, environment: Mapping[str, str], listener: int
 ) -> subprocess.Popen[bytes]:
-    """Start gunicorn on a socket that listens already, so nobody can take the port in between."""
+    """Start gunicorn on a socket that listens already, so that no other process can take the port."""
     options = ["--config", "gunicorn.conf.py", "--control-socket", str(folder / "ctl")]
     gunicorn = [str(python), "-m", "gunicorn", *options, "--bind", f"fd://{listener}"]
     with (folder / "server.log").open("wb") as log:

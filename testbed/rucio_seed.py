@@ -1,10 +1,10 @@
 # mypy: ignore-errors
 # ruff: noqa: ANN001, ANN003, ANN201, ANN202, BLE001, I001, E501
-"""The WSGI application the test server runs: Rucio's own, plus ``POST /testbed/seed``.
+"""The WSGI application of the test server: Rucio's own, plus ``POST /testbed/seed``.
 
-Runs inside the server's virtual environment, never in ours. Seeding happens in
-the one thread that also answers clients, because SQLite refuses a second
-writer at once: what is seeded here can never collide with a login.
+It runs inside the server's virtual environment, never in the project's. Seeding happens in the one thread
+that also answers clients, because SQLite rejects a second writer at the same time: seeding can never
+collide with a login.
 
 A request is a JSON list of ``[command, {argument: value}]``; the commands are
 the functions below marked ``@command``. The answer is ``{"ok": [results]}`` or
@@ -113,7 +113,7 @@ def add_rse(
     folder=None,
     deterministic=True,
 ):
-    """Add a storage element that every other can send to and receive from, with the mock protocol.
+    """Add a storage element with the mock protocol, which can send to and receive from every other one.
 
     One with a *folder* has its files there, with Rucio's own posix protocol; it is *deterministic* or not.
     """
@@ -232,7 +232,7 @@ def replicate(session, did, rse, grouping="DATASET", lifetime=None, **more):
 
 @command
 def inject(session, did, rse):
-    """Take up the rules that wait for it, as the judge injector does."""
+    """Process the rules that wait for it, as the judge injector does."""
     from rucio.core.rule import inject_rule
 
     for rule_id in _rules(session, did, rse):
@@ -259,7 +259,7 @@ def end_rules_in(session, did, rse, seconds):
 
 @command
 def end_rules(session, did, rse):
-    """Take the rules for *rse* away, as the judge cleaner does; the files stay until they are reaped."""
+    """Remove the rules for *rse*, as the judge cleaner does; the files stay until they are reaped."""
     from rucio.core.rule import delete_rule
 
     for rule_id in _rules(session, did, rse):
@@ -335,7 +335,7 @@ def convey(session, rse, most=1000):
 
 @command
 def tell(session, port, username, password, destination):
-    """Let Rucio's own hermes send what it has to tell to a broker without TLS on this machine, which speaks STOMP."""
+    """Let Rucio's own hermes send its messages to a STOMP broker without TLS on this machine."""
     from rucio.common.config import get_config
     from rucio.daemons.common import HeartbeatHandler
     from rucio.daemons.hermes import hermes
@@ -359,7 +359,7 @@ def tell(session, port, username, password, destination):
 
 @command
 def completed(session, scope):
-    """The datasets of *scope* whose rules are done: [name, storage element, when (Unix s)] of each rule."""
+    """Return the completed rules of *scope*: [name, storage element, when (Unix s)] of each rule."""
     from datetime import UTC
 
     from rucio.core.rule import list_rules
@@ -398,7 +398,7 @@ def go_bad(session, did, rse, files=1, state="TEMPORARY_UNAVAILABLE"):
 
 @command
 def remove(session, did, rse):
-    """Take a dataset from *rse*, rules and files, as the judge cleaner and the reaper would in the end."""
+    """Remove a dataset from *rse*, rules and files, as the judge cleaner and the reaper would in the end."""
     from rucio.core.replica import delete_replicas, get_replica, update_replicas_states
     from rucio.core.rule import delete_rule
     from rucio.common.exception import ReplicaNotFound
@@ -434,7 +434,7 @@ def erase(session, did):
 
 @command
 def abacus(session):
-    """Recount the collection replicas, as the abacus daemon does: what the shallow calls answer."""
+    """Recount the collection replicas, as the abacus daemon does: the shallow calls return these counts."""
     from rucio.core.replica import get_cleaned_updated_collection_replicas, update_collection_replica
 
     todo = get_cleaned_updated_collection_replicas(total_workers=0, worker_number=0, session=session)
@@ -445,7 +445,7 @@ def abacus(session):
 
 @command
 def add_identity(session, dn):
-    """Let whoever shows a certificate of the name *dn* log in as root."""
+    """Let a client with a certificate of the name *dn* log in as root."""
     from rucio.core.identity import add_account_identity
     from rucio.db.sqla.constants import IdentityType
 
@@ -522,14 +522,14 @@ _METER = [0, 0.0]
 
 @command
 def meter(session):  # noqa: ARG001 - every command has one
-    """Requests answered, and the seconds spent on them, since this was asked last."""
+    """Return the requests answered since the last call, and the seconds spent on them."""
     spent = list(_METER)
     _METER[:] = [0, 0.0]
     return spent
 
 
-def _metered(rucio, environ, start_response):
-    """The answer of *rucio*, timed to its last byte."""
+def _meter(rucio, environ, start_response):
+    """Return the answer of *rucio*, timed to its last byte."""
     begun = time.monotonic()
     body = rucio(environ, start_response)
     _METER[0] += 1
@@ -568,7 +568,7 @@ def seeding(rucio, key):
             environ["SSL_CLIENT_S_DN"] = environ["HTTP_X_TESTBED_CLIENT"]  # Apache saw this certificate
             known = False
         if environ["PATH_INFO"] != "/testbed/seed" or not known:
-            return _metered(rucio, environ, start_response)
+            return _meter(rucio, environ, start_response)
         try:
             answer = _answer(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
         except Exception:  # the test that asked shows it

@@ -1,8 +1,8 @@
-"""A stand-in for a Rucio server: fast, in this process, its answers shaped as a real one's were seen to be.
+"""A stand-in for a Rucio server: fast, in this process, with answers in the form of a real server's.
 
-It holds what it was told: by dataset and storage element, ``available``, ``partial`` (half of the files) or
-``staging`` (half of them, and a rule brings the rest). It is for faults, which are many; what is true of
-Rucio is tested on the real server (`testbed.rucio`).
+Its content is set by dataset and storage element: ``available``, ``partial`` (half of the files) or
+``staging`` (half of them, and a rule transfers the rest). It is for the many tests of faults; Rucio's own
+behaviour is tested on the real server (`testbed.rucio`).
 """
 
 import json
@@ -21,7 +21,7 @@ Holdings = Mapping[str, Mapping[str, str]]
 
 
 class RucioStandIn(ThreadingHTTPServer):
-    """A server with the storage elements *storages*, each with its site; ``holdings`` may be set anew."""
+    """A server with the storage elements *storages*, each with its site; ``holdings`` may be replaced."""
 
     daemon_threads = True
 
@@ -43,8 +43,8 @@ class RucioStandIn(ThreadingHTTPServer):
         """Return the current answer to a login."""
         return f"token-{sha256((self.password or '').encode()).hexdigest()}"
 
-    def refused(self) -> None:
-        """Called before somebody is refused; for tests to do something meanwhile."""
+    def on_denial(self) -> None:
+        """Do nothing before a client is denied; tests replace it to change something at that moment."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -58,10 +58,10 @@ class RucioStandIn(ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, *_: Any) -> None:  # noqa: ANN401
-        """Clients that hang up are what a stand-in is for."""
+        """Ignore errors: tests use a stand-in to hang up."""
 
     def answer(self, path: str, query: Mapping[str, list[str]], body: Any) -> tuple[int, Any]:  # noqa: ANN401, C901
-        """The status, and rows (a list) or one value, for a request."""
+        """Return the status, and rows (a list) or one value, for a request."""
         parts = [unquote(part) for part in path.strip("/").split("/")]
         match parts:
             case ["rses"]:
@@ -141,7 +141,7 @@ class _Request(BaseHTTPRequestHandler):
             return
         if wanted and self.headers["X-Rucio-Auth-Token"] != token:
             self.server.refusals += 1
-            self.server.refused()
+            self.server.on_denial()
             self._send(401, b"{}", "application/json", {"ExceptionClass": "CannotAuthenticate"})
             return
         status, found = self.server.answer(
@@ -163,4 +163,4 @@ class _Request(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:  # noqa: ANN401
-        """Quiet."""
+        """Log nothing."""

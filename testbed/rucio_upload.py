@@ -1,6 +1,6 @@
 """Upload files with Rucio's own upload client: a program that reads its items as JSON from standard input.
 
-The file that RUCIO_CONFIG names says to which server.
+The file in RUCIO_CONFIG names the server.
 """
 
 import json

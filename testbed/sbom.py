@@ -1,4 +1,4 @@
-"""The software bill of materials of what is shipped, in CycloneDX: read off the wheels themselves."""
+"""The software bill of materials of the shipped wheels, in CycloneDX, from the wheels themselves."""
 
 import hashlib
 import json
@@ -46,11 +46,11 @@ def _metadata(wheel: Path) -> dict[str, Any]:
     """Return a wheel's name, version, needs without extras, and SHA-256."""
     with zipfile.ZipFile(wheel) as archive:
         (file,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
-        told = Parser().parsestr(archive.read(file).decode("utf-8", "replace"))
-    asked = [Requirement(text) for text in told.get_all("Requires-Dist") or []]
+        metadata = Parser().parsestr(archive.read(file).decode("utf-8", "replace"))
+    asked = [Requirement(text) for text in metadata.get_all("Requires-Dist") or []]
     return {
-        "name": str(told["Name"]),
-        "version": str(told["Version"]),
+        "name": str(metadata["Name"]),
+        "version": str(metadata["Version"]),
         "needs": sorted(
             {canonicalize_name(r.name) for r in asked if not r.marker or r.marker.evaluate({"extra": ""})}
         ),

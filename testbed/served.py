@@ -1,4 +1,4 @@
-"""Servers that tests start: each in a folder of its own, ended and gone without a trace."""
+"""Servers that tests start: each in a folder of its own, which is removed at the end."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ from .processes import end
 
 
 class Served:
-    """A running server; everything it wrote is in *folder*, which ``stop`` removes."""
+    """A running server; all its files are in *folder*, which ``stop`` removes."""
 
     folder: Path
     process: subprocess.Popen[bytes]
@@ -31,16 +31,16 @@ class Served:
         self.stop()
 
     def _wait(self, there: Callable[[], bool], failed: str, *logs: str, seconds: float = 60) -> None:
-        """Wait until it is *there*.
+        """Wait until the server answers.
 
         Args:
-            there: is it?
-            failed: what to say if it is not in time, or has ended.
-            logs: the files in *folder* whose ends are told then, as globs.
-            seconds: how long to wait.
+            there: returns True once it answers.
+            failed: text of the failure if it is not in time, or has ended.
+            logs: the files in *folder* whose ends the failure shows, as globs.
+            seconds: the time limit.
 
         Raises:
-            RuntimeError: it did not come; it is stopped by then.
+            RuntimeError: it did not answer; it is stopped by then.
         """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self.process.poll() is None:
@@ -48,6 +48,6 @@ class Served:
                 return
             time.sleep(0.05)
         files = [file for log in logs for file in sorted(self.folder.glob(log)) if file.is_file()]
-        said = "".join(file.read_text(errors="replace")[-2000:] for file in files)
+        output = "".join(file.read_text(errors="replace")[-2000:] for file in files)
         self.stop()
-        raise RuntimeError(f"{failed}:\n{said}")
+        raise RuntimeError(f"{failed}:\n{output}")

@@ -12,10 +12,10 @@ COMMANDS = {name.split(" -")[0] for name in SCHEMAS}
 
 
 def conforms(words: Sequence[str], printed: str) -> Any:  # noqa: ANN401 - JSON
-    """*printed* as values, where *words* are what was typed; nothing where it printed nothing.
+    """Parse *printed*, the output of the command *words*; check it against the schema. Nothing for no output.
 
     Raises:
-        AssertionError: it is of another shape; the text says where.
+        AssertionError: it has another form; the text has the place.
     """
     if not printed:
         return None

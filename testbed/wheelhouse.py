@@ -1,4 +1,4 @@
-"""The wheels that an installation needs: ours, and what it depends on, as requirements.lock pins them."""
+"""Wheels of an installation: this project's, and its dependencies, as requirements.lock pins them."""
 
 import os
 import re
@@ -24,11 +24,11 @@ _LOCK = ROOT / "requirements.lock"
 
 
 class WheelsUnavailable(Exception):
-    """The wheels cannot be fetched here; the text ends with pip's own words."""
+    """The wheels cannot be downloaded; the text ends with pip's error."""
 
 
 def dependencies() -> Path:
-    """A folder with the wheel of everything that we depend on at run time (60 MB), fetched once.
+    """Return a folder with the wheel of every run-time dependency (60 MB), downloaded once.
 
     Raises:
         WheelsUnavailable: see there.
@@ -37,7 +37,7 @@ def dependencies() -> Path:
 
 
 def our_wheel(folder: Path, version: str | None = None) -> Path:
-    """Our own wheel, built from this checkout into *folder*, as if *version* were its version."""
+    """Build this project's wheel from the checkout into *folder*, as if *version* were its version."""
 
     def quietly(
         cmd: Sequence[str], cwd: str | None = None, extra_environ: Mapping[str, str] | None = None
@@ -62,15 +62,15 @@ def our_wheel(folder: Path, version: str | None = None) -> Path:
 
 
 def runtime_lock() -> str:
-    """The entries of requirements.lock that an installation without extras needs."""
+    """Return the entries of requirements.lock that an installation without extras needs."""
     entries = re.findall(r"^([A-Za-z0-9._-]+)==.*\n(?: .*\n?)*", _LOCK.read_text("utf-8"), re.MULTILINE)
     texts = re.findall(r"^[A-Za-z0-9._-]+==.*\n(?: .*\n?)*", _LOCK.read_text("utf-8"), re.MULTILINE)
-    wanted = _needed("classad-hydrator")
+    wanted = _collect_requirements("classad-hydrator")
     return "".join(text for name, text in zip(entries, texts, strict=True) if _plain(name) in wanted)
 
 
-def _needed(name: str) -> set[str]:
-    """*name* and everything it requires, directly or not, by the metadata of what is installed here."""
+def _collect_requirements(name: str) -> set[str]:
+    """Return *name* and all that it requires, also indirectly, by the installed packages' metadata."""
     found: set[str] = set()
     waiting = [name]
     while waiting:
@@ -79,10 +79,10 @@ def _needed(name: str) -> set[str]:
             continue
         found.add(one)
         try:
-            told = [Requirement(line) for line in requires(one) or []]
+            requirements = [Requirement(line) for line in requires(one) or []]
         except PackageNotFoundError:  # not for this Python
             continue
-        waiting += [r.name for r in told if not r.marker or r.marker.evaluate({"extra": ""})]
+        waiting += [r.name for r in requirements if not r.marker or r.marker.evaluate({"extra": ""})]
     return found
 
 
@@ -104,7 +104,7 @@ def _fetch(home: Path) -> None:
 
 
 def main(folder: Path) -> int:
-    """Put our wheel and those of our dependencies into a new *folder*, with the bill of materials of all."""
+    """Put the wheels of this project and its dependencies into a new *folder*, with the bill of materials."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(dependencies(), folder, ignore=shutil.ignore_patterns("runtime.lock", "lock.sha256"))
     print(our_wheel(folder))

@@ -1,7 +1,8 @@
 """Collector: publish one ad of MyType "DataLocality" a site, named after it; read which ads slots carry."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -39,23 +40,17 @@ class CollectorPublisher:
         identities: Collection[str] = (),
     ) -> None:
         self._client = client
-        self._name = name
+        self.name = name
         self._lifetime = lifetime
         self._clock = clock
         self._skew = timedelta(0)
         self._identities = OwnIdentities(client, identities)
         self.rejected: Mapping[str, str] = {}
 
-    @property
-    def name(self) -> str:
-        return self._name
-
     def published(self) -> Mapping[Site, PublishedAd]:
-        try:
+        with self._translate_errors():
             ads = self._client.site_ads()
             foreign = self._identities.foreign_sender_reasons(ads)
-        except PoolError as exc:
-            raise PublishError(self._name, str(exc)) from exc
         read_back = ReadBackAds()
         for ad, reason in zip(ads, foreign, strict=True):
             if reason:
@@ -66,19 +61,22 @@ class CollectorPublisher:
         return read_back.adopted_ads
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
-        try:
+        with self._translate_errors():
             last_heard_from = self._client.advertise([(ad.site, ad.text) for ad in ads], self._lifetime)
-        except (PoolError, ConfigError) as exc:
-            raise PublishError(self._name, str(exc)) from exc
         received_at = valid_time(last_heard_from)
         if received_at is not None:
             self._skew = _significant_skew(received_at - self._clock())
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
-        try:
+        with self._translate_errors():
             self._client.invalidate(sorted(sites))
-        except PoolError as exc:
-            raise PublishError(self._name, str(exc)) from exc
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (PoolError, ConfigError) as exc:
+            raise PublishError(self.name, str(exc)) from exc
 
     def _parse_ad(self, ad: Mapping[str, Any]) -> PublishedAd:
         """Parse an ad of the collector; raises ValueError if it cannot be this daemon's."""
@@ -118,5 +116,5 @@ class PoolSlots:
 
 
 def _significant_skew(skew: timedelta) -> timedelta:
-    """Return *skew*; zero if a round trip and whole seconds explain it."""
+    """Return *skew*, or zero up to 5 s: a round trip and whole seconds explain that much."""
     return skew if abs(skew) > timedelta(seconds=5) else timedelta(0)

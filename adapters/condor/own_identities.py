@@ -1,4 +1,4 @@
-"""The identities under which a collector knows this daemon: ads of other identities are not its own."""
+"""Identities of this daemon at the collectors: ads of other identities are not its own."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final

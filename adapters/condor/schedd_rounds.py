@@ -15,7 +15,7 @@ from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Unseen
 from hydrator.domain.text import link_to_bug_report
 
-from .bindings.client import ScheddClient
+from .bindings.client import QueueClient
 
 _T = TypeVar("_T")
 _log = structlog.get_logger("hydrator")
@@ -44,19 +44,20 @@ class _ScheddStatus:
     backoff_until: float = 0.0
 
 
-class ScheddPoller:
-    """A poller that queries each listed schedd alone, so that one that hangs costs only its own answer.
+class ScheddRounds:
+    """Queries of each listed schedd alone, so that one that hangs costs only its own answer.
 
     Args:
-        client: queries the collector, and the schedds.
+        client: queries the collector, and the schedds; ends with this object. Cycles use another one, since
+            an answer may take long.
         make_client: makes another client; without it one schedd is queried at a time.
         monotonic: a clock that never goes back.
     """
 
     def __init__(
         self,
-        client: ScheddClient,
-        make_client: Callable[[], ScheddClient] | None = None,
+        client: QueueClient,
+        make_client: Callable[[], QueueClient] | None = None,
         *,
         max_concurrent: int = MAX_CONCURRENT_SCHEDDS,
         stall: timedelta = STALL_AFTER,
@@ -71,10 +72,10 @@ class ScheddPoller:
         self._monotonic = monotonic
         self._statuses: dict[str, _ScheddStatus] = {}
         self._lock = threading.Lock()
-        self._extra_clients: set[ScheddClient] = set()
+        self._extra_clients: set[QueueClient] = set()
         self._is_closed = False
 
-    def ask(self, question: Callable[[ScheddClient, str], _T]) -> dict[str, _T | Unseen]:
+    def ask(self, question: Callable[[QueueClient, str], _T]) -> dict[str, _T | Unseen]:
         """Run *question* for each schedd; return by its name the answer, or why there is none.
 
         Raises:
@@ -90,11 +91,11 @@ class ScheddPoller:
         return {name: query.answers.get(name) or Unseen(self._statuses[name].failure) for name in names}
 
     def close(self) -> None:
-        """End the additional clients, also during a query."""
+        """End the clients, also during a query."""
         with self._lock:
             self._is_closed = True
-            extra = list(self._extra_clients)
-        for client in extra:
+            clients = [*self._extra_clients, self._client]
+        for client in clients:
             client.close()
 
     def _run_workers(self, query: "_ScheddQuery[_T]") -> None:
@@ -114,7 +115,7 @@ class ScheddPoller:
                 worker.result()
 
     def _work_with_new_client(
-        self, query: "_ScheddQuery[_T]", make_client: Callable[[], ScheddClient]
+        self, query: "_ScheddQuery[_T]", make_client: Callable[[], QueueClient]
     ) -> None:
         """Query waiting schedds through a new client, which ends with the work."""
         with self._lock:
@@ -129,7 +130,7 @@ class ScheddPoller:
                 self._extra_clients.discard(client)
             client.close()
 
-    def _ask_schedds(self, query: "_ScheddQuery[_T]", client: ScheddClient) -> None:
+    def _ask_schedds(self, query: "_ScheddQuery[_T]", client: QueueClient) -> None:
         while name := self._next_schedd(query):
             started_at = self._monotonic()
             try:
@@ -179,9 +180,9 @@ class ScheddPoller:
 
 @dataclass(slots=True)
 class _ScheddQuery(Generic[_T]):
-    """One round: the question, the schedds still waiting, the deadline and the answers so far."""
+    """One round: the question, the schedds not yet queried, the deadline and the answers so far."""
 
-    question: Callable[[ScheddClient, str], _T]
+    question: Callable[[QueueClient, str], _T]
     waiting_schedds: deque[str]
     deadline_at: float
     answers: dict[str, _T | Unseen]

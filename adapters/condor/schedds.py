@@ -9,8 +9,8 @@ from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen
 from hydrator.domain.pool_ports import EndedJobs, JobGroup, SavedDesiredSites
 from hydrator.domain.ports import Clock
 
-from .bindings.client import ScheddClient
-from .schedd_rounds import ScheddPoller
+from .bindings.client import QueueClient
+from .schedd_rounds import ScheddRounds
 
 MAX_ENDED_JOBS = 20_000
 """Ended jobs in one answer of a schedd: some 10 MB."""
@@ -18,59 +18,45 @@ OVERLAP = timedelta(minutes=5)
 """Period that is read twice, since the schedd's clock may differ; a miss read twice counts once."""
 
 
-class ScheddQueues:
+class ScheddQueues(ScheddRounds):
     """A ``Queues`` port: the demand of each listed schedd, each with the client's time limit.
 
-    No cycle waits for its *client*. With *make_client*, which makes another one, several schedds are queried
-    at a time when some do not answer.
+    With *make_client*, which makes another client, several schedds are queried at a time when some do not
+    answer.
     """
 
     def __init__(
-        self, client: ScheddClient, clock: Clock, make_client: Callable[[], ScheddClient] | None = None
+        self, client: QueueClient, clock: Clock, make_client: Callable[[], QueueClient] | None = None
     ) -> None:
-        self._client = client
-        self._rounds = ScheddPoller(client, make_client)
+        super().__init__(client, make_client)
         self._clock = clock
 
     def read_demand(self) -> Mapping[str, ScheddDemand | Unseen]:
         """See :class:`hydrator.domain.pool_ports.Queues`."""
-        return self._rounds.ask(self._query_queue)
+        return self.ask(self._query_queue)
 
-    def close(self) -> None:
-        """End the clients, also during a query."""
-        self._rounds.close()
-        self._client.close()
-
-    def _query_queue(self, client: ScheddClient, schedd: str) -> ScheddDemand:
+    def _query_queue(self, client: QueueClient, schedd: str) -> ScheddDemand:
         queried_at = self._clock()
         rows = client.count_queued_datasets(schedd)
         return ScheddDemand(queried_at, tuple(QueuedJobs(datasets, jobs) for datasets, jobs in rows))
 
 
-class ScheddMisses:
-    """A ``MissReports`` port: reads each schedd's queue, and the jobs that ended since its last answer.
-
-    Its *client* is used by nothing else, since an answer may take long, and ends with this object.
-    """
+class ScheddMisses(ScheddRounds):
+    """A ``MissReports`` port: reads each schedd's queue, and the jobs that ended since its last answer."""
 
     def __init__(
-        self, client: ScheddClient, clock: Clock, *, first_period: timedelta = timedelta(hours=1)
+        self, client: QueueClient, clock: Clock, *, first_period: timedelta = timedelta(hours=1)
     ) -> None:
-        self._client = client
-        self._rounds = ScheddPoller(client)
+        super().__init__(client)
         self._clock = clock
         self._begin_at = clock() - first_period
         self._answered_at: dict[str, datetime] = {}
 
     def read_reports(self) -> Mapping[str, Sequence[Sequence[str]] | Unseen]:
         """See :class:`hydrator.domain.pool_ports.MissReports`."""
-        return self._rounds.ask(self._query_schedd)
+        return self.ask(self._query_schedd)
 
-    def close(self) -> None:
-        """End the client, also during a query."""
-        self._client.close()
-
-    def _query_schedd(self, client: ScheddClient, schedd: str) -> Sequence[Sequence[str]]:
+    def _query_schedd(self, client: QueueClient, schedd: str) -> Sequence[Sequence[str]]:
         now = self._clock()
         since = self._answered_at.get(schedd, self._begin_at) - OVERLAP
         misses = client.query_misses(schedd, since)
@@ -78,21 +64,17 @@ class ScheddMisses:
         return misses
 
 
-class ScheddHistory:
-    """A ``JobHistory`` port: bounded queries of each schedd's history.
-
-    Its *client* is used by nothing else, since an answer may take long, and ends with this object.
-    """
+class ScheddHistory(ScheddRounds):
+    """A ``JobHistory`` port: bounded queries of each schedd's history."""
 
     def __init__(
         self,
-        client: ScheddClient,
+        client: QueueClient,
         clock: Clock,
         site_attributes: Sequence[str],
         max_jobs: int = MAX_ENDED_JOBS,
     ) -> None:
-        self._client = client
-        self._rounds = ScheddPoller(client)
+        super().__init__(client)
         self._site_attributes = site_attributes
         self._max_jobs = max_jobs
         self._begin_at = clock()
@@ -100,18 +82,14 @@ class ScheddHistory:
 
     def read_ended_jobs(self, ended_after: datetime) -> Mapping[str, EndedJobs | Unseen]:
         """See :class:`hydrator.domain.pool_ports.JobHistory`."""
-        return self._rounds.ask(lambda _, schedd: self._query_outcomes(schedd, ended_after, None))
+        return self.ask(lambda _, schedd: self._query_outcomes(schedd, ended_after, None))
 
     def read_newly_ended_jobs(self) -> Mapping[str, EndedJobs | Unseen]:
         """See :class:`hydrator.domain.pool_ports.JobHistory`."""
-        return self._rounds.ask(lambda _, schedd: self._read_newly_ended_at(schedd))
-
-    def close(self) -> None:
-        """End the client, also during a query."""
-        self._client.close()
+        return self.ask(lambda _, schedd: self._read_newly_ended_at(schedd))
 
     def _read_newly_ended_at(self, schedd: str) -> EndedJobs:
-        """Return the jobs that ended since the start, later those that left the queue after the last one."""
+        """Return the jobs that ended since the start; in later calls those that ended since the last call."""
         is_first = schedd not in self._last_job_ids
         newest = self._client.last_ended(schedd) if is_first else self._last_job_ids[schedd]
         ended_jobs = self._query_outcomes(schedd, self._begin_at, None if is_first else newest)
@@ -126,16 +104,12 @@ class ScheddHistory:
         return EndedJobs(tuple(jobs), is_complete=len(jobs) < self._max_jobs)
 
 
-class ScheddJobSites:
-    """A ``JobSites`` port. Its *client* is used by nothing else, and ends with this object."""
-
-    def __init__(self, client: ScheddClient) -> None:
-        self._client = client
-        self._rounds = ScheddPoller(client)
+class ScheddJobSites(ScheddRounds):
+    """A ``JobSites`` port: groups of jobs for DESIRED_Sites, and edits of it."""
 
     def read_job_groups(self) -> Mapping[str, Sequence[JobGroup] | Unseen]:
         """See :class:`hydrator.domain.pool_ports.JobSites`."""
-        return self._rounds.ask(
+        return self.ask(
             lambda client, schedd: [_build_job_group(row) for row in client.read_job_groups(schedd)]
         )
 
@@ -153,10 +127,6 @@ class ScheddJobSites:
         return self._client.set_desired_sites(
             schedd, asdict(group), value, original_value, keep=should_keep_mark, max_jobs=max_jobs
         )
-
-    def close(self) -> None:
-        """End the client, also during a call."""
-        self._client.close()
 
 
 def _build_job_group(row: Mapping[str, Any]) -> JobGroup:

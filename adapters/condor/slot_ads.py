@@ -21,6 +21,8 @@ SLOT_ATTRIBUTES = (
 )
 NOT_DYNAMIC_SLOT = "DynamicSlot =!= true"
 """Excludes dynamic slots: they are claimed and short-lived; jobs match the slot that they were cut from."""
+Content = tuple[object, object, object]
+"""Site, generation and AsOf in a slot's ad, by which one merge differs from another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +45,11 @@ class Slot:
 
     @property
     def has_hook(self) -> bool:
-        """Return True if another source than a merge, a hook, sets its attributes."""
+        """Return True if a hook, or another source than a merge, sets its attributes."""
         return self.advertised_via not in {None, VIA_MERGE}
 
     @property
-    def content(self) -> tuple[object, object, object]:
+    def content(self) -> Content:
         """Return the values that show whether a merge arrived."""
         return self.advertised_site, self.generation, self.as_of
 
@@ -98,7 +100,7 @@ def select_due_slots(slots: Iterable[Slot], ads: Mapping[Site, SiteAd], refresh:
 
 
 def _is_behind(as_of: object, ad: SiteAd, max_lag_seconds: int) -> bool:
-    """Return True if the AsOf of a slot lags that far behind that of *ad*, or cannot be true."""
+    """Return True if the AsOf of a slot is *max_lag_seconds* older than that of *ad*, or impossible."""
     at = valid_integer(as_of)
     return at is None or at <= to_unix(ad.as_of) - max_lag_seconds or is_ahead(at, ad.as_of)
 
@@ -133,15 +135,13 @@ def split_into_batches(
     return batches
 
 
-def content_of(ad: SiteAd | None) -> tuple[object, object, object]:
-    """Return the ``content`` of a slot after a merge of *ad*, or, with None, after it was taken back."""
+def content_of(ad: SiteAd | None) -> Content:
+    """Return the ``content`` of a slot after a merge of *ad*, or after a withdrawal if it is None."""
     return (ad.site, ad.generation, to_unix(ad.as_of)) if ad else (None, None, None)
 
 
-def count_confirmed_merges(
-    slots: Iterable[Slot], sent_contents: Mapping[Slot, tuple[object, object, object]]
-) -> tuple[int, int]:
-    """Count sent merges that are visible, and those missing although their startd sent no update since."""
+def count_confirmed_merges(slots: Iterable[Slot], sent_contents: Mapping[Slot, Content]) -> tuple[int, int]:
+    """Count the sent merges that are visible, and the lost ones, without an update of the startd since."""
     slots_by_key = {slot.key: slot for slot in slots}
     confirmed = missing = 0
     for previous, content in sent_contents.items():

@@ -20,6 +20,7 @@ from .slot_ads import (
     NOT_DYNAMIC_SLOT,
     SLOT_ATTRIBUTES,
     VIA_MERGE,
+    Content,
     Slot,
     SlotTime,
     content_of,
@@ -38,15 +39,15 @@ MAX_BATCH_BYTES = 8_000_000
 
 
 class SlotMerger:
-    """A ``Publisher`` and ``Merger`` that sends each collector of the list its own merges.
+    """A ``Publisher`` and ``Merger`` that sends merges to each collector of the list by itself.
 
-    Merges go to slots without a hook whose content differs, at advertised sites. A collector acknowledges
-    nothing: a merge that did not arrive differs at the next query.
+    Merges go to slots without a hook whose content differs, at advertised sites. A collector does not
+    acknowledge a merge; the next query of the slots shows whether it arrived.
 
     Args:
         client: used by nothing else; ends with this object.
         site_attributes: slot attributes with the site; the first that a slot has counts.
-        slots_per_second: a limit.
+        slots_per_second: the largest rate.
         interval: time between two runs; one run merges into no more slots than the rate allows in it.
         refresh: lag of a slot's AsOf from which it is merged again.
         clock: aware UTC time.
@@ -70,17 +71,13 @@ class SlotMerger:
         self._max_slots = max(1, int(slots_per_second * interval.total_seconds()))
         self._refresh = refresh
         self._clock = clock
-        self._name = name
+        self.name = name
         self._close_event = threading.Event()
         self._slot_times: dict[str, SlotTime] = {}
         self._interval = interval
         self._unconfirmed_since: dict[str, datetime] = {}
         self._failed_collectors: set[str] = set()
-        self._sent_contents: dict[str, dict[Slot, tuple[object, object, object]]] = {}
-
-    @property
-    def name(self) -> str:
-        return self._name
+        self._sent_contents: dict[str, dict[Slot, Content]] = {}
 
     def close(self) -> None:
         """End the client, also during a run."""
@@ -122,7 +119,7 @@ class SlotMerger:
         return replace(result, merged_count=merged_count, withdrawn_count=withdrawn_count)
 
     def _missing_merges_reason(self, collector: str, missing: int) -> str | None:
-        """Return the reason why no merge arrived: a collector may hang up after it took an ad.
+        """Return why no merge arrived, or None: a collector may hang up after it took an ad.
 
         A collector that allows merges may be slow to show one; that is an error after two intervals.
         """
@@ -143,16 +140,13 @@ class SlotMerger:
 
         Slots without a merge, or with impossible numbers, do not count.
         """
+        slots, results = self._query_all_slots()
+        self._raise_errors(results)
         oldest: dict[Site, PublishedAd] = {}
-
-        def read(collector: str) -> MergeResult:
-            for slot in self._query_slots(collector):
-                if ad := _parse_slot_ad(slot, self._clock()):
-                    ads = (oldest.get(ad.site, ad), ad)
-                    oldest[ad.site] = min(ads, key=lambda one: (one.generation, one.as_of))
-            return MergeResult()
-
-        self._raise_errors(self._run_at_collectors(read))
+        for slot in slots:
+            if ad := _parse_slot_ad(slot, self._clock()):
+                ads = (oldest.get(ad.site, ad), ad)
+                oldest[ad.site] = min(ads, key=lambda one: (one.generation, one.as_of))
         return oldest
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
@@ -177,17 +171,11 @@ class SlotMerger:
         self._wait_until_visible(lambda slots: not select(slots))
 
     def _wait_until_visible(self, is_visible: Callable[[Sequence[Slot]], bool]) -> None:
-        """Wait a short time until all collectors show it: they answer from forked copies of themselves."""
+        """Wait a short time for the change: collectors answer from forked copies of themselves."""
         pause = 0.01
         while pause < MAX_PAUSE_SECONDS:
-            answers: list[bool] = []
-
-            def query(collector: str, answers: list[bool] = answers) -> MergeResult:
-                answers.append(is_visible(self._query_slots(collector)))
-                return MergeResult()
-
-            self._run_at_collectors(query)
-            if all(answers) or self._close_event.wait(pause):
+            slots, _ = self._query_all_slots()
+            if is_visible(slots) or self._close_event.wait(pause):
                 return
             pause *= 2
 
@@ -210,12 +198,22 @@ class SlotMerger:
         self._failed_collectors = {collector for collector, result in results.items() if result.error}
         return results or {"": MergeResult(error="no collector is configured (COLLECTOR_HOST)")}
 
+    def _query_all_slots(self) -> tuple[list[Slot], Mapping[str, MergeResult]]:
+        """Return the slots of all collectors that answer, and the errors of the others, by collector."""
+        slots: list[Slot] = []
+
+        def query(collector: str) -> MergeResult:
+            slots.extend(self._query_slots(collector))
+            return MergeResult()
+
+        return slots, self._run_at_collectors(query)
+
     def _raise_errors(self, results: Mapping[str, MergeResult]) -> None:
         if errors := [result.error for result in results.values() if result.error]:
-            raise PublishError(self._name, "; ".join(errors))
+            raise PublishError(self.name, "; ".join(errors))
 
     def _query_slots(self, collector: str) -> list[Slot]:
-        ads = self._client.slots_at(collector, [*SLOT_ATTRIBUTES, *self._site_attributes], NOT_DYNAMIC_SLOT)
+        ads = self._client.slots([*SLOT_ATTRIBUTES, *self._site_attributes], NOT_DYNAMIC_SLOT, collector)
         return parse_slots(ads, self._site_attributes)
 
     def _send_merges(
@@ -225,7 +223,7 @@ class SlotMerger:
         target_slots: Sequence[Slot],
         ads: Mapping[Site, SiteAd],
     ) -> int:
-        """Merge *ads* into *target_slots*; take the merge back at slots whose site has no ad."""
+        """Merge *ads* into *target_slots*; withdraw the merge at slots whose site has no ad."""
         texts = {slot.site or Site(""): "" for slot in target_slots}
         texts |= {site: slot_ad_text(ads[site]) for site in texts if site in ads}
         since = max((slot.last_heard_from for slot in all_slots), default=0)

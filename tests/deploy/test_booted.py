@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from testbed.machine import PREFIX, Machine, booted
+from testbed.machine import PREFIX, Machine, boot
 from testbed.patience import wait_for
 from testbed.pool import DOMAIN, Pool
 from testbed.ports import free_port
@@ -71,7 +71,7 @@ def installed(own_pool: Pool, wheels: Path, tmp_path_factory) -> Iterator[Instal
     port = free_port()
     furniture = tmp_path_factory.mktemp("furniture")
     _furnish(furniture, own_pool, wheels, port)
-    machines = booted(tmp_path_factory.mktemp("machine"), furniture)
+    machines = boot(tmp_path_factory.mktemp("machine"), furniture)
     with ExitStack() as until_then:
         with needs(NO_SYSTEMD):
             machine = until_then.enter_context(machines)

@@ -43,7 +43,7 @@ def main() -> None:
     control = Path(sys.argv[1])
     child.die_with_parent()
     channel = child.take_channel()
-    handlers = child.build_handlers()
+    calls = child.PoolCalls()
     with channel, channel.makefile("rb") as requests:
         channel.sendall(b'{"id": 0, "ok": "ready"}\n')
         for line in requests:
@@ -51,7 +51,7 @@ def main() -> None:
             if how := json.loads(control.read_text()).get(request["call"]):
                 spoil(how, channel, request)
                 continue
-            reply = {"id": request["id"], **child.answer(handlers, request)}
+            reply = {"id": request["id"], **child.answer(calls, request)}
             channel.sendall(json.dumps(reply).encode() + b"\n")
 
 

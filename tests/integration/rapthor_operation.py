@@ -1,7 +1,7 @@
-"""Run by Rapthor's own Python: its reader on a parset, then its concatenation of what it reads, by real Toil.
+"""Run Rapthor's reader on a parset, then its concatenation by real Toil, in Rapthor's own Python.
 
 The field is a stand-in, because a real one needs a real observation; reader, operation, workflow and runner
-are Rapthor's. Prints [cluster] as Rapthor understood it, and the files that came of it.
+are Rapthor's. Prints [cluster] as Rapthor understood it, and the files that the operation wrote.
 """
 
 import json

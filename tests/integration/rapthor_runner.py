@@ -1,7 +1,7 @@
-"""Run by Rapthor's own Python: its ToilRunner on the operation in the folder that is named.
+"""Run Rapthor's ToilRunner on the operation in the folder that is named, in Rapthor's own Python.
 
-Only the runner is Rapthor's; the operation is a stand-in with what the runner asks of it, because a
-real one needs a real observation.
+Only the runner is Rapthor's. The operation is a stand-in with the attributes that the runner reads, because
+a real one needs a real observation.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The least that the daemon may do in a pool: with it all works; what is missing, one sentence says."""
+"""The least rights that the daemon needs in a pool: it works with them, and names one that is missing."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ RIGHTS = {
     "NEGOTIATOR.ALLOW_READ": f"{OTHERS} {US}",
     "DENY_WRITE": US,
 }
-"""What docs/reference/security.md tells the operator to say, in a pool that allows nobody else anything."""
+"""Lines of docs/reference/security.md, in a pool that allows no other client anything."""
 LEVELS = (
     "READ",
     "WRITE",
@@ -42,7 +42,7 @@ NEEDED = {
 
 
 def configuration(without: str | None = None) -> str:
-    """The pool's lists, one of them *without* us."""
+    """Return the pool's authorization lists, one of them *without* the daemon."""
     rights = {key: value.replace(US, "") if key == without else value for key, value in RIGHTS.items()}
     return "\n".join([f"ALLOW_READ = {OTHERS}", *(f"{key} = {value}" for key, value in rights.items())])
 
@@ -65,7 +65,7 @@ def installed(strict: Pool) -> Iterator[Installation]:
 
 
 def as_us(pool: Pool) -> dict[str, str]:
-    """The environment of a tool inside that has our limited token, and no other."""
+    """Return the environment of a tool in the pool that has the daemon's limited token, and no other."""
     folder = str(pool.token("hydrator", ["READ", "DAEMON"], uid=0))
     return {"_CONDOR_SEC_TOKEN_DIRECTORY": folder, "_CONDOR_SEC_TOKEN_SYSTEM_DIRECTORY": folder}
 
@@ -78,7 +78,7 @@ def allowed(pool: Pool, daemon: str, level: str) -> bool:
 
 
 def deny(pool: Pool, right: str) -> None:
-    """Take one right from us, and wait until the daemon in question knows."""
+    """Remove one right of the daemon, and wait until the HTCondor daemon in question applies it."""
     daemon, level = right.lower().replace("allow_", "").split(".")
     pool.reconfig(all=configuration(right))
     pool.wait(lambda: not allowed(pool, daemon, level.upper()), 20, f"{right} to be taken from us")
@@ -89,7 +89,7 @@ def failures(installation: Installation) -> list[dict]:
     return [finding for finding in found if finding["level"] == "fail"]
 
 
-def test_with_just_these_rights_the_daemon_does_all_its_work(installed):
+def test_daemon_works_with_the_documented_rights_alone(installed):
     assert failures(installed) == []
     installed.catalogue.hold({"lofar:L1": {"UK": "available"}})
     job = installed.submit(["lofar:L1"], more="requirements = false")  # else it runs before anybody asked
@@ -104,14 +104,14 @@ def test_with_just_these_rights_the_daemon_does_all_its_work(installed):
     installed.pool.run("condor_rm", str(job), user="alice")
 
 
-def test_with_our_token_nothing_else_is_allowed_anywhere(strict):
+def test_daemon_token_allows_nothing_else_anywhere(strict):
     kinds = ("collector", "schedd", "negotiator", "startd", "master")
     found = {(kind, level) for kind in kinds for level in LEVELS if allowed(strict, kind, level)}
     assert found == NEEDED
 
 
 def opened(pool: Pool, text: str) -> set[tuple[str, str]]:
-    """What our token may do beyond its needs, of what matters most, in a pool whose lists are open to all."""
+    """Return the most important levels that the daemon's token allows in a pool that is open to all."""
     lists = "\n".join(f"ALLOW_{level} = *@{DOMAIN}" for level in LEVELS)
     readers = "\n".join(f"{key} = *@{DOMAIN}" for key in RIGHTS if key.endswith("ALLOW_READ"))
     pool.reconfig(all=f"{text}\n{readers}\n{lists}")
@@ -125,8 +125,8 @@ def opened(pool: Pool, text: str) -> set[tuple[str, str]]:
     }
 
 
-def test_where_a_pool_is_open_to_all_the_limits_of_the_token_hold(strict, installed):
-    """DAEMON brings WRITE along, also in a token: that is what DENY_WRITE is there for."""
+def test_limits_of_the_token_hold_in_a_pool_that_is_open_to_all(strict, installed):
+    """DAEMON implies WRITE, also in a token: DENY_WRITE excludes it."""
     assert opened(strict, configuration()) == set()
     assert {level for _, level in opened(strict, configuration("DENY_WRITE"))} == {"WRITE"}
 
@@ -150,7 +150,7 @@ MACHINE = 'MyType = "Machine"\nName = "slot1@evil"\nMachine = "evil"\nMyAddress 
     ],
     ids=lambda words: "-".join(words[:2]).strip("-"),
 )
-def test_what_an_intruder_would_do_with_our_token_fails(strict, words):
+def test_intruder_with_the_daemon_token_cannot_change_the_pool(strict, words):
     job = strict.submit("executable = /bin/sleep\narguments = 60\nhold = true\nqueue")
     (machine,) = strict.slots("MyAddress", constraint="PartitionableSlot")
     before = strict.slots("Name", constraint="PartitionableSlot")
@@ -177,9 +177,7 @@ def test_what_an_intruder_would_do_with_our_token_fails(strict, words):
         ("NEGOTIATOR.ALLOW_READ", "negotiator", "it needs READ there"),
     ],
 )
-def test_each_right_that_is_missing_is_one_finding_that_says_what_to_allow(
-    strict, installed, right, subject, said
-):
+def test_missing_right_is_one_finding_that_says_what_to_allow(strict, installed, right, subject, said):
     deny(strict, right)
     (finding,) = failures(installed)
     assert finding["subject"].startswith(subject)
@@ -197,7 +195,7 @@ def test_each_right_that_is_missing_is_one_finding_that_says_what_to_allow(
         ("SCHEDD.ALLOW_READ", "it needs READ there, see ALLOW_READ"),
     ],
 )
-def test_the_daemons_log_says_which_right_is_missing(strict, installed, tmp_path, right, said):
+def test_daemon_log_says_which_right_is_missing(strict, installed, tmp_path, right, said):
     text = installed.config.read_text().replace(f'"{installed.home}/state"', f'"{tmp_path}/state"')
     (tmp_path / "config.toml").write_text(text)
     deny(strict, right)
@@ -212,8 +210,8 @@ def test_the_daemons_log_says_which_right_is_missing(strict, installed, tmp_path
     assert "Traceback" not in log.read_text()
 
 
-def test_a_slot_merge_needs_negotiator_and_no_daemon(strict, installed):
-    """Why docs/reference/security.md asks for DAEMON for site ads alone."""
+def test_slot_merge_needs_negotiator_and_not_daemon(strict, installed):
+    """DAEMON is needed for site ads only, as docs/reference/security.md says."""
     rights = f"{configuration('COLLECTOR.ALLOW_DAEMON')}\nCOLLECTOR.ALLOW_NEGOTIATOR = condor@{DOMAIN} {US}\n"
     strict.reconfig(all=rights)
     strict.wait(lambda: not allowed(strict, "collector", "DAEMON"), 20, "DAEMON to be taken from us")
@@ -245,8 +243,8 @@ def test_a_slot_merge_needs_negotiator_and_no_daemon(strict, installed):
     assert [f for f in failures(installed) if f["subject"].startswith("collector")] == []
 
 
-def test_an_editor_of_desired_sites_needs_write_and_no_read_at_the_schedd(strict):
-    """The editor has only WRITE, and a token with only WRITE: docs/explanation/desired-sites.md."""
+def test_editor_of_desired_sites_needs_write_and_not_read_at_the_schedd(strict):
+    """The editor has WRITE alone, also in its token: docs/explanation/desired-sites.md."""
     job = strict.submit("executable = /bin/sleep\narguments = 60\nhold = true\nqueue")
     readers = OTHERS.replace(f"bob@{DOMAIN}", "")
     lists = configuration().replace(OTHERS, readers)

@@ -1,4 +1,4 @@
-"""The benchmarks run from start to end and measure something, small."""
+"""Small runs of the benchmarks, from start to end."""
 
 import json
 import math
@@ -24,22 +24,20 @@ FIELDS = {
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {*RUCIO, EVENTS}))
-def test_a_quick_run_leaves_figures_that_are_finite_and_a_table(
-    name: str, htcondor_release: str, tmp_path, monkeypatch
-):
+def test_quick_run_writes_finite_figures_and_a_table(name: str, htcondor_release: str, tmp_path, monkeypatch):
     monkeypatch.setenv("HYDRATOR_TEST_HTCONDOR", htcondor_release)
     leaves_figures(name, tmp_path)
 
 
 @pytest.mark.rucio
 @pytest.mark.parametrize("name", RUCIO)
-def test_a_quick_run_against_rucio_leaves_figures_too(name, tmp_path):
+def test_quick_run_against_rucio_writes_figures(name, tmp_path):
     with needs_postgres():
         leaves_figures(name, tmp_path)
 
 
 @pytest.mark.rucio
-def test_a_quick_run_of_freshness_with_a_real_rucio_leaves_figures_too(
+def test_quick_run_of_freshness_with_a_real_rucio_writes_figures(
     htcondor_release: str, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("HYDRATOR_TEST_HTCONDOR", htcondor_release)
@@ -75,13 +73,13 @@ def leaves_figures(name: str, tmp_path: Path) -> None:
     assert all(figure["name"] in table for figure in document["figures"])
 
 
-def test_an_unknown_name_is_refused(capsys):
+def test_unknown_benchmark_name_is_rejected(capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["nonsense"])
     assert "no benchmark nonsense: choose from " in capsys.readouterr().err
 
 
-def test_a_soak_leaves_what_it_saw_and_a_plot(htcondor_release: str, tmp_path, monkeypatch):
+def test_soak_writes_its_measurements_and_a_plot(htcondor_release: str, tmp_path, monkeypatch):
     monkeypatch.setenv("HYDRATOR_TEST_HTCONDOR", htcondor_release)
     soak.main(["--minutes", "0.5", "--results", str(tmp_path)])  # too short to judge growth by
     document = json.loads((tmp_path / "soak.json").read_text("utf-8"))
@@ -94,7 +92,7 @@ def test_a_soak_leaves_what_it_saw_and_a_plot(htcondor_release: str, tmp_path, m
     assert ET.parse(tmp_path / "soak.svg").getroot().tag.endswith("svg")
 
 
-def test_growth_is_judged_within_each_life_of_a_process():
+def test_memory_growth_is_computed_within_each_life_of_a_process():
     grows = [
         (float(t), 10.0 + t / 3600, life)
         for life, begin in (("a", 0), ("b", 900))

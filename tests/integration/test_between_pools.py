@@ -1,7 +1,7 @@
 """Two pools, a tree of collectors and a JobRouter, all real daemons under one master.
 
-The second pool has a collector, a negotiator and a startd of its own; the schedd flocks to it. What stands
-for a second site's administration is that nobody here hydrates it until a test does.
+The second pool has a collector, a negotiator and a startd of its own; the schedd flocks to it. It is like
+the pool of another administration: its slots have no site attributes until a test adds them.
 """
 
 import json
@@ -101,19 +101,19 @@ class World:
     leaf: str
 
     def slot(self, collector: str, site: str) -> dict:
-        """The partitionable slot of *site*, as one collector has it; empty where it does not."""
+        """Return the partitionable slot of *site*, as one collector has it; empty if it has none."""
         chosen = f'PartitionableSlot && GLIDEIN_Site == "{site}"'
-        said = self.home.run(
+        output = self.home.run(
             "condor_status", "-pool", collector, "-constraint", chosen, "-json"
         ).stdout.strip()
-        return json.loads(said)[0] if said else {}
+        return json.loads(output)[0] if output else {}
 
     def rejected(self, cluster: int) -> bool:
-        """Has the second pool's negotiator looked at this job and found nothing for it?"""
+        """Return True if the second pool's negotiator considered this job and found no slot for it."""
         return f"Rejected {cluster}.0" in self.home.logs("NegotiatorLog.FAR")
 
     def ended_at(self, cluster: int) -> str:
-        """The slot where a job ran, once it has ended."""
+        """Return the slot where a job ran, once it has ended."""
 
         def ended() -> str:
             found = self.home.history(f"ClusterId == {cluster} && JobStatus == 4", "LastRemoteHost")
@@ -122,7 +122,7 @@ class World:
         return self.home.wait(ended, 120, f"job {cluster} to end")
 
     def copy_of(self, cluster: int) -> classad2.ClassAd:
-        """The JobRouter's copy of a job."""
+        """Return the JobRouter's copy of a job."""
         which = f'RoutedFromJobId == "{cluster}.0"'
 
         def asked() -> str:
@@ -178,8 +178,8 @@ def test_in_a_pool_that_nobody_hydrates_no_expression_of_ours_errs_or_matches_fa
     (job,) = world.home.jobs(f"ClusterId == {held}", "JobStatus", "NumJobStarts")
     assert (job["JobStatus"], job.get("NumJobStarts", 0)) == (1, 0)
     ad = classad2.parseOne(world.home.run("condor_q", f"{held}.0", "-long").stdout)
-    said = world.home.run("condor_status", "-pool", world.far, "-long", "-constraint", "PartitionableSlot")
-    slot = classad2.parseOne(said.stdout)
+    output = world.home.run("condor_status", "-pool", world.far, "-long", "-constraint", "PartitionableSlot")
+    slot = classad2.parseOne(output.stdout)
     values = {
         name: classad2.ExprTree(str(ad.lookup(name))).eval(ad, slot)
         for name in ("Requirements", "DataLocalityHere", "DataLocalityRank", "Rank")
@@ -212,7 +212,7 @@ def test_why_looks_at_the_pool_to_which_the_schedd_flocks_and_at_every_configure
 
 
 @pytest.mark.usefixtures("clear")
-def test_one_daemon_hydrates_both_pools_and_a_job_flocks_to_its_data(world):
+def test_one_daemon_publishes_to_both_pools_and_a_job_flocks_to_its_data(world):
     pool = world.home
     catalogue = ListedCatalogue(pool.home, ("UK", "FAR"))
     catalogue.hold({"lofar:L1": {"FAR": "available"}})
@@ -253,14 +253,14 @@ def said_at(world: World, collector: str) -> tuple:
     return slot.get("DataLocalityGeneration"), slot.get("Marker")
 
 
-def test_a_child_collector_forwards_a_new_generation_at_once_and_nothing_that_it_does_not_watch(world):
-    """Why docs/how-to/operate/between-pools.md has DataLocalityGeneration in COLLECTOR_FORWARD_WATCH_LIST."""
+def test_child_collector_forwards_at_once_only_watched_attributes(world):
+    """COLLECTOR_FORWARD_WATCH_LIST has DataLocalityGeneration: docs/how-to/operate/between-pools.md."""
     top = world.home.collector
     world.home.wait(lambda: said_at(world, top) == (1, 1), 60, "the child to have forwarded its slot")
     leaf_says(world, 1, 2)
-    heard = world.slot(world.leaf, "LEAF")["LastHeardFrom"]
+    last_heard_from = world.slot(world.leaf, "LEAF")["LastHeardFrom"]
     world.home.wait(
-        lambda: world.slot(world.leaf, "LEAF")["LastHeardFrom"] > heard + 3,
+        lambda: world.slot(world.leaf, "LEAF")["LastHeardFrom"] > last_heard_from + 3,
         60,
         "two more updates of the child",
     )
@@ -269,8 +269,8 @@ def test_a_child_collector_forwards_a_new_generation_at_once_and_nothing_that_it
     world.home.wait(lambda: said_at(world, top) == (2, 2), 60, "the new generation at the top")
 
 
-def test_what_is_merged_into_a_child_collector_stays_there(world):
-    """Why docs/explanation/slot-merge.md says to name the collector that the negotiator asks."""
+def test_merge_into_a_child_collector_is_not_forwarded(world):
+    """So a merge needs the collector that the negotiator queries: docs/explanation/slot-merge.md."""
     settings = CondorSettings(world.leaf, token_directory=world.home.token("hydrator"))
     with CondorClient(settings) as client:
         merger = SlotMerger(
@@ -293,7 +293,7 @@ def test_what_is_merged_into_a_child_collector_stays_there(world):
 
 
 @pytest.mark.usefixtures("clear")
-def test_a_routed_copy_keeps_our_attributes_and_is_not_transformed_twice(world):
+def test_routed_copy_keeps_the_locality_attributes_and_is_not_transformed_twice(world):
     cluster = world.home.submit(JOB + '+DataLocality = "require"\n+WantCopy = "as it is"\nqueue')
     copy = world.copy_of(cluster)
     original = classad2.parseOne(world.home.run("condor_q", f"{cluster}.0", "-long").stdout)
@@ -326,7 +326,7 @@ AvailableDatasets = {{"ska:a"}}
 
 
 def summary_config(pool: Pool, folder: Path) -> str:
-    """The shipped file, as a stand-in for a CE has it: with this schedd's places and pace."""
+    """Return the shipped file as a stand-in for a CE has it: with this schedd's paths and period."""
     hook = pool.shared / "classad-hydrator-hook"
     shutil.copy(startd_cron.__file__, hook)
     hook.chmod(0o755)
@@ -381,8 +381,8 @@ def test_the_schedd_of_a_stand_in_for_a_ce_says_what_its_site_holds(world):
     assert world.home.run("condor_config_val", "Injected", check=False).returncode != 0
 
 
-def test_no_shipped_or_documented_configuration_includes_a_file_that_is_data():
-    """An included ad file is root's configuration: `include command` in it runs as root."""
+def test_no_configuration_includes_an_ad_file_with_include_command():
+    """An included ad file would be root's configuration: `include command` in it runs as root."""
     root = CE.parents[1]
     texts = [*root.glob("deploy/**/*"), *root.glob("docs/**/*.md")]
     for path in texts:

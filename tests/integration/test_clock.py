@@ -1,4 +1,4 @@
-"""The wall clock of a real daemon is set while it runs: it polls on, and nothing looks newer than it is."""
+"""Steps of the wall clock under a running daemon: it goes on polling, and no fact looks newer than it is."""
 
 import json
 import signal
@@ -81,7 +81,7 @@ def test_what_cannot_be_read_again_looks_no_newer_after_steps_back_and_forward(d
     assert daemon.end() == 0
 
 
-def test_a_clock_that_was_set_back_while_the_daemon_was_down_makes_nothing_fresh(daemon, clock):
+def test_clock_set_back_while_the_daemon_was_down_makes_no_fact_fresh(daemon, clock):
     daemon.start()
     wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
     generation = daemon.generation()

@@ -1,4 +1,4 @@
-"""The HTCondor child on real pools: what it learns, what it is denied, what it survives."""
+"""The HTCondor child process on real pools: queries, updates, denials, and daemons that do not answer."""
 
 import json
 import socket
@@ -39,7 +39,7 @@ Connect = Callable[..., CondorClient]
 
 @pytest.fixture
 def connect(pool: "Pool") -> Iterator[Connect]:
-    """Makes clients of the pool, as some identity; closes them."""
+    """Return a maker of clients of the pool, with some identity; closes them."""
     made: list[CondorClient] = []
 
     def client(
@@ -57,7 +57,7 @@ def connect(pool: "Pool") -> Iterator[Connect]:
 
 @pytest.fixture
 def unique() -> str:
-    """A part for names, so that jobs of other tests are not ours."""
+    """Return a part of names, so that jobs of other tests do not count."""
     return uuid4().hex[:8]
 
 
@@ -74,7 +74,7 @@ def queued(pool: "Pool", *descriptions: str) -> Iterator[list[int]]:
 
 @contextmanager
 def deaf_port() -> Iterator[int]:
-    """A port on which connections are taken and nothing is ever answered."""
+    """Return a port that accepts connections and never answers."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(16)
@@ -124,14 +124,16 @@ def test_held_jobs_count_and_removed_ones_do_not(pool: "Pool", connect: Connect,
         )
 
 
-def test_items_of_a_factory_that_are_no_jobs_yet_count_as_one(pool: "Pool", connect: Connect, unique: str):
+def test_items_of_a_factory_that_are_not_jobs_yet_count_as_one(pool: "Pool", connect: Connect, unique: str):
     description = f'{NEVER_RUNS}\nmax_idle = 2\n+RequiredDatasets = {{"ska:{unique}"}}\nqueue 500'
     client = connect()
     with queued(pool, description):
         pool.wait(lambda: wanted(client, unique) == {(f"ska:{unique}",): 3}, 30, "two jobs and their factory")
 
 
-def test_a_factory_without_any_job_yet_still_wants_its_datasets(pool: "Pool", connect: Connect, unique: str):
+def test_factory_without_a_job_yet_adds_its_datasets_to_the_demand(
+    pool: "Pool", connect: Connect, unique: str
+):
     description = f'{NEVER_RUNS}\nmax_materialize = 1\n+RequiredDatasets = {{"ska:{unique}"}}\nqueue 5'
     client = connect()
     with queued(pool, description) as (cluster,):
@@ -139,7 +141,7 @@ def test_a_factory_without_any_job_yet_still_wants_its_datasets(pool: "Pool", co
         pool.wait(lambda: wanted(client, unique) == {(f"ska:{unique}",): 2}, 30, "a held job and its factory")
 
 
-def test_a_list_may_be_computed_from_the_job(pool: "Pool", connect: Connect, unique: str):
+def test_list_of_datasets_may_be_computed_from_the_job(pool: "Pool", connect: Connect, unique: str):
     computed = f'{{strcat("ska:", Night), "ska:x{unique}"}}'
     description = f'{NEVER_RUNS}\n+Night = "{unique}"\n+RequiredDatasets = {computed}\nqueue'
     with queued(pool, description):
@@ -147,7 +149,7 @@ def test_a_list_may_be_computed_from_the_job(pool: "Pool", connect: Connect, uni
 
 
 @pytest.mark.parametrize("nonsense", ['"ska:{}"', '{{ "ska:{}", 5 }}', "NoSuch{}", '"{}" + 1'])
-def test_what_is_no_list_of_strings_comes_back_as_its_text(
+def test_value_that_is_not_a_list_of_strings_is_returned_as_its_text(
     pool: "Pool", connect: Connect, unique: str, nonsense: str
 ):
     description = f"{NEVER_RUNS}\n+RequiredDatasets = {nonsense.format(unique)}\nqueue"
@@ -157,9 +159,7 @@ def test_what_is_no_list_of_strings_comes_back_as_its_text(
     assert datasets == (f"RequiredDatasets = {nonsense.format(unique)}",)
 
 
-def test_an_empty_list_is_reported_not_taken_for_a_job_that_wants_nothing(
-    pool: "Pool", connect: Connect, unique: str
-):
+def test_empty_list_of_datasets_is_reported_as_its_text(pool: "Pool", connect: Connect, unique: str):
     client = connect()
     with queued(pool, f"{NEVER_RUNS}\n+RequiredDatasets = {{}}\nqueue"):
         found = dict(client.count_queued_datasets(the_schedd(client)))
@@ -179,7 +179,7 @@ def test_a_schedd_that_hangs_is_unseen_and_the_others_answer(pool: "Pool", conne
         assert QueuedJobs((f"ska:{unique}",), 1) in real.job_groups
 
 
-def test_many_schedds_that_hang_cost_one_time_limit_and_the_real_one_is_soon_heard(
+def test_many_hanging_schedds_cost_one_time_limit_and_the_real_one_answers(
     pool: "Pool", connect: Connect, unique: str
 ):
     client, limit = connect(seconds=3), 3
@@ -210,7 +210,7 @@ def test_many_schedds_that_hang_cost_one_time_limit_and_the_real_one_is_soon_hea
         assert time.monotonic() - begun < 30
 
 
-def test_a_schedd_that_is_gone_is_unseen(pool: "Pool", connect: Connect, unique: str):
+def test_schedd_that_ended_is_unseen(pool: "Pool", connect: Connect, unique: str):
     client = connect()
     with fake_schedd(pool, f"aaa-gone-{unique}", closed_port()) as gone:
         pool.wait(lambda: gone in [ad["Name"] for ad in client.schedds()], 20, "the gone schedd's ad")
@@ -225,7 +225,7 @@ def the_schedd_but(client: CondorClient, other: str) -> str:
 
 @contextmanager
 def fake_schedd(pool: "Pool", name: str, port: int) -> Iterator[str]:
-    """A schedd that only the collector knows, at a port where none is."""
+    """Advertise a schedd that only the collector knows, at a port without a process."""
     advertised, farewell = pool.shared / f"{name}.ad", pool.shared / f"{name}.bye"
     advertised.write_text(
         f'MyType = "Scheduler"\nName = "{name}"\nMachine = "{name}"\nMyAddress = "<127.0.0.1:{port}>"\n'
@@ -242,7 +242,7 @@ def fake_schedd(pool: "Pool", name: str, port: int) -> Iterator[str]:
 # site ads
 
 
-def test_what_we_advertise_is_what_condor_status_shows(pool: "Pool", connect: Connect):
+def test_condor_status_shows_an_advertised_ad_unchanged(pool: "Pool", connect: Connect):
     client = connect()
     ad = site_ad("SKA UK (Cambridge)", 77, datasets=3)
     client.advertise([(ad.site, ad.text)], LIFETIME)
@@ -261,7 +261,7 @@ def test_what_we_advertise_is_what_condor_status_shows(pool: "Pool", connect: Co
     assert client.site_ads() == []
 
 
-def test_an_advertised_ad_shows_as_soon_as_the_call_is_over(connect: Connect):
+def test_advertised_ad_is_visible_when_the_call_returns(connect: Connect):
     client = connect()
     for generation in range(20):
         ads = [site_ad(f"S{n}", generation) for n in range(30)]
@@ -271,7 +271,7 @@ def test_an_advertised_ad_shows_as_soon_as_the_call_is_over(connect: Connect):
     assert client.site_ads() == []
 
 
-def test_two_daemons_of_one_name_hear_of_it_and_one_alone_does_not(connect: Connect, unique: str):
+def test_two_daemons_of_one_name_detect_it_and_one_alone_does_not(connect: Connect, unique: str):
     first, second = connect(), connect()
 
     def shared(client: CondorClient) -> list[bool]:
@@ -279,29 +279,27 @@ def test_two_daemons_of_one_name_hear_of_it_and_one_alone_does_not(connect: Conn
         return [ad["Shared"] for ad in ads if ad["Name"] == f"hydrator-{unique}"]
 
     assert [shared(first) for _ in range(3)] == [[False]] * 3
-    assert shared(second) == [False], "it may be we ourselves, who started anew"
+    assert shared(second) == [False], "it may be the same daemon after a restart"
     assert shared(first) == [True]
     assert shared(second) == [True]
     assert [shared(second) for _ in range(2)] == [[False]] * 2
 
 
 @pytest.mark.parametrize("dead_first", [True, False], ids=["the first is dead", "the second is dead"])
-def test_a_sign_of_life_needs_one_of_several_collectors(
-    connect: Connect, pool: "Pool", unique: str, dead_first
-):
+def test_heartbeat_needs_one_of_several_collectors(connect: Connect, pool: "Pool", unique: str, dead_first):
     dead, name = f"127.0.0.1:{free_port()}", f"hydrator-{unique}"
     both = [dead, pool.collector] if dead_first else [pool.collector, dead]
     ads = connect(collector=", ".join(both)).heartbeat(name, 0, LIFETIME)
     assert name in {ad["Name"] for ad in ads}
 
 
-def test_a_sign_of_life_that_no_collector_takes_is_a_failure(connect: Connect):
+def test_heartbeat_that_no_collector_takes_is_a_failure(connect: Connect):
     both = f"127.0.0.1:{free_port()}, 127.0.0.1:{free_port()}"
     with pytest.raises(PoolError):
         connect(collector=both, seconds=10).heartbeat("hydrator", 0, LIFETIME)
 
 
-def test_a_text_that_is_no_classad_is_refused_with_its_place(connect: Connect):
+def test_text_that_is_not_a_classad_is_rejected_with_its_attribute(connect: Connect):
     with pytest.raises(ConfigError, match="DatasetStates of site CAM is not a ClassAd expression"):
         connect().advertise([("CAM", "DatasetStates = [\n")], LIFETIME)
 
@@ -309,7 +307,7 @@ def test_a_text_that_is_no_classad_is_refused_with_its_place(connect: Connect):
 # what we are denied
 
 
-def test_a_token_of_another_pool_is_refused_in_one_sentence(connect: Connect, tmp_path: Path, pool: "Pool"):
+def test_token_of_another_pool_is_rejected_in_one_sentence(connect: Connect, tmp_path: Path, pool: "Pool"):
     directory = tmp_path / "tokens"
     directory.mkdir(mode=0o700)
     (forged,) = [file.read_text().strip() for file in pool.token("hydrator").iterdir()]
@@ -325,12 +323,12 @@ def test_a_token_of_another_pool_is_refused_in_one_sentence(connect: Connect, tm
     assert signature not in str(caught.value)
 
 
-def test_a_folder_without_a_token_is_told_as_such(connect: Connect, tmp_path: Path):
+def test_token_folder_without_a_token_is_named(connect: Connect, tmp_path: Path):
     with pytest.raises(PoolDenied, match="there was no token for this pool"):
         connect(token_directory=tmp_path).schedds()
 
 
-def test_a_user_may_not_publish_site_ads_and_is_told_what_is_missing(connect: Connect, pool: "Pool"):
+def test_user_may_not_publish_site_ads_and_the_error_names_the_missing_level(connect: Connect, pool: "Pool"):
     client = connect("alice")
     with pytest.raises(PoolDenied, match=r"alice@.*IDTOKENS.*COLLECTOR\.ALLOW_DAEMON") as caught:
         client.advertise([("CAM", site_ad("CAM").text)], LIFETIME)
@@ -340,7 +338,7 @@ def test_a_user_may_not_publish_site_ads_and_is_told_what_is_missing(connect: Co
     assert client.restart_count == 0
 
 
-def test_ping_tells_our_identity_and_what_it_may(connect: Connect):
+def test_ping_returns_the_identity_and_what_it_may_do(connect: Connect):
     client = connect()
     allowed = client.ping("collector", "DAEMON")
     assert allowed.is_allowed
@@ -389,7 +387,7 @@ def test_of_two_collectors_the_one_that_is_up_gets_the_ads_and_the_one_that_is_d
     connect().invalidate(["CAM"])
 
 
-def test_no_collector_at_all_is_an_error(connect: Connect, tmp_path: Path):
+def test_missing_collector_setting_is_an_error(connect: Connect, tmp_path: Path):
     client = CondorClient(CondorSettings(params={"COLLECTOR_HOST": ""}, token_directory=tmp_path))
     with client, pytest.raises(PoolError, match="no collector is configured"):
         client.advertise([("CAM", site_ad("CAM").text)], LIFETIME)
@@ -403,7 +401,7 @@ def test_an_unknown_schedd_is_an_error(connect: Connect):
 # daemons
 
 
-def test_the_negotiator_tells_its_own_configuration(connect: Connect, pool: "Pool"):
+def test_negotiator_returns_its_own_configuration(connect: Connect, pool: "Pool"):
     found = connect().config_of(
         "negotiator", ["NEGOTIATOR_PRE_JOB_RANK", "negotiator_interval", "NO_SUCH_KNOB"]
     )
@@ -413,13 +411,13 @@ def test_the_negotiator_tells_its_own_configuration(connect: Connect, pool: "Poo
 
 
 @pytest.mark.parametrize("daemon", ["collector", "schedd", "startd"])
-def test_every_kind_of_daemon_tells_its_configuration(connect: Connect, daemon: str):
+def test_every_kind_of_daemon_returns_its_configuration(connect: Connect, daemon: str):
     found = connect().config_of(daemon, ["START", "COLLECTOR_HOST"])
     assert found["START"]
     assert found["COLLECTOR_HOST"]
 
 
-def test_slots_tell_start_as_text_and_numbers_as_numbers(connect: Connect):
+def test_slots_have_start_as_text_and_numbers_as_numbers(connect: Connect):
     slots = connect().slots(["Name", "Cpus", "Start", "Requirements", "NoSuchAttribute"])
     assert slots
     for slot in slots:
@@ -437,7 +435,7 @@ def test_slots_are_counted_by_the_first_name_of_their_site(connect: Connect, poo
     assert set(client.slots_by_site(["GLIDEIN_NoSuchName"])) == {""}
 
 
-def test_a_bad_constraint_is_refused_with_its_text(connect: Connect):
+def test_bad_constraint_is_rejected_with_its_text(connect: Connect):
     with pytest.raises(ConfigError, match=r"not a ClassAd expression: Cpus >"):
         connect().slots(["Name"], "Cpus >")
 
@@ -446,7 +444,7 @@ def test_a_bad_constraint_is_refused_with_its_text(connect: Connect):
 
 
 def tied(unique: str, jobs: int) -> str:
-    """Jobs as the transform leaves them, as far as release looks."""
+    """Return jobs as the transform leaves them, as far as release reads them."""
     return (
         f'{NEVER_RUNS}\n+RequiredDatasets = {{"ska:{unique}"}}\n+DataLocalityTransformed = true\n'
         f"+DataLocalityHere = TARGET.NoSlotHasThis =?= true\nqueue {jobs}"
@@ -464,22 +462,21 @@ def test_release_lets_transformed_jobs_go_anywhere_and_counts_them_once(
     client = connect("alice")
     with queued(pool, tied(unique, 3), f"{NEVER_RUNS}\nqueue") as (cluster, plain):
         constraint = f"ClusterId == {cluster} || ClusterId == {plain}"
-        assert client.release(None, constraint) == 3
+        assert client.release(the_schedd(client), constraint) == 3
         assert held_back(pool, cluster) == ["true"] * 3
         assert held_back(pool, plain) == ["undefined"]
         assert client.release(the_schedd(client), constraint) == 0
 
 
-def test_release_of_jobs_that_are_not_ours_is_denied_not_silently_nothing(
-    pool: "Pool", connect: Connect, unique: str
-):
+def test_release_of_jobs_of_another_user_is_denied(pool: "Pool", connect: Connect, unique: str):
     with queued(pool, tied(unique, 2)) as (cluster,):
+        other = connect("hydrator")
         with pytest.raises(PoolDenied, match="queue super user"):
-            connect("hydrator").release(None, f"ClusterId == {cluster}")
+            other.release(the_schedd(other), f"ClusterId == {cluster}")
         assert held_back(pool, cluster) == ["TARGET.NoSlotHasThis =?= true"] * 2
 
 
-def test_a_protected_clause_is_released_by_a_queue_super_user_only_and_an_immutable_one_by_nobody(
+def test_protected_clause_needs_a_queue_super_user_and_an_immutable_one_stays(
     pool: "Pool", connect: Connect, unique: str
 ):
     pool.submit(f"{NEVER_RUNS}\nqueue", user="bob")  # gives bob a user record
@@ -494,15 +491,15 @@ def test_a_protected_clause_is_released_by_a_queue_super_user_only_and_an_immuta
             wait_for_config(pool, bob, "IMMUTABLE_JOB_ATTRS")
             for client in (alice, bob):
                 with pytest.raises(PoolDenied, match="no user may edit those in IMMUTABLE_JOB_ATTRS"):
-                    client.release(None, mine)
+                    client.release(the_schedd(client), mine)
             pool.reconfig(
                 schedd=f"{bob_is_super}PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) DataLocalityHere"
             )
             wait_for_config(pool, bob, "PROTECTED_JOB_ATTRS")
             with pytest.raises(PoolDenied, match="queue super user"):
-                alice.release(None, mine)
+                alice.release(the_schedd(alice), mine)
             assert held_back(pool, cluster) == ["TARGET.NoSlotHasThis =?= true"] * 2
-            assert bob.release(None, mine) == 2
+            assert bob.release(the_schedd(bob), mine) == 2
             assert held_back(pool, cluster) == ["true"] * 2
     finally:
         pool.reconfig(schedd="")
@@ -516,6 +513,7 @@ def wait_for_config(pool: "Pool", client: CondorClient, knob: str) -> None:
     pool.wait(known, 20, f"the schedd to know {knob}")
 
 
-def test_release_with_a_bad_constraint_is_refused(connect: Connect):
+def test_release_with_a_bad_constraint_is_rejected(connect: Connect):
+    client = connect()
     with pytest.raises(ConfigError, match=r"not a ClassAd expression"):
-        connect().release(None, "ClusterId ==")
+        client.release(the_schedd(client), "ClusterId ==")

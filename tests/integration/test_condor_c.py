@@ -1,4 +1,4 @@
-"""Condor-C: a grid job that one schedd hands to another one, real daemons under one master."""
+"""Condor-C: a grid job that one schedd passes to another one, real daemons under one master."""
 
 import os
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def pool(htcondor_release: str) -> Iterator[Pool]:
 
 
 def give_token(pool: Pool, user: str) -> None:
-    """Put a user's token where HTCondor's clients look for it: the helper has no environment of ours."""
+    """Put a user's token where HTCondor looks for it: Condor-C's helper gets no environment of the test."""
     source = pool.token(user, uid=UIDS[user] if os.geteuid() == 0 else None) / "token"
     folder = pool.user_home(user) / ".condor" / "tokens.d"
     folder.mkdir(parents=True, mode=0o700)
@@ -59,7 +59,7 @@ def give_token(pool: Pool, user: str) -> None:
 
 
 def handed_over(pool: Pool, cluster: int) -> classad2.ClassAd:
-    """The job at the other schedd."""
+    """Return the job at the other schedd."""
 
     def known() -> str:
         (job,) = pool.jobs(f"ClusterId == {cluster}", "GridJobId", "HoldReason")
@@ -71,8 +71,8 @@ def handed_over(pool: Pool, cluster: int) -> classad2.ClassAd:
 
 
 def test_jobs_that_condor_c_hands_over_are_tied_to_their_data_by_the_other_schedds_transform_once(pool):
-    """Also those that say it with ``remote_`` before, as Condor-C's own attributes are said."""
-    jobs = [pool.submit(f"{JOB.format(collector=pool.collector)}{said}queue") for said in (PLAIN, REMOTE)]
+    """The same for attributes with the prefix ``remote_``, as Condor-C's own have."""
+    jobs = [pool.submit(f"{JOB.format(collector=pool.collector)}{lines}queue") for lines in (PLAIN, REMOTE)]
     for copy in [handed_over(pool, job) for job in jobs]:
         assert copy["JobUniverse"] == 5
         assert copy["RequiredDatasetsCSV"] == "lofar:L1"
@@ -83,7 +83,7 @@ def test_jobs_that_condor_c_hands_over_are_tied_to_their_data_by_the_other_sched
         assert str(copy.lookup("Rank")).count("DataLocalityRank") == 1
 
 
-def test_the_grid_job_itself_is_left_as_it_was_submitted(pool):
+def test_grid_job_itself_stays_as_it_was_submitted(pool):
     cluster = pool.submit(f"{JOB.format(collector=pool.collector)}{PLAIN}hold = true\nqueue")
     job = classad2.parseOne(pool.run("condor_q", "-allusers", str(cluster), "-long").stdout)
     assert list(job.eval("RequiredDatasets")) == ["lofar:L1"]

@@ -1,4 +1,4 @@
-"""`hydrator run` as a process: signals, restarts, a second one, files that change. No pool is needed."""
+"""`hydrator run` as a process: signals, restarts, a second daemon, files that change. No pool is needed."""
 
 import json
 import os
@@ -24,7 +24,7 @@ HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
 
 
 class Running:
-    """One daemon over its own folder, with a catalogue file that tests rewrite."""
+    """One daemon with a folder of its own, and a catalogue file that tests rewrite."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -117,7 +117,7 @@ def daemon(tmp_path):
         running.process.wait()
 
 
-def test_it_follows_the_file_and_ends_cleanly_on_sigterm(daemon):
+def test_daemon_follows_the_catalogue_file_and_ends_on_sigterm(daemon):
     daemon.start()
     wait_for(lambda: 'AvailableDatasets = {"lofar:L1"}' in daemon.ad(), 10, "the first dataset")
     first = daemon.generation()
@@ -133,7 +133,7 @@ def test_it_follows_the_file_and_ends_cleanly_on_sigterm(daemon):
     assert all("CAM in file" in line["changed"] for line in changed)
 
 
-def test_a_torn_file_leaves_every_ad_as_it_was_and_its_age_stands_still(daemon):
+def test_torn_catalogue_file_changes_no_ad_and_no_age(daemon):
     daemon.start()
     wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
     (daemon.folder / "catalogue.json").write_text('{"datasets": {"lofar:L1": {"si')
@@ -142,7 +142,7 @@ def test_a_torn_file_leaves_every_ad_as_it_was_and_its_age_stands_still(daemon):
         rows = json.loads(daemon.command("status", "--json").stdout)["catalogues"]
         return rows[0] if rows[0]["failure"] else None
 
-    torn = wait_for(read_at, 10, "the failure to be told")
+    torn = wait_for(read_at, 10, "the failure to be reported")
     assert "catalogue.json" in torn["failure"]
     as_of = daemon.get("/v1/sites/CAM/ad").headers["X-DataLocality-AsOf"]
 
@@ -156,10 +156,10 @@ def test_a_torn_file_leaves_every_ad_as_it_was_and_its_age_stands_still(daemon):
     daemon.catalogue({"lofar:L1": {"RAL": "available"}})
     wait_for(lambda: "AvailableDatasets = {}" in daemon.ad(), 10, "the healed file to be read")
     assert daemon.end() == 0
-    told = [json.loads(line) for line in daemon.log.read_text().splitlines() if '"cycle"' in line]
-    warned = [line["catalogues"]["file"] for line in told if line["level"] == "warning"]
+    cycle_lines = [json.loads(line) for line in daemon.log.read_text().splitlines() if '"cycle"' in line]
+    warned = [line["catalogues"]["file"] for line in cycle_lines if line["level"] == "warning"]
     assert 1 <= len(warned) == len(set(warned))  # once, however long it lasts; the file may be seen half torn
-    assert [line["cleared"] for line in told if "cleared" in line] == [["catalogues: file"]]
+    assert [line["cleared"] for line in cycle_lines if "cleared" in line] == [["catalogues: file"]]
 
 
 def test_a_catalogue_that_hangs_for_ever_holds_up_no_new_dataset_of_another(daemon):
@@ -183,7 +183,9 @@ def test_a_catalogue_that_hangs_for_ever_holds_up_no_new_dataset_of_another(daem
             rows = json.loads(daemon.command("status", "--json").stdout)["catalogues"]
             return {row["catalogue"]: row["failure"] for row in rows}["dmapi"]
 
-        assert re.fullmatch(r"still being asked since .* UTC", wait_for(told, 20, "who hangs to be told"))
+        assert re.fullmatch(
+            r"still being asked since .* UTC", wait_for(told, 20, "the hanging catalogue to be reported")
+        )
         assert daemon.get("/healthz").status_code == 200
         pending = 'hydrator_catalogue_pending_seconds{catalogue="dmapi"}'
         assert total(daemon.get("/metrics").text, pending) > 0
@@ -200,11 +202,11 @@ def test_the_service_manager_hears_of_start_reload_and_stop_and_the_watchdog_of_
         manager.settimeout(60)
 
         def hear(word: str) -> None:
-            heard = []
+            messages = []
             deadline = time.monotonic() + 60
-            while not heard or word not in heard[-1]:
-                assert time.monotonic() < deadline, f"no {word!r} in {heard}; {daemon.log.read_text()}"
-                heard.append(manager.recv(4096).decode())
+            while not messages or word not in messages[-1]:
+                assert time.monotonic() < deadline, f"no {word!r} in {messages}; {daemon.log.read_text()}"
+                messages.append(manager.recv(4096).decode())
 
         daemon.environ = {"NOTIFY_SOCKET": str(address), "WATCHDOG_USEC": "300000"}
         daemon.hang_seconds = 10
@@ -234,7 +236,7 @@ def test_the_service_manager_hears_of_start_reload_and_stop_and_the_watchdog_of_
     assert '"event": "daemon hangs"' in daemon.log.read_text()
 
 
-def test_killed_with_9_and_started_again_it_serves_at_once_and_no_generation_goes_back(daemon):
+def test_daemon_after_kill_9_serves_at_once_and_no_generation_goes_back(daemon):
     daemon.start()
     wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
     before = daemon.generation()
@@ -262,7 +264,7 @@ def test_a_lost_state_does_not_set_the_generation_back(daemon):
     assert "damaged" in daemon.log.read_text()
 
 
-def test_a_second_daemon_on_the_same_state_is_refused_with_one_sentence(daemon):
+def test_second_daemon_on_the_same_state_ends_with_one_sentence(daemon):
     daemon.start()
     second = daemon.command("once")
     assert second.returncode == 1
@@ -286,7 +288,7 @@ def test_sighup_reads_the_configuration_again_and_keeps_the_old_one_when_it_is_b
     assert daemon.end() == 0
 
 
-def test_an_address_in_use_is_one_sentence_and_exit_2(daemon):
+def test_address_in_use_is_one_sentence_and_exit_status_2(daemon):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", daemon.port))
         taken.listen()
@@ -308,7 +310,7 @@ def test_every_publisher_can_be_switched_off(daemon):
     assert "every publisher is switched off" in refused.stderr
 
 
-def test_with_a_tokens_file_the_daemon_still_reads_back_what_it_serves(daemon):
+def test_daemon_with_a_tokens_file_reads_back_the_ads_it_serves(daemon):
     daemon.configure('tokens_file = "tokens"')
     token = daemon.command("token", "new", "--site", "CAM").stdout.strip()
     daemon.start()
@@ -326,7 +328,7 @@ def test_with_a_tokens_file_the_daemon_still_reads_back_what_it_serves(daemon):
     assert token not in daemon.log.read_text()
 
 
-def test_a_secret_that_is_not_there_at_the_start_is_told_with_exit_1_which_supervisors_try_again(daemon):
+def test_missing_secret_at_the_start_is_reported_with_exit_status_1(daemon):
     daemon.configure('tokens_file = "nowhere"')
     refused = daemon.command("run")
     assert (refused.returncode, "publish.http.tokens_file" in refused.stderr) == (1, True)
@@ -343,7 +345,7 @@ def test_a_secret_that_is_not_there_at_the_start_is_told_with_exit_1_which_super
         assert daemon.command("run").returncode == 2  # the address that is taken
 
 
-def test_the_daemon_publishes_over_https_and_ends_when_its_certificate_is_no_certificate(daemon, tmp_path):
+def test_daemon_publishes_over_https_and_ends_if_its_certificate_is_invalid(daemon, tmp_path):
     ours = trustme.CA().issue_cert("localhost")
     ours.private_key_pem.write_to_path(str(tmp_path / "key"))
     ours.cert_chain_pems[0].write_to_path(str(tmp_path / "pem"))
@@ -404,26 +406,27 @@ def test_a_probe_finds_a_wiped_disk_and_no_private_name_is_given_to_it_or_to_any
     assert listed().count("private:") == 1
     wait_for(lambda: "DataLocalityTrust = 0." in daemon.ad(), 60, "the site to lose trust")
     wait_for(
-        lambda: metric('hydrator_repeated_false_claims_total{site="CAM"}') == 1, 60, "the lie to be counted"
+        lambda: metric('hydrator_repeated_false_claims_total{site="CAM"}') == 1,
+        60,
+        "the false claim to be counted",
     )
     assert metric('hydrator_site_trust_ratio{site="CAM"}') < 1
     assert metric('hydrator_site_corrected_datasets{site="CAM"}') == 1
     assert metric('hydrator_audited_facts_total{catalogue="file",method="probe",verdict="false"}') >= 1
-    checked, told = daemon.command("check", "--json"), daemon.command("status")
+    checked, status = daemon.command("check", "--json"), daemon.command("status")
     (finding,) = [each for each in json.loads(checked.stdout) if each["subject"] == "site CAM"]
     assert re.fullmatch(
         r"trust 0\.\d+: \d+ of \d+ audited facts were false, 1 dataset corrected now", finding["message"]
     )
-    assert "CAM: trust 0." in told.stdout
-    (lie,) = [
-        json.loads(line) for line in daemon.log.read_text().splitlines() if "the audit disproved" in line
-    ]
-    assert (lie["dataset"], lie["site"], lie["by"]) == ("lofar:L2", "CAM", "probe")
+    assert "CAM: trust 0." in status.stdout
+    event = "catalogue repeated a claim that the audit disproved"
+    (lie,) = [json.loads(line) for line in daemon.log.read_text().splitlines() if f'"{event}"' in line]
+    assert (lie["dataset"], lie["site"], lie["method"]) == ("lofar:L2", "CAM", "probe")
     (disk / "wiped").rename(disk / "lofar" / "L2")
     wait_for(lambda: "lofar:L2" in listed(), 60, "what is back to be listed again")
 
     assert {line.split()[0] for line in seen.read_text().splitlines()} == {"lofar:L1", "lofar:L2", "lofar:L3"}
     sites, page = daemon.get("/v1/sites").text, daemon.get("/").text
     everything = (daemon.log.read_text(), daemon.get("/metrics").text, daemon.ad(), sites, page)
-    for text in (*everything, checked.stdout, checked.stderr, told.stdout):
+    for text in (*everything, checked.stdout, checked.stderr, status.stdout):
         assert "canary" not in text

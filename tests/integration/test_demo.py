@@ -1,4 +1,4 @@
-"""``make demo``: it shows what it promises, says so when a job goes astray, and leaves nothing behind."""
+"""``make demo``: every job runs where its data is, any other fails the demo, and nothing is left over."""
 
 import os
 import re
@@ -30,7 +30,7 @@ def demo(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def rows(output: str) -> dict[str, list[str]]:
-    """By the job's name, the cells of its row, unfolded; of a job in both tables the row of the last one."""
+    """Return the cells of each job's row, by its name; of a job in both tables those of the last one."""
     found: dict[str, list[str]] = {}
     name = ""
     for line in output.splitlines():
@@ -68,7 +68,7 @@ def test_every_job_runs_where_its_data_is(htcondor_release, catalogue, request):
 
 
 @on_a_pool
-def test_it_fails_when_jobs_go_astray_on_a_pool_without_our_transform(htcondor_release):
+def test_demo_fails_on_a_pool_without_the_transform(htcondor_release):
     done = demo("--release", htcondor_release, "--without-transform")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "allowed nowhere" in rows(done.stdout)["needs both, in one place"][3]
@@ -79,18 +79,18 @@ def test_it_fails_when_jobs_go_astray_on_a_pool_without_our_transform(htcondor_r
 
 @on_a_pool
 @pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
-def test_interrupted_it_leaves_nothing_behind(htcondor_release, how):
+def test_interrupted_demo_leaves_nothing_behind(htcondor_release, how):
     command = [sys.executable, "-m", "testbed.demo", "--release", htcondor_release]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as running:
-        said = []
+        lines = []
         for line in running.stdout:
-            said.append(line)
+            lines.append(line)
             if "jobs submitted" in line:
                 break
         folders = run_folders(running.pid)
-        assert folders, "".join(said)
+        assert folders, "".join(lines)
         if how == "Ctrl-C":
             os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to all of its group
         else:
@@ -107,7 +107,7 @@ def test_interrupted_it_leaves_nothing_behind(htcondor_release, how):
 
 
 def run_folders(pid: int) -> set[Path]:
-    """Run folders of the pool that process *pid* started, as the command lines of all processes name them."""
+    """Return the run folders of the pool that process *pid* started, from all processes' command lines."""
     of_pool = rf"(/[^\0]*/pool-{pid}-[0-9a-f]{{4}})"
     return {
         Path(folder)
@@ -117,7 +117,7 @@ def run_folders(pid: int) -> set[Path]:
 
 
 @pytest.mark.parametrize("release", ["path", "8.8"])
-def test_where_no_pool_can_be_had_it_says_so_in_one_sentence(release):
+def test_demo_without_a_pool_ends_with_one_sentence(release):
     empty = {**os.environ, "PATH": "/nonexistent"}
     command = [sys.executable, "-m", "testbed.demo", "--release", release]
     done = subprocess.run(
@@ -128,21 +128,23 @@ def test_where_no_pool_can_be_had_it_says_so_in_one_sentence(release):
     assert len(done.stderr.splitlines()) == 1
 
 
-class Told:
-    """A catalogue that answers what it is told to."""
+class SettableCatalogue:
+    """A catalogue with the answers that a test gives it."""
 
     def __init__(self) -> None:
-        self.said: dict[str, frozenset[str]] = {}
+        self.content: dict[str, frozenset[str]] = {}
 
     def available(self) -> dict[str, frozenset[str]]:
-        return dict(self.said)
+        return dict(self.content)
 
 
 def timeline(*moments: tuple[int, dict[str, set[str]]]) -> Timeline:
-    told, clock = Told(), iter([moment for moment, _ in moments])
-    line = Timeline(told, lambda: next(clock))
-    for _, said in moments:
-        line.change(lambda said=said: told.said.update({d: frozenset(s) for d, s in said.items()}))
+    catalogue, clock = SettableCatalogue(), iter([moment for moment, _ in moments])
+    line = Timeline(catalogue, lambda: next(clock))
+    for _, datasets in moments:
+        line.change(
+            lambda datasets=datasets: catalogue.content.update({d: frozenset(s) for d, s in datasets.items()})
+        )
     return line
 
 
@@ -153,7 +155,7 @@ def verdict(
     return judge(job, [Run(site, at, starts) for site, at in runs], line, SITES).text
 
 
-def test_a_run_is_judged_by_what_was_true_when_it_began():
+def test_run_is_checked_against_the_data_at_its_start():
     line = timeline((100, {"a:1": {"UK"}}), (200, {"a:1": {"UK", "AU"}}), (300, {"a:1": {"AU"}}))
     assert verdict(line, ("UK", 150), ("AU", 200), ("UK", 299)) == "ok"
     assert verdict(line, ("AU", 199)) == "WRONG: ran at AU, allowed UK"
@@ -168,12 +170,12 @@ def test_all_datasets_must_be_at_the_site():
     assert verdict(line, ("UK", 100), wants=("a:3",)) == "WRONG: ran at UK, allowed nowhere"
 
 
-def test_a_job_that_did_not_run_is_right_only_where_it_had_to_wait():
+def test_job_that_did_not_run_is_right_only_if_it_had_to_wait():
     line = timeline((100, {"a:1": {"UK"}}))
     assert verdict(line) == "WRONG: did not run"
     assert verdict(line, waits=True).startswith("ok")
 
 
-def test_a_job_that_started_twice_proves_nothing_of_its_first_start():
+def test_job_that_started_twice_is_not_checked_for_its_first_start():
     line = timeline((100, {"a:1": {"UK"}}))
     assert verdict(line, ("UK", 150), starts=2).startswith("WRONG: started 2 times")

@@ -1,6 +1,6 @@
 """DESIRED_Sites on queued jobs that ask for it, at real schedds.
 
-``bob`` edits: a queue super user whom the schedd knows, and no more than that. ``alice`` submits.
+``bob`` edits: a queue super user that the schedd has a record of, without other rights. ``alice`` submits.
 """
 
 import json
@@ -44,7 +44,7 @@ def queue(pool: Pool) -> Iterator[Pool]:
     yield pool
 
     def empty() -> bool:
-        for more in ((), ("-forcex",)):  # 23.9 keeps a removed job for ever once in a while
+        for more in ((), ("-forcex",)):  # 23.9 sometimes keeps a removed job without end
             pool.run("condor_rm", *more, "-constraint", 'Owner == "alice"', check=False)
         return not pool.jobs('Owner == "alice"', "ProcId")
 
@@ -53,6 +53,10 @@ def queue(pool: Pool) -> Iterator[Pool]:
 
 def client(pool: Pool, who: str = "bob") -> CondorClient:
     return CondorClient(CondorSettings(pool.collector, token_directory=pool.token(who)))
+
+
+def schedd_of(client: CondorClient) -> str:
+    return str(client.schedds()[0]["Name"])
 
 
 @pytest.fixture
@@ -78,7 +82,7 @@ def desiring_by(who: CondorClient, pace: float = 1000) -> DesiredSitesController
 
 
 def ads(age: timedelta = timedelta(0), **sites: str) -> dict[Site, SiteAd]:
-    """The ads of sites that have these datasets, read *age* ago; ``PARIS`` is one with an odd name."""
+    """Return the ads of sites that have these datasets, as of *age* ago; ``PARIS`` is an odd name."""
     found = {}
     for name, listed in sites.items():
         site = Site(PARIS if name == "PARIS" else name)
@@ -94,7 +98,7 @@ def submit(pool: Pool, *lines: str, datasets: str = '"lofar:L1"', count: int = 1
 
 
 def said(pool: Pool, cluster: int) -> list[str | None]:
-    """DESIRED_Sites of each job of *cluster*."""
+    """Return DESIRED_Sites of each job of *cluster*."""
     jobs = pool.jobs(f"ClusterId == {cluster}", *SAID)
     return [job.get("DESIRED_Sites") for job in sorted(jobs, key=lambda job: job["ProcId"])]
 
@@ -112,7 +116,7 @@ def qedit(pool: Pool, cluster: int, attribute: str, value: str, user: str = "ali
     pool.run("condor_qedit", str(cluster), attribute, value, user=user)
 
 
-def test_a_job_that_asks_names_the_sites_of_its_data_and_one_that_does_not_is_left_alone(queue, desiring):
+def test_job_with_the_option_gets_the_sites_of_its_data_and_others_none(queue, desiring):
     asks = submit(queue, datasets='"lofar:L1", "L2"', count=2)
     silent = queue.submit(f'{NEVER}+RequiredDatasets = {{"lofar:L1"}}\n+DESIRED_Sites = "NL"\nqueue')
     both = "lofar:L1 lofar:L2"
@@ -126,7 +130,7 @@ def test_a_job_that_asks_names_the_sites_of_its_data_and_one_that_does_not_is_le
     assert (said(queue, silent), marks(queue, silent)) == (["NL"], [None])
 
 
-def test_what_is_right_is_not_edited_again_and_only_what_changed_is(queue, desiring):
+def test_desired_sites_are_edited_only_when_they_change(queue, desiring):
     first, other = submit(queue), submit(queue, datasets='"lofar:L2"')
     turn(desiring, ads(UK="lofar:L1 lofar:L2"))
     assert turn(desiring, ads(UK="lofar:L1 lofar:L2")).edited_count == 0
@@ -134,7 +138,7 @@ def test_what_is_right_is_not_edited_again_and_only_what_changed_is(queue, desir
     assert (said(queue, first), said(queue, other)) == (["UK"], ["NL,UK"])
 
 
-def test_a_list_of_the_users_own_is_cut_down_and_given_back_when_the_job_asks_no_longer(queue, desiring):
+def test_own_list_of_a_user_is_shortened_and_restored_without_the_option(queue, desiring):
     job = submit(queue, '+DESIRED_Sites = "AU, UK,NL"')
     turn(desiring, ads(UK="lofar:L1", NL="lofar:L1", PARIS="lofar:L1"))
     assert said(queue, job) == ["NL,UK"]
@@ -143,7 +147,7 @@ def test_a_list_of_the_users_own_is_cut_down_and_given_back_when_the_job_asks_no
     assert (said(queue, job), marks(queue, job)) == (["AU, UK,NL"], [None])
 
 
-def test_where_none_of_the_users_sites_has_the_data_its_list_stands_and_that_is_said(queue, desiring):
+def test_own_list_without_a_site_of_the_data_is_kept_and_reported(queue, desiring):
     job = submit(queue, '+DESIRED_Sites = "AU"')
     placed = turn(desiring, ads(UK="lofar:L1"))
     assert (placed.jobs_by_status, placed.edited_count, placed.disjoint_example) == (
@@ -163,13 +167,13 @@ def test_no_job_is_confined_by_an_answer_that_is_old_or_missing(queue, desiring)
         assert (said(queue, with_own), said(queue, without)) == (["UK,NL"], [None])
 
 
-def test_a_jobs_own_age_of_facts_counts(queue, desiring):
+def test_job_sets_its_own_age_limit_of_facts(queue, desiring):
     strict, lax = submit(queue, "+DataLocalityMaxAge = 600"), submit(queue)
     turn(desiring, ads(timedelta(hours=1), UK="lofar:L1"))
     assert (said(queue, strict), said(queue, lax)) == ([None], ["UK"])
 
 
-def test_a_job_that_may_run_anywhere_by_now_gets_back_what_it_had(queue, desiring):
+def test_job_that_may_run_anywhere_gets_its_own_list_back(queue, desiring):
     job = submit(queue, f"+DataLocalityAnyAfter = {int(now().timestamp()) + 3600}", '+DataLocality = "wait"')
     turn(desiring, ads(UK="lofar:L1"))
     assert said(queue, job) == ["UK"]
@@ -189,7 +193,7 @@ def test_a_users_later_edit_is_never_overwritten_also_when_it_takes_the_list_out
     assert (said(queue, edited), said(queue, emptied)) == (["UK,NL"], [None])
 
 
-def test_a_desired_sites_that_is_no_list_of_names_is_left_alone_and_hinders_no_other_job(queue, desiring):
+def test_desired_sites_that_is_not_a_list_of_names_is_kept_and_blocks_no_other(queue, desiring):
     odd = ("strcat(GLIDEIN_Site, MachineAttrX)", '{"UK"}', '""', "5")
     jobs = [submit(queue, f"+DESIRED_Sites = {own}") for own in odd]
     well = submit(queue)
@@ -220,7 +224,7 @@ def test_jobs_of_a_late_materialization_are_edited_one_by_one(queue, desiring):
     assert said(queue, job) == ["UK", "UK"]
 
 
-def test_a_turn_edits_no_more_jobs_than_the_pace_allows(queue, editor):
+def test_cycle_edits_no_more_jobs_than_the_rate_allows(queue, editor):
     job = submit(queue, count=5)
     slow = desiring_by(editor, pace=2)
     assert turn(slow, ads(UK="lofar:L1")).edited_count == 2
@@ -252,7 +256,7 @@ def refused(pool: Pool, who: str, known: dict[Site, SiteAd]) -> str:
 @pytest.mark.parametrize(
     ("who", "why"), [("hydrator", "hydrator@pool.test"), ("admin", "QUEUE_SUPER_USERS, condor_qusers -add")]
 )
-def test_who_may_not_edit_is_told_in_one_sentence_and_no_job_has_changed(queue, who, why):
+def test_denied_editor_gets_one_sentence_and_no_job_changes(queue, who, why):
     job = submit(queue, count=2)
     said_why = refused(queue, who, ads(UK="lofar:L1"))
     assert why in said_why
@@ -260,7 +264,7 @@ def test_who_may_not_edit_is_told_in_one_sentence_and_no_job_has_changed(queue, 
     assert (said(queue, job), marks(queue, job)) == ([None, None], [None, None])
 
 
-def test_where_nobody_may_change_the_list_no_mark_is_left_behind(queue, pool, desiring):
+def test_immutable_desired_sites_leave_no_mark(queue, pool, desiring):
     job = submit(queue, '+DESIRED_Sites = "UK,NL"', count=3)
     pool.reconfig(schedd=f"{SUPER}IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) DESIRED_Sites\n")
     try:
@@ -282,7 +286,7 @@ def knob(pool: Pool, name: str) -> str:
         return asked.config_of("schedd", [name])[name] or ""
 
 
-def test_a_queue_super_user_changes_what_is_protected(queue, pool, desiring):
+def test_queue_super_user_edits_protected_attributes(queue, pool, desiring):
     job = submit(queue)
     pool.reconfig(schedd=f"{SUPER}PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) DESIRED_Sites\n")
     try:
@@ -296,31 +300,31 @@ def test_a_queue_super_user_changes_what_is_protected(queue, pool, desiring):
 # --- taking it out
 
 
-def test_all_lists_are_given_back_but_those_that_users_edited_and_no_mark_is_left(queue, desiring, editor):
+def test_release_restores_all_lists_except_those_that_users_edited(queue, desiring, editor):
     own, none, edited = submit(queue, '+DESIRED_Sites = "UK,NL"'), submit(queue, count=2), submit(queue)
     held = submit(queue)
     turn(desiring, ads(UK="lofar:L1"))
     qedit(queue, edited, "DESIRED_Sites", '"AU"')
     queue.run("condor_hold", str(held), user="alice")
-    assert editor.restore_desired_sites(None, should_opt_out=False) == 5
+    assert editor.restore_desired_sites(schedd_of(editor), should_opt_out=False) == 5
     assert [said(queue, job) for job in (own, none, edited, held)] == [["UK,NL"], [None] * 2, ["AU"], [None]]
     assert [marks(queue, job) for job in (own, none, edited, held)] == [[None], [None] * 2, [None], [None]]
-    assert editor.restore_desired_sites(None, should_opt_out=False) == 0
+    assert editor.restore_desired_sites(schedd_of(editor), should_opt_out=False) == 0
 
 
 def test_a_released_job_gets_no_list_any_more(queue, desiring, editor):
     job, other = submit(queue), submit(queue)
     turn(desiring, ads(UK="lofar:L1"))
-    editor.restore_desired_sites(None, f"ClusterId == {job}", should_opt_out=True)
+    editor.restore_desired_sites(schedd_of(editor), f"ClusterId == {job}", should_opt_out=True)
     assert turn(desiring, ads(UK="lofar:L1")).edited_count == 0
     assert (said(queue, job), said(queue, other)) == ([None], ["UK"])
 
 
-def test_who_may_not_edit_gives_nothing_back_and_is_told_so(queue, desiring):
+def test_denied_release_restores_nothing_and_is_reported(queue, desiring):
     job = submit(queue)
     turn(desiring, ads(UK="lofar:L1"))
     with client(queue, "hydrator") as other, pytest.raises(PoolDenied):
-        other.restore_desired_sites(None, should_opt_out=False)
+        other.restore_desired_sites(schedd_of(other), should_opt_out=False)
     assert said(queue, job) == ["UK"]
 
 
@@ -348,7 +352,7 @@ def installed(pool: Pool) -> Iterator[Installation]:
         installation.stop_daemon()
 
 
-def test_the_daemon_keeps_the_list_as_the_data_moves_and_release_takes_it_out(queue, installed):
+def test_daemon_updates_desired_sites_as_data_moves_and_release_removes_them(queue, installed):
     job = submit(queue, '+DESIRED_Sites = "UK,NL,AU"')
     queue.wait(lambda: said(queue, job) == ["UK"], 60, "the list to be there")
     installed.catalogue.hold({"lofar:L1": {"UK": "available", "NL": "available"}})
@@ -367,7 +371,7 @@ def test_the_daemon_keeps_the_list_as_the_data_moves_and_release_takes_it_out(qu
     assert (said(queue, job), asked) == (["UK,NL,AU"], [{"DataLocalityDesiredSites": False}])
 
 
-def test_check_says_what_the_edits_open_and_the_daemons_own_identity_stays_small(installed):
+def test_check_reports_the_rights_of_the_editor_and_few_of_the_daemon(installed):
     found = json.loads(installed.run("check", "--json", check=False).stdout)
     (finding,) = [one for one in found if "every queued job" in one["message"]]
     assert finding["level"] == "advice"
@@ -375,7 +379,7 @@ def test_check_says_what_the_edits_open_and_the_daemons_own_identity_stays_small
     assert not [one for one in found if "also lets" in one["message"]]
 
 
-def test_no_name_of_a_private_dataset_is_told_by_any_of_it(queue, installed):
+def test_desired_sites_show_no_name_of_a_private_dataset(queue, installed):
     plain = submit(queue, datasets='"embargo:secret"')
     other = submit(queue)
     queue.wait(lambda: said(queue, other) != [None], 60, "the other job's list")

@@ -1,6 +1,6 @@
-"""The pages' configuration and commands, as printed, on a pool with HTCondor's own recommended security.
+"""Configuration and commands of the docs, as printed, on a pool with HTCondor's own recommended security.
 
-Beside what a page calls by a made-up name (a domain, a host, a folder) nothing of a block is changed.
+Only the made-up names of a page (a domain, a host, a folder) are replaced in a block.
 """
 
 import json
@@ -55,7 +55,7 @@ LEVELS = ("DAEMON", "NEGOTIATOR", "WRITE", "ADVERTISE_STARTD")
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator who follows the pages: *folder* is where the commands are typed."""
+    """An operator who follows the pages; commands are typed in *folder*."""
 
     installed: Installation
     folder: Path
@@ -69,7 +69,7 @@ class Operator:
         return self.installed.pool
 
     def here(self, text: str, more: Mapping[str, str] | None = None) -> str:
-        """Return *text* with this place's names instead of the pages' made-up ones."""
+        """Return *text* with this folder's names instead of the made-up ones of the pages."""
         names = {
             "/opt/classad-hydrator/bin/": "",
             "/etc/classad-hydrator/tokens.d": f"{self.folder}/tokens.d",
@@ -91,7 +91,7 @@ class Operator:
     def type(
         self, text: str, more: Mapping[str, str] | None = None, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run *text* in a shell here."""
+        """Run *text* in a shell in the folder."""
         path = f"{self.folder}/bin{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return subprocess.run(
             ["bash", "-euo", "pipefail", "-c", self.here(text, more)],
@@ -111,7 +111,7 @@ class Operator:
         )
 
     def may(self, level: str, identity: str, authz: tuple[str, ...] = (), kind: str = "collector") -> bool:
-        """Does the daemon *kind* let *identity* do *level*?"""
+        """Return True if the daemon *kind* allows *identity* the level *level*."""
         folder = str(self.pool.token(identity, authz, uid=0))
         env = dict.fromkeys(("_CONDOR_SEC_TOKEN_DIRECTORY", "_CONDOR_SEC_TOKEN_SYSTEM_DIRECTORY"), folder)
         words = ("condor_ping", "-quiet", "-type", kind, level)
@@ -120,7 +120,7 @@ class Operator:
 
 @pytest.fixture(scope="module")
 def fresh(htcondor_release: str) -> Iterator[Operator]:
-    """A pool as HTCondor's package sets it up, and beside it the daemon's configuration."""
+    """Start a pool as HTCondor's package sets it up, with the daemon's configuration beside it."""
     with Pool.start(htcondor_release, (SiteSpec("UK", cpus=4),), recommended=True) as pool:
         folder = pool.shared / "operator"
         for name in ("bin", "config.d", "tokens.d", "editor-tokens.d"):
@@ -141,7 +141,7 @@ def fresh(htcondor_release: str) -> Iterator[Operator]:
 
 @pytest.fixture(scope="module")
 def operator(fresh: Operator) -> Iterator[Operator]:
-    """The operator who has done all that the pages say, in their order: token, lists, daemon, texts, hook."""
+    """Return the operator after all steps of the pages, in their order: token, lists, daemon, texts, hook."""
     pool = fresh.pool
     [first, *_] = [block for block in blocks("sh pool") if block.page == "install-on-a-pool.md"]
     made = fresh.type(first.text)
@@ -165,7 +165,7 @@ def operator(fresh: Operator) -> Iterator[Operator]:
         for daemon in ("collector", "negotiator", "schedd", "startd:UK"):  # the hook's period is five minutes
             pool.restart_daemon(daemon)
         pool.wait_ready(60)
-        pool.wait(fresh.installed.hydrated, 60, "the slots to carry our attributes")
+        pool.wait(fresh.installed.is_hydrated, 60, "the slots to carry our attributes")
         yield fresh
     finally:
         fresh.installed.stop_daemon()
@@ -201,8 +201,8 @@ BASES = {
 
 
 @pytest.mark.parametrize("base", BASES.values(), ids=BASES)
-def test_no_configuration_line_of_a_page_takes_anybody_out_of_a_list(fresh, base):
-    """What the daemon of the line went by before the line, it goes by after it, and somebody more."""
+def test_configuration_lines_of_the_pages_remove_no_member_of_a_list(fresh, base):
+    """A daemon's list after the line has all members that it had before the line, and more."""
     package = "" if base else "use security:recommended_v9_0\n"
     file = fresh.pool.shared / "lists.conf"
     common = f"UID_DOMAIN = {DOMAIN}\nTRUST_DOMAIN = {DOMAIN}\nLOCAL_CONFIG_DIR =\n{package}{base}"
@@ -229,7 +229,7 @@ def test_no_configuration_line_of_a_page_takes_anybody_out_of_a_list(fresh, base
 
 
 def test_after_all_of_it_the_daemons_still_reach_their_collector_and_strangers_do_not(operator):
-    """Their ads are there after a restart, each sent with the identity that the collector saw."""
+    """Their ads are visible after a restart, each with the identity that the collector authenticated."""
     ours = ("READ", "DAEMON")
     assert {level for level in LEVELS if operator.may(level, "hydrator", ours)} == {"DAEMON"}
     assert not any(operator.may(level, "stranger") for level in LEVELS if level != "WRITE")
@@ -248,7 +248,7 @@ def test_after_all_of_it_the_daemons_still_reach_their_collector_and_strangers_d
 
 
 @pytest.mark.parametrize("block", blocks("text submit"), ids=str)
-def test_what_a_page_puts_into_a_submit_file_is_taken_and_worked_on(operator, block):
+def test_submit_file_lines_of_a_page_are_accepted_and_transformed(operator, block):
     text = block.text
     if "+RequiredDatasets" not in text:
         text = f'+RequiredDatasets = {{"lofar:L667526_SB001", "lofar:L667526_SB002"}}\n{text}'
@@ -276,7 +276,7 @@ LAST = ("release", "rollback", "--remove")
 
 
 def typed() -> list[Block]:
-    """Return the blocks to type, those that end something last."""
+    """Return the commands of the page, those that end something last."""
     return sorted(blocks("sh pool"), key=lambda block: any(word in block.text for word in LAST))
 
 
@@ -300,7 +300,7 @@ printf '%s|' "$(basename "$0")" "${_CONDOR_RequiredDatasets:-}" "$(command -v to
 
 
 @pytest.mark.parametrize("block", blocks("sh toil"), ids=str)
-def test_the_commands_for_toil_hand_its_runner_what_the_page_says(operator, block):
+def test_commands_for_toil_pass_the_options_of_the_page_to_its_runner(operator, block):
     """Toil and Rapthor are stand-ins that print how they were called."""
     furnish(operator)
     for name in ("toil-cwl-runner", "rapthor"):
@@ -327,24 +327,24 @@ def bare(command: str) -> str:
 
 
 def test_the_deleted_files_give_the_pool_back_as_it_was(operator):
-    """As docs/how-to/operate/remove.md says, and asked of the daemons themselves."""
+    """The steps of docs/how-to/operate/remove.md; the daemons themselves return their configuration."""
     pool = operator.pool
     assert values(pool) != operator.before
     for role in ROLES:
-        said = operator.type(f"hydrator submit pool-config --remove --role {role}").stdout
-        assert "# Parameters that still have parts of DataLocality: " in said
-        assert [line for line in said.splitlines() if line and not line.startswith("#")] == []
+        text = operator.type(f"hydrator submit pool-config --remove --role {role}").stdout
+        assert "# Parameters that still have parts of DataLocality: " in text
+        assert [line for line in text.splitlines() if line and not line.startswith("#")] == []
         (operator.folder / "config.d" / ours(role)).unlink()
     pool.run("condor_reconfig", "-all")
     pool.wait(lambda: values(pool) == operator.before, 60, "the daemons to have their values again")
-    said = operator.type("hydrator submit pool-config --remove").stdout
-    assert said.count("# No parameter has a part of DataLocality.") == len(ROLES)
+    text = operator.type("hydrator submit pool-config --remove").stdout
+    assert text.count("# No parameter has a part of DataLocality.") == len(ROLES)
     job = pool.submit('executable = /bin/true\n+RequiredDatasets = {"lofar:L1"}\nhold = true\nqueue\n')
     assert "DataLocalityTransformed" not in (pool.job(job) or {})
 
 
 def prepared(operator: Operator, command: str) -> subprocess.CompletedProcess[str]:
-    """Run one command of a page with what it needs in place: a job, a token, answers."""
+    """Run one command of a page after the preparation that it needs: a job, a token, answers."""
     if command.startswith("hydrator init"):
         return answered(operator, command)
     more: dict[str, str] = {}
@@ -373,12 +373,12 @@ def prepared(operator: Operator, command: str) -> subprocess.CompletedProcess[st
 
 
 def generations(known: object) -> list[int]:
-    """Return all generations that stand anywhere in what ``history --json`` printed."""
+    """Return all generations in the output of ``history --json``."""
     return [int(found) for found in re.findall(r'"generation": (\d+)', json.dumps(known))]
 
 
 def furnish(operator: Operator) -> None:
-    """Put the files there that the pages take for the reader's own."""
+    """Create the files that the pages assume."""
     files = {
         "job.sub": "executable = /bin/true\nrequest_memory = 10\nrequest_disk = 1\nhold = true\nqueue\n",
         "two.sub": "executable = /bin/true\narguments = lofar:L1\nqueue\n",
@@ -392,7 +392,7 @@ def furnish(operator: Operator) -> None:
 
 
 def answered(operator: Operator, command: str) -> subprocess.CompletedProcess[str]:
-    """Run ``hydrator init`` as printed, at a terminal where somebody answers its questions."""
+    """Run ``hydrator init`` as printed, at a terminal with answers to its questions."""
     inner, outer = pty.openpty()
     os.write(inner, f"file\n{operator.pool.home}/catalogue.json\n".encode())
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -1,4 +1,4 @@
-"""Jobs that say nothing but ``+RequiredDatasets`` follow their data: real pool, daemon, hook and transform.
+"""Jobs with only ``+RequiredDatasets`` follow their data: real pool, daemon, hook and transform.
 
 UK has 8 cores, AU 4 and NL 2, so a stock negotiator would send every job to NL.
 """
@@ -23,7 +23,7 @@ DEPTH_FIRST = {"negotiator": "NEGOTIATOR_DEPTH_FIRST = True\n"}
 
 @pytest.fixture(scope="module")
 def installed(htcondor_release: str) -> Iterator[Installation]:
-    """One installation for all tests here; each uses datasets of its own."""
+    """Start one installation for all tests in this file; each uses datasets of its own."""
     with (
         Pool.start(htcondor_release) as pool,
         Installation(pool, Held(pool.home), settings=QUICK, extra=DEPTH_FIRST) as installation,
@@ -32,7 +32,7 @@ def installed(htcondor_release: str) -> Iterator[Installation]:
 
 
 class Held(ListedCatalogue):
-    """A list that tests add to and take from without disturbing one another's datasets."""
+    """The datasets of a site, which tests change without disturbing the datasets of other tests."""
 
     def __init__(self, folder) -> None:
         self._held: dict[str, dict[str, str]] = {}
@@ -48,14 +48,14 @@ class Held(ListedCatalogue):
 
 
 def known(installed: Installation, did: str, site: str, state: str | None) -> None:
-    """Wait until the slots of *site* say *state* of *did* (None: nothing)."""
+    """Wait until the slots of *site* advertise *state* for *did* (None: nothing)."""
     installed.pool.wait(
         lambda: installed.states_at(site).get(did) == state, 60, f"{site} to say {state} of {did}"
     )
 
 
 def demand(installed: Installation, did: str) -> None:
-    """Let a job that cannot run ask for *did*, so that it is published."""
+    """Submit a job that cannot run and names *did*, so that it is published."""
     installed.submit([did], more="hold = True")
 
 
@@ -77,7 +77,7 @@ def test_a_job_that_needs_two_datasets_runs_where_both_are(installed):
     assert installed.ran_at(installed.submit(["two:a", "two:b"], mode="require")) == ["UK"]
 
 
-def test_names_with_slashes_and_of_250_characters_are_fine(installed):
+def test_dataset_names_with_slashes_and_of_250_characters_work(installed):
     long = "long:" + "x" * 245
     installed.catalogue.add("srcnet_test.comm:eb_001.prod_001/a/b.fits", AU="available")
     installed.catalogue.add(long, AU="available")
@@ -85,7 +85,7 @@ def test_names_with_slashes_and_of_250_characters_are_fine(installed):
     assert installed.ran_at(job) == ["AU"]
 
 
-def test_a_job_that_prefers_goes_to_its_data_at_the_largest_slot_and_so_does_a_burst_of_six(installed):
+def test_preferring_jobs_run_beside_their_data_also_in_a_burst_of_six(installed):
     installed.catalogue.add("pref:one", UK="available")
     installed.catalogue.add("pref:six", UK="available")
     assert installed.ran_at(installed.submit(["pref:one"], mode="prefer")) == ["UK"]
@@ -93,8 +93,8 @@ def test_a_job_that_prefers_goes_to_its_data_at_the_largest_slot_and_so_does_a_b
     assert installed.ran_at(burst, 120, jobs=6) == ["UK"] * 6
 
 
-def test_the_very_first_job_for_a_dataset_does_not_race_its_publication(installed):
-    """Nobody had asked for this dataset when the job came, so no slot could say that it is at UK."""
+def test_first_job_for_a_dataset_does_not_race_its_publication(installed):
+    """No job named this dataset before, so no slot advertised that it is at UK."""
     installed.catalogue.add("first:ever", UK="available")
     assert "first:ever" not in installed.states_at("UK")
     assert installed.ran_at(installed.submit(["first:ever"], mode="prefer")) == ["UK"]
@@ -109,7 +109,7 @@ def test_a_job_that_waits_first_waits_and_then_runs_elsewhere(installed):
     assert done["JobStartDate"] >= done["DataLocalityAnyAfter"]
 
 
-def test_a_job_that_requires_what_is_nowhere_stays_idle_while_others_pass_it(installed):
+def test_job_whose_required_dataset_is_nowhere_stays_idle_and_others_start(installed):
     stuck = installed.submit(["gone:require"], mode="require")
     installed.catalogue.add("pass:by", NL="available")
     assert installed.ran_at(installed.submit(["pass:by"], mode="require")) == ["NL"]
@@ -117,12 +117,12 @@ def test_a_job_that_requires_what_is_nowhere_stays_idle_while_others_pass_it(ins
     released = json.loads(
         installed.run("release", f"ClusterId == {stuck}", "--json", check=False).stdout or "{}"
     )
-    assert released == {}, "hydrator@ is no queue super user here"
+    assert released == {}, "hydrator@ is not a queue super user here"
     installed.pool.run("condor_rm", str(stuck), user="alice")
 
 
-def test_many_jobs_whose_data_is_nowhere_do_not_starve_the_one_that_can_run(installed):
-    """A 25.14 schedd offers 20 kinds of a user's idle jobs in a cycle; each of ours is a kind of its own."""
+def test_jobs_without_a_site_do_not_starve_a_job_that_can_run(installed):
+    """A 25.14 schedd offers 20 autoclusters of a user's idle jobs a cycle; each of these jobs is its own."""
     pool = installed.pool
     nowhere = [installed.submit([f"starve:{number}"], mode="require") for number in range(30)]
     installed.catalogue.add("starve:not", AU="available")
@@ -139,8 +139,8 @@ def test_a_dataset_that_arrives_lets_a_waiting_job_start_there(installed):
     assert installed.ran_at(job) == ["AU"]
 
 
-def test_no_later_job_starts_where_a_dataset_left_while_the_claim_is_reused(installed):
-    """The schedd reuses a claim on the ad it saw when it claimed; only START looks at the live one."""
+def test_reused_claim_starts_no_job_after_its_dataset_left(installed):
+    """The schedd reuses a claim by the ad that it saw at the claim; only START reads the present ad."""
     installed.catalogue.add("leave:soon", NL="available")
     queue = installed.submit(["leave:soon"], mode="require", count=8, seconds=8, more="request_cpus = 2")
     pool = installed.pool
@@ -199,7 +199,7 @@ def test_items_of_late_materialization_follow_their_data(installed):
     }
 
 
-def test_two_datasets_that_only_letter_case_tells_apart_are_both_left_out_and_told(installed):
+def test_two_datasets_that_differ_in_letter_case_only_are_omitted_and_reported(installed):
     installed.catalogue.add("case:Sens", UK="available")
     installed.catalogue.add("case:sens", NL="available")
     for did in ("case:Sens", "case:sens"):
@@ -207,24 +207,26 @@ def test_two_datasets_that_only_letter_case_tells_apart_are_both_left_out_and_to
     installed.pool.wait(
         lambda: installed.status()["demand"]["clashes"] == [["case:Sens", "case:sens"]],
         30,
-        "the clash to be told",
+        "the clash to be reported",
     )
     known(installed, "case:sens", "UK", None)
     for site in ("UK", "NL"):
         assert not {did for did in installed.states_at(site) if did.lower() == "case:sens"}
 
 
-def test_a_case_twin_that_nobody_asked_for_keeps_the_other_out_too(installed):
+def test_dataset_is_omitted_for_one_that_differs_in_case_without_demand_too(installed):
     installed.catalogue.add("twin:Up", UK="available")
     installed.catalogue.add("twin:up", NL="available")
     demand(installed, "twin:up")
     installed.pool.wait(
-        lambda: ["twin:Up", "twin:up"] in installed.status()["demand"]["clashes"], 30, "the clash to be told"
+        lambda: ["twin:Up", "twin:up"] in installed.status()["demand"]["clashes"],
+        30,
+        "the clash to be reported",
     )
     assert "twin:up" not in installed.states_at("NL")
 
 
-def test_killed_with_9_and_started_again_no_ad_is_lost_and_no_generation_goes_back(installed):
+def test_ads_and_generations_survive_kill_9_of_the_daemon(installed):
     installed.catalogue.add("kill:me", AU="available")
     demand(installed, "kill:me")
     known(installed, "kill:me", "AU", "AVAILABLE")
@@ -244,12 +246,12 @@ def test_killed_with_9_and_started_again_no_ad_is_lost_and_no_generation_goes_ba
 
 
 def site_ads(installed: Installation) -> dict[str, int]:
-    """By site, the generation of its ad in the collector."""
+    """Return by site the generation of its ad in the collector."""
     ads = installed.pool.ads('MyType == "DataLocality"', "DataLocalitySite", "DataLocalityGeneration")
     return {ad["DataLocalitySite"]: ad["DataLocalityGeneration"] for ad in ads}
 
 
-def test_a_malformed_list_is_refused_with_a_sentence(installed):
+def test_malformed_list_of_datasets_is_rejected_with_a_sentence(installed):
     for bad, sentence in ((["no_scope"], "scope"), (['quo"te:x'], ""), (["white space:x"], ""), ([], "")):
         with pytest.raises(ToolFailed) as refused:
             installed.submit([did.replace('"', '\\"') for did in bad])
@@ -257,9 +259,9 @@ def test_a_malformed_list_is_refused_with_a_sentence(installed):
         assert sentence in str(refused.value)
 
 
-def test_check_finds_nothing_to_do_and_the_print_format_shows_every_site(installed):
+def test_check_is_all_ok_and_the_print_format_shows_every_site(installed):
     findings = json.loads(installed.run("check", "--json").stdout)
-    # another test here has two datasets whose names only letter case tells apart
+    # another test here has two datasets whose names differ in letter case only
     assert {finding["subject"] for finding in findings if finding["level"] != "ok"} <= {"letter case"}
     pool = installed.pool
     format_file = pool.shared / "locality.cpf"

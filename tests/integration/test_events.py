@@ -1,4 +1,4 @@
-"""`hydrator run` with events: a poll before its time, and nothing that an event says is believed."""
+"""`hydrator run` with events: they bring a poll forward, and their content changes no state."""
 
 import json
 import re
@@ -46,7 +46,7 @@ class Told(Running):
         return httpx.post(url, json=event, headers=headers, trust_env=False, timeout=120).status_code
 
     def answers(self, status: int, name: str = "L2") -> bool:
-        """Is an event about *name* answered so? While a reload opens the server anew none is."""
+        """Return True if an event about *name* gets this answer; not while a reload opens the server."""
         try:
             return self.tell(name) == status
         except httpx.TransportError:
@@ -71,14 +71,14 @@ def daemon(tmp_path):
         running.process.wait()
 
 
-def test_an_event_brings_a_poll_before_its_time_and_one_of_another_dataset_none(daemon):
+def test_event_brings_a_poll_forward_and_one_of_another_dataset_does_not(daemon):
     daemon.begin()
     daemon.catalogue({"lofar:L1": {"CAM": "available", "RAL": "available"}})
     assert daemon.tell("L2") == 202
     dropped = 'hydrator_events_total{outcome="unwanted",source="webhook"}'
     assert (daemon.metric(dropped), daemon.early(), "lofar:L1" in daemon.ad("RAL")) == (1, 0, False)
     assert daemon.tell("L1") == 202
-    wait_for(lambda: "lofar:L1" in daemon.ad("RAL"), 60, "what the event told of")
+    wait_for(lambda: "lofar:L1" in daemon.ad("RAL"), 60, "the announced change")
     assert daemon.early() == 1
     assert daemon.end() == 0
 
@@ -87,7 +87,7 @@ def test_no_event_changes_what_is_published_whoever_sends_it_and_whatever_it_say
     daemon.begin()
 
     def shown() -> tuple:
-        """All but when it was read."""
+        """Return all fields except the time of the query."""
         lines = (daemon.ad() + daemon.ad("RAL")).splitlines()
         return [line for line in lines if not line.startswith("DataLocalityAsOf")], daemon.generation()
 
@@ -126,7 +126,7 @@ def test_a_private_dataset_is_told_of_by_its_name_which_shows_nowhere(daemon):
     dropped = 'hydrator_events_total{outcome="unwanted",source="webhook"}'
     assert (daemon.metric(dropped), daemon.early()) == (1, 0)
     assert daemon.tell(NAME, scope="embargo") == 202
-    wait_for(lambda: opaque in daemon.ad("RAL"), 60, "what the event told of")
+    wait_for(lambda: opaque in daemon.ad("RAL"), 60, "the announced change")
 
     # the event before counts for a change that a poll sees within late_seconds of the poll before it
     polled, since = daemon.polls(), time.monotonic()
@@ -138,7 +138,7 @@ def test_a_private_dataset_is_told_of_by_its_name_which_shows_nowhere(daemon):
     daemon.catalogue({"lofar:L1": both, hidden: {"CAM": "available", "RAL": "staging"}})
 
     def missed() -> bool:
-        assert daemon.tell("L1") in {202, 429}  # brings the polls that see what no event told of
+        assert daemon.tell("L1") in {202, 429}  # brings polls, which see the change without an event
         return "events may be missing" in daemon.log.read_text()
 
     wait_for(missed, 60, "the gap")
@@ -165,17 +165,17 @@ def test_a_storm_of_events_brings_no_poll_sooner_than_the_spacing_allows(daemon)
 def test_events_without_end_bring_a_poll_a_second_and_not_one_each(daemon):
     daemon.begin('tokens_file = "tokens"\n[events]\nwebhook = true\n')
     daemon.catalogue({"lofar:L1": {"CAM": "available", "RAL": "available"}})
-    begun, told = time.monotonic(), 0
+    begun, accepted = time.monotonic(), 0
     while time.monotonic() < begun + 4:
-        told += daemon.tell() == 202
-    wait_for(lambda: "lofar:L1" in daemon.ad("RAL"), 60, "what the events told of")
+        accepted += daemon.tell() == 202
+    wait_for(lambda: "lofar:L1" in daemon.ad("RAL"), 60, "the announced change")
     early = daemon.early()
     seconds = time.monotonic() - begun  # spacing_seconds is 1
     assert 1 <= early <= 1 + seconds
-    assert daemon.metric('hydrator_events_total{outcome="accepted",source="webhook"}') == told
+    assert daemon.metric('hydrator_events_total{outcome="accepted",source="webhook"}') == accepted
 
 
-def test_a_reload_opens_and_closes_the_webhook_and_events_are_heard_after_it(daemon):
+def test_reload_opens_and_closes_the_webhook_and_events_work_after_it(daemon):
     daemon.begin('tokens_file = "tokens"\n')
     assert daemon.tell() == 413  # no body is read where no events are taken
     daemon.configure(HOOK, poll=HOURLY)
@@ -187,13 +187,13 @@ def test_a_reload_opens_and_closes_the_webhook_and_events_are_heard_after_it(dae
         daemon.tell()
         return "lofar:L1" in daemon.ad("RAL")
 
-    wait_for(told, 60, "what the event told of")
+    wait_for(told, 60, "the announced change")
     daemon.configure('tokens_file = "tokens"\n', poll=HOURLY)
     daemon.process.send_signal(1)
     wait_for(lambda: daemon.answers(413), 60, "no webhook")
 
 
-def test_a_webhook_without_tokens_is_refused_in_one_sentence(daemon):
+def test_webhook_without_tokens_is_rejected_in_one_sentence(daemon):
     daemon.configure("[events]\nwebhook = true\n")
     refused = daemon.command("run")
     assert refused.returncode == 2
@@ -225,10 +225,10 @@ def test_a_broker_that_goes_and_comes_back_is_a_gap_that_a_poll_closes(daemon):
         wait_for(lambda: daemon.metric(up) == 1, 60, "the connection")
         daemon.catalogue({"lofar:L1": {"CAM": "available", "RAL": "staging"}})
         broker.send(b'{"event_type": "rule_ok", "payload": {"scope": "lofar", "name": "L1"}}')
-        wait_for(lambda: "STAGING" in daemon.ad("RAL"), 60, "what the event told of")
+        wait_for(lambda: "STAGING" in daemon.ad("RAL"), 60, "the announced change")
         daemon.catalogue({"lofar:L1": {"CAM": "available", "RAL": "available"}})
         broker.drop()
-        wait_for(lambda: "AVAILABLE" in daemon.ad("RAL"), 60, "what no event told of")
+        wait_for(lambda: "AVAILABLE" in daemon.ad("RAL"), 60, "the change without an event")
         assert daemon.metric('hydrator_event_gaps_total{reason="connection"}') == 1
         assert daemon.end() == 0
     lines = [json.loads(line) for line in daemon.log.read_text().splitlines() if line.startswith("{")]

@@ -1,4 +1,4 @@
-"""All real: Rucio's own events, sent by its own hermes to RabbitMQ of Debian, bring the daemon's poll."""
+"""Rucio's own events, sent by its hermes to Debian's RabbitMQ, bring the daemon's poll: all real."""
 
 import itertools
 import json
@@ -28,7 +28,7 @@ def rabbitmq():
 
 
 class Site(Told):
-    """A daemon on a real Rucio and a real broker, which polls once an hour if nobody tells it anything."""
+    """A daemon on a real Rucio and a real broker, which polls once an hour without an event."""
 
     def __init__(self, folder, server, broker: RabbitMq) -> None:
         self.broker, self.server = broker, server
@@ -72,9 +72,9 @@ class Site(Told):
         self.server.seed(("tell", {**where, "destination": TOPIC}))
 
     def checked(self) -> dict[str, str]:
-        """What `hydrator check` says of the broker."""
-        told = json.loads(self.command("check", "--json").stdout)
-        return next(finding for finding in told if finding["subject"] == "events rucio")
+        """Return the finding of `hydrator check` about the broker."""
+        findings = json.loads(self.command("check", "--json").stdout)
+        return next(finding for finding in findings if finding["subject"] == "events rucio")
 
     def connected(self) -> bool:
         return self.metric('hydrator_event_connected{source="rucio"}') == 1
@@ -89,7 +89,7 @@ def site(tmp_path, rucio_server, rabbitmq):
         running.process.wait()
 
 
-def test_real_events_of_a_real_transfer_show_it_in_the_ad_long_before_the_next_poll(site):
+def test_events_of_a_transfer_update_the_ad_long_before_the_next_poll(site):
     site.holdings.put(site.did, {"CAM": "available"})
     site.start()
     wait_for(lambda: site.did in site.ad("CAM") and site.connected(), 60, "the first poll and the broker")
@@ -118,12 +118,12 @@ def test_a_real_broker_that_crashes_is_a_gap_that_a_poll_closes(site):
         assert "STAGING" not in site.ad("RAL")
     finally:
         site.broker.resume()
-    wait_for(lambda: "STAGING" in site.ad("RAL"), 120, "what no event told of")
+    wait_for(lambda: "STAGING" in site.ad("RAL"), 120, "the change without an event")
     assert site.metric('hydrator_event_gaps_total{reason="connection"}') == 1
     assert site.broker.password not in site.log.read_text()
 
 
-def test_a_real_broker_that_refuses_our_password_is_told_by_why(site):
+def test_broker_that_rejects_the_password_is_reported_with_the_reason(site):
     site.holdings.put(site.did, {"CAM": "available"})
     (site.folder / "broker").write_text(wrong := secrets.token_hex(8))
     site.start()
@@ -139,7 +139,7 @@ def test_a_real_broker_that_refuses_our_password_is_told_by_why(site):
     )
 
 
-def test_nothing_is_left_of_the_broker(rabbitmq):
+def test_broker_leaves_no_process_and_no_file(rabbitmq):
     with RabbitMq.start() as another:
         folder = another.folder
         assert another.port != rabbitmq.port

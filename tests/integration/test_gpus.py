@@ -1,7 +1,7 @@
-"""A GPU slot first, else 16 cores and 64 GB: real negotiation, claims and hand-outs; the GPUs are stand-ins.
+"""Choice of a GPU slot, else 16 cores and 64 GB: real negotiation and claims; the GPUs are stand-ins.
 
-Each startd is told by configuration which GPUs it has; all that HTCondor does with them is real.
-The GPU site is the larger one, which a negotiator without our term would leave for last.
+Configuration gives each startd its GPUs; all that HTCondor does with them is real.
+The GPU site is the larger one, which a negotiator without the locality term would use last.
 """
 
 import json
@@ -68,7 +68,7 @@ def installed(htcondor_release: str) -> Iterator[Installation]:
 
 
 def run_of(installed: Installation, name: str, *options: str) -> tuple[Path, str]:
-    """A run over one measurement set that shows what it was given: its folder and submit description."""
+    """Prepare a run on one measurement set that prints its slot; return its folder and submit file."""
     folder = installed.pool.user_home("alice") / re.sub(r"\W", "_", f"{name}{''.join(options)}")[:60]
     folder.mkdir()
     (folder / "run.parset").write_text(f"[global]\ndir_working = /tmp\ninput_ms = {name}\n")
@@ -79,12 +79,12 @@ def run_of(installed: Installation, name: str, *options: str) -> tuple[Path, str
 
 
 def submitted(installed: Installation, folder: Path) -> int:
-    said = installed.pool.run("condor_submit", "-terse", "run.sub", user="alice", cwd=folder).stdout
-    return int(said.partition(".")[0])
+    output = installed.pool.run("condor_submit", "-terse", "run.sub", user="alice", cwd=folder).stdout
+    return int(output.partition(".")[0])
 
 
 def taken(folder: Path) -> dict[str, str]:
-    """What the job printed of its slot."""
+    """Return the slot values that the job printed."""
     text = (folder / "run.out").read_text()
     return dict(re.findall(r"^(\w+) = (.*)$", text, re.MULTILINE))
 
@@ -97,13 +97,13 @@ def test_a_run_prefers_a_gpu_slot_and_takes_few_cores_there(installed):
     assert "took GPU-gpu" in (folder / "run.out").read_text()
 
 
-def test_without_the_wish_the_same_run_takes_the_smallest_slot_that_fits(installed):
+def test_run_without_the_gpu_preference_takes_the_smallest_slot_that_fits(installed):
     folder, _ = run_of(installed, "both.ms")
     assert installed.ran_at(submitted(installed, folder)) == ["CPU"]
     assert taken(folder)["Cpus"] == "16"
 
 
-def test_where_the_data_is_comes_before_a_gpu(installed):
+def test_site_of_the_data_ranks_above_a_gpu(installed):
     folder, text = run_of(
         installed, "cores.ms", "--gpu", "prefer", "--requirements", "TARGET.Cpus > 0", "--rank", "TARGET.Cpus"
     )
@@ -113,7 +113,7 @@ def test_where_the_data_is_comes_before_a_gpu(installed):
     assert int(taken(folder)["Memory"]) >= 64e9 / 2**20
 
 
-def test_where_all_gpus_are_in_use_a_run_takes_sixteen_cores_and_64_gb_instead(installed):
+def test_run_takes_sixteen_cores_and_64_gb_if_all_gpus_are_in_use(installed):
     full = installed.pool.submit(
         "executable = /bin/sleep\narguments = 300\nrequest_gpus = 1\n"
         "request_memory = 10\nrequest_disk = 1\nqueue 2"
@@ -132,15 +132,15 @@ def test_where_all_gpus_are_in_use_a_run_takes_sixteen_cores_and_64_gb_instead(i
 
 
 @pytest.mark.parametrize(("name", "cause"), [("low.ms", "memory"), ("few.ms", "cores")])
-def test_where_the_data_is_beside_too_little_of_both_it_waits_and_why_says_so(installed, name, cause):
+def test_run_waits_if_its_site_has_too_few_gpus_and_cores_and_why_says_so(installed, name, cause):
     folder, _ = run_of(installed, name, "--gpu", "prefer")
     job = submitted(installed, folder)
     released = installed.pool.jobs(f"ClusterId == {job}", "QDate")[0]["QDate"]
     refused = f"ClusterId == {job} && LastRejMatchTime > {released}"
     installed.pool.wait(lambda: installed.pool.jobs(refused), 60, "the negotiator to refuse it")
-    said = installed.run("why", str(job), "--json", check=False)
-    assert said.returncode == 3
-    (answer,) = json.loads(said.stdout)["answers"]
+    output = installed.run("why", str(job), "--json", check=False)
+    assert output.returncode == 3
+    (answer,) = json.loads(output.stdout)["answers"]
     (here,) = [at for at in answer["sites"] if at["site"] == name[:3].upper()]
     assert [reason["cause"] for reason in here["reasons"]] == [cause]
     installed.pool.run("condor_rm", str(job), user="alice")
@@ -150,12 +150,12 @@ def test_a_run_that_needs_a_gpu_waits_for_one(installed):
     folder, text = run_of(installed, "cores.ms", "--gpu", "require")
     assert "request_gpus = 1\n" in text
     job = submitted(installed, folder)
-    said = installed.pool.wait(
+    jobs = installed.pool.wait(
         lambda: installed.pool.jobs(f"ClusterId == {job} && LastRejMatchTime isnt undefined"),
         60,
         "its refusal",
     )
-    assert said[0]["JobStatus"] == 1
+    assert jobs[0]["JobStatus"] == 1
     installed.pool.run("condor_rm", str(job), user="alice")
 
 
@@ -172,8 +172,8 @@ def test_wrap_gives_plain_jobs_and_nodes_of_a_dag_the_same_choice(installed):
     assert dag.startswith("JOB A x.sub\n")
     (folder / "y.dag").write_text(dag)
     installed.pool.run("chown", "-R", "1000", str(folder))
-    said = installed.pool.run("condor_submit", "-terse", "y.sub", user="alice", cwd=folder).stdout
-    job = int(said.partition(".")[0])
+    output = installed.pool.run("condor_submit", "-terse", "y.sub", user="alice", cwd=folder).stdout
+    job = int(output.partition(".")[0])
     assert installed.ran_at(job) == ["GPU"]
     installed.pool.run("condor_submit_dag", "y.dag", user="alice", cwd=folder)
     node = f'DAGNodeName == "A" && Iwd == "{folder}"'

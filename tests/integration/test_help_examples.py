@@ -1,4 +1,4 @@
-"""Every example of ``--help``, run as it is printed, beside a real pool and a daemon with a file catalogue.
+"""Every example of ``--help``, run as printed, beside a real pool and a daemon with a file catalogue.
 
 The catalogue, the datasets and the job are those that the examples name. ``*.example.org`` is a server
 of this test: one TLS certificate, and behind each name a stand-in or the daemon itself.
@@ -59,7 +59,7 @@ socket.getaddrinfo = getaddrinfo
 
 
 class Front(ThreadingHTTPServer):
-    """HTTPS for the hosts in the examples: forwards each request to what *behind* says of its host."""
+    """HTTPS for the hosts in the examples: forwards each request to the server of its host in *behind*."""
 
     daemon_threads = True
 
@@ -90,13 +90,13 @@ class _Forward(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         behind = self.server.behind[self.headers["Host"].partition(":")[0]]
-        kept = {
+        headers = {
             name: value
             for name, value in self.headers.items()
             if name.lower() not in {"host", "accept-encoding"}
         }
         answer = httpx.request(
-            self.command, behind + self.path, headers=kept, content=body, trust_env=False, timeout=120
+            self.command, behind + self.path, headers=headers, content=body, trust_env=False, timeout=120
         )
         self.send_response(answer.status_code)
         for name, value in answer.headers.items():
@@ -109,7 +109,7 @@ class _Forward(BaseHTTPRequestHandler):
     do_POST = do_GET  # noqa: N815 - http.server's name
 
     def log_message(self, *_: object) -> None:
-        """Quiet."""
+        """Log nothing."""
 
 
 class Pinned(Installation):
@@ -123,7 +123,7 @@ class Pinned(Installation):
 
 
 class Place:
-    """Where the examples are typed: an operator's folder beside an installation."""
+    """An operator's folder beside an installation, where the examples are typed."""
 
     def __init__(self, installed: Installation, desk: Desk, environment: Mapping[str, str]) -> None:
         self.installed = installed
@@ -200,14 +200,14 @@ def place(htcondor_release: str, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @dataclass
 class Typed:
-    """How one example is run: what is there before it, and words that it must print.
+    """An example with its preparation and the words that it must print.
 
     Args:
         prints: words of its output.
         before: called with the place.
-        files: what must be in the folder.
-        run: for an example that a shell cannot just run to its end.
-        environment: what else is in it.
+        files: files that the folder must have.
+        run: for an example that does not run to its end in a shell.
+        environment: additional variables.
     """
 
     prints: str = ""
@@ -218,7 +218,7 @@ class Typed:
 
 
 def answered(place: Place, line: str) -> str:
-    """Type *line* at a terminal, and the answers to what ``init`` asks; return what it said."""
+    """Type *line* at a terminal, and answers to the questions of ``init``; return its output."""
     config = place.folder / "asked" / "config.toml"
     main, terminal = pty.openpty()
     asking = subprocess.Popen(
@@ -232,10 +232,10 @@ def answered(place: Place, line: str) -> str:
     )
     os.close(terminal)
     os.write(main, f"file\n{place.folder}/datasets.json\n".encode())
-    said, _ = asking.communicate(timeout=300)
+    output, _ = asking.communicate(timeout=300)
     os.close(main)
-    assert asking.returncode == 0, said
-    return said
+    assert asking.returncode == 0, output
+    return output
 
 
 def daemon_until_told(place: Place, line: str) -> str:
@@ -360,13 +360,13 @@ def test_an_example_of_the_help_runs_as_it_is_printed(place: Place, typed: str) 
         (place.folder / name).write_text(text)
     run.before(place)
     if run.run:
-        said = run.run(place, typed)
+        output = run.run(place, typed)
     else:
         done = place.type(typed, **run.environment)
         assert done.returncode == 0, (done.stdout, done.stderr)
-        said = done.stdout + done.stderr
+        output = done.stdout + done.stderr
     place.installed.catalogue.hold(HELD)
-    assert run.prints in said
+    assert run.prints in output
 
 
 def test_every_example_has_its_run_and_no_run_is_left_over():

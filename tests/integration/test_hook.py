@@ -1,4 +1,4 @@
-"""The hook under a real startd: what it prints is what the collector shows, all of it, every time."""
+"""The hook under a real startd: the collector shows all that it prints, after every run."""
 
 import gzip
 import http.server
@@ -38,7 +38,7 @@ def pool(request) -> Iterator[Pool]:
 
 @pytest.fixture
 def place(pool, request) -> Iterator[Path]:
-    """A folder that the startd sees, with the hook in it; the cron job ends with the test."""
+    """Return a folder that the startd sees, with the hook in it; the cron job ends with the test."""
     folder = pool.shared / re.sub(r"\W", "_", request.node.name)
     folder.mkdir()
     folder.chmod(0o777)
@@ -49,7 +49,7 @@ def place(pool, request) -> Iterator[Path]:
 
 
 def cron(folder: Path, *arguments: str, **environ: str) -> str:
-    """The configuration of a startd that runs the hook every second; each run leaves a byte in *runs*."""
+    """Return the configuration to run the hook every second; each run appends a byte to *runs*."""
     counted = folder / "counted"
     counted.write_text(f'#!/bin/sh\nprintf x >> {folder}/runs\nexec {folder}/hook "$@" 2>> {folder}/said\n')
     counted.chmod(0o755)
@@ -79,7 +79,7 @@ def datasets(mark: int, many: int = DATASETS) -> list[str]:
 
 
 def ad_text(generation: int, as_of: int, many: int = DATASETS) -> str:
-    """UK's ad; which datasets it names follows from its generation."""
+    """Return UK's ad; its datasets follow from its generation."""
     dids = datasets(generation, many)
     values = {
         "DataLocalitySite": "UK",
@@ -103,12 +103,12 @@ def put(path: Path, text: str) -> None:
 
 
 def slot(pool: Pool, *attributes: str) -> dict[str, object]:
-    """These attributes of the slot in the collector, ours by default."""
+    """Return these attributes of the slot in the collector, those of locality by default."""
     return pool.slots(*(attributes or OURS))[0]
 
 
 def whole(ad: dict[str, object]) -> bool:
-    """Whether *ad* carries all that one run of the hook printed, and nothing of another run."""
+    """Return True if *ad* has all attributes that one run of the hook printed, and none of another run."""
     generation = int(str(ad["DataLocalityGeneration"]))
     dids = datasets(generation)
     return (
@@ -122,8 +122,8 @@ def whole(ad: dict[str, object]) -> bool:
     )
 
 
-def test_two_thousand_datasets_every_second_for_a_minute_damage_nothing(pool, place):
-    """Every generation is new, so every run is an update: a lost tail or a merged line would show."""
+def test_hook_output_of_2000_datasets_a_second_stays_complete_for_a_minute(pool, place):
+    """Each generation is new, so each run is an update: a lost tail or a merged line would be visible."""
     begun = int(time.time())
     put(place / "UK.ad", ad_text(begun, begun))
     before = len(pool.logs("startd:UK"))
@@ -196,7 +196,7 @@ class Answers:
         self.statuses.append(status)
 
 
-def test_the_same_datasets_arrive_by_url_and_the_site_is_found_in_the_startds_configuration(pool, place):
+def test_hook_reads_by_url_and_takes_the_site_of_the_startd_configuration(pool, place):
     answers = Answers()
     with answers.up() as url:
         pool.reconfig(startd=cron(place, "--url", url))
@@ -230,7 +230,7 @@ def advertise(pool: Pool, text: str) -> None:
     )
 
 
-def test_the_same_datasets_arrive_from_the_site_ad_in_the_collector(pool, place):
+def test_hook_reads_the_site_ad_in_the_collector(pool, place):
     as_of = int(time.time()) - 50
     advertise(pool, ad_text(2, as_of))
     # the cron job runs as condor, which cannot read root's tokens: it needs a READ token of its own
@@ -243,7 +243,7 @@ def test_the_same_datasets_arrive_from_the_site_ad_in_the_collector(pool, place)
     assert hook.ad_text(hook.read_classads(text.encode(), "UK", int(time.time()))) == ad_text(2, as_of)
 
 
-def test_a_hook_that_is_replaced_leaves_no_attribute_behind(pool, place):
+def test_replaced_hook_leaves_no_attribute_behind(pool, place):
     now = int(time.time())
     put(place / "UK.ad", ad_text(now, now))
     ours = (place / "hook").read_text()
@@ -277,7 +277,7 @@ def replace_hook(folder: Path, text: str) -> None:
     draft.replace(folder / "hook")
 
 
-def test_a_dead_server_leaves_old_values_with_their_age_and_they_heal_when_it_returns(pool, place):
+def test_server_failure_keeps_old_values_and_their_age_until_it_returns(pool, place):
     answers = Answers()
     with answers.up() as url:
         pool.reconfig(startd=cron(place, "--site", "UK", "--url", url))
@@ -325,7 +325,7 @@ def test_a_hostile_answer_never_reaches_the_slot(pool, place):
 
 
 def hostile_answers(now: int) -> dict[str, tuple[int, dict[str, str], bytes]]:
-    """What a server that means ill may send: status, header fields and body by what it tries."""
+    """Return answers of a hostile server, by attack: status, header fields and body."""
     good = ad_text(now + 1, now, 3).encode()
     first = good.split(b"\n")[0]
     return {
@@ -419,12 +419,12 @@ def test_why_a_hook_fails_stands_in_the_slot_beside_what_it_had(pool, place):
 
 
 def told(pool: Pool) -> dict[str, object] | None:
-    """The slot, when it says that its hook fails."""
+    """Return the slot once it reports that its hook fails."""
     ad = slot(pool, *OURS, "DataLocalityTrouble")
     return ad if ad.get("DataLocalityTrouble") else None
 
 
-def test_the_hook_runs_on_the_python_of_the_pool(pool, place):
+def test_hook_runs_on_the_python_of_the_pool(pool, place):
     put(place / "UK.ad", ad_text(100, 1_763_690_400))
     environ = {"HYDRATOR_CACHE_DIR": str(place / "cache-by-hand")}
     done = pool.run(str(place / "hook"), "--site", "UK", "--file", str(place), env=environ)
@@ -442,7 +442,7 @@ SCRIPT = DEPLOY / "pilots" / "locality_hook.sh"
 
 
 def here(pool: Pool) -> tuple[object, object]:
-    """What the slot says of datasets, and what a glidein's wrapper says of its last run."""
+    """Return the slot's dataset states, and the record of a glidein wrapper's last run."""
     found = slot(pool, "DatasetStates", "DataLocalityGeneration", "GLIDEIN_PS_OK")
     return found.get("DatasetStates"), found.get("GLIDEIN_PS_OK")
 
@@ -456,7 +456,7 @@ def glidein_at(place: Path, **settings: str) -> Glidein:
 
 
 def scheduled(glidein: Glidein, prefix: str = "NOPREFIX") -> str:
-    """A period that a run on a busy machine does not reach: the startd would end it."""
+    """Return a period that a run on a busy machine does not exceed: else the startd would end the run."""
     return glidein.cron("locality_hook.sh", "5", prefix) + "STARTD_CRON_MAX_JOB_LOAD = 1.0\n"
 
 
@@ -471,13 +471,13 @@ def test_as_a_periodic_script_in_a_stand_in_for_glideinwms_our_block_and_the_wra
     pool.wait(lambda: here(pool) == (wanted, True), 120, "the second generation")
 
 
-def test_a_pilot_of_the_stand_in_without_the_hook_runs_on_and_says_nothing_of_datasets(pool, place):
+def test_pilot_without_the_hook_runs_on_without_dataset_attributes(pool, place):
     pool.reconfig(startd=scheduled(glidein_at(place, HYDRATOR_HOOK="/nowhere/hook")))
     pool.wait(lambda: here(pool) == (None, True), 120, "the script to have run")
 
 
-def test_with_a_prefix_the_attributes_have_other_names_so_no_job_takes_them_for_ours(pool, place):
-    """Why docs/how-to/operate/pilots.md says that NOPREFIX is a must."""
+def test_attributes_with_a_prefix_match_no_job(pool, place):
+    """NOPREFIX is required, as docs/how-to/operate/pilots.md says."""
     now = int(time.time())
     put(place / "UK.ad", ad_text(now, now, many=5))
     pool.reconfig(startd=scheduled(glidein_at(place), "GLIDEIN_PS_"))
@@ -488,7 +488,7 @@ def test_with_a_prefix_the_attributes_have_other_names_so_no_job_takes_them_for_
 
 
 def lines_of(file: str) -> str:
-    """The configuration for pilots in *file*; what pyglidein has in the startd's environment is the same."""
+    """Return the configuration for pilots in *file*; pyglidein has the same in the startd's environment."""
     text = (DEPLOY / file).read_text()
     return "\n".join(re.findall(r"^_condor_(.*)", text, re.MULTILINE)) if file.endswith(".cfg") else text
 
@@ -496,7 +496,7 @@ def lines_of(file: str) -> str:
 @pytest.mark.parametrize(
     "file", ["glideinwms/locality.condor", "ospool/60-locality.config", "pyglidein/client.cfg"]
 )
-def test_the_lines_for_pilots_are_understood_by_a_startd(pool, place, file):
+def test_configuration_lines_for_pilots_work_in_a_startd(pool, place, file):
     shutil.copy(SCRIPT, place / "locality_hook.sh")
     (place / "locality_hook.sh").chmod(0o755)
     now = int(time.time())
@@ -507,8 +507,8 @@ def test_the_lines_for_pilots_are_understood_by_a_startd(pool, place, file):
         "HYDRATOR_SITE": "UK",
         "HYDRATOR_CACHE_DIR": place / "cache",
     }
-    told = " ".join(f"{name}={value}" for name, value in environ.items())
+    environment = " ".join(f"{name}={value}" for name, value in environ.items())
     lines = re.sub(r"(_EXECUTABLE = ).*", rf"\g<1>{place}/locality_hook.sh", lines_of(file))
-    pool.reconfig(startd=f'{lines}\nSTARTD_CRON_LOCALITY_ENV = "{told}"\n')
+    pool.reconfig(startd=f'{lines}\nSTARTD_CRON_LOCALITY_ENV = "{environment}"\n')
     wanted = dict.fromkeys(datasets(now, 5), "AVAILABLE")
     pool.wait(lambda: here(pool)[0] == wanted, 120, "the ad to arrive")

@@ -1,6 +1,6 @@
 """Jobs that open their data, on a real pool: the wrapper finds it, or the schedd tries another site.
 
-Each site's storage is a folder of its own; the catalogue, and so the slots, may say more than the disk has.
+Each site's storage is a folder of its own; catalogue and slots may list more than the disk has.
 """
 
 import itertools
@@ -33,7 +33,7 @@ MISS_ATTRIBUTES = ("ChirpDataLocalityMisses", "ChirpDataLocalityMissed", "ChirpD
 
 
 class Storage:
-    """A pool whose sites have storage, and the datasets that the catalogue says are there."""
+    """A pool whose sites have storage, and the datasets that the catalogue lists there."""
 
     def __init__(self, installed: Installation) -> None:
         self.installed = installed
@@ -51,29 +51,29 @@ class Storage:
         return self.folder / site / did.replace(":", "/")
 
     def say(self, did: str, *sites: str) -> None:
-        """Have the catalogue say that *did* is at *sites*, and wait until the slots of each say so.
+        """Have the catalogue list *did* at *sites*, and wait until the slots of each advertise it.
 
-        A held job asks for it: else the first slot that says so gets the job, whatever its rank.
+        A held job names it: else the first slot that advertises it would get the job, whatever its rank.
         """
         self.listed[did] = dict.fromkeys(sites, "available")
         self.installed.catalogue.hold(self.listed)
         self.installed.submit([did], more="hold = True")
         for site in sites:
-            said = partial(self._says, site, did)
-            self.pool.wait(said, 60, f"{site} to say that {did} is there")
+            output = partial(self._says, site, did)
+            self.pool.wait(output, 60, f"{site} to say that {did} is there")
 
     def _says(self, site: str, did: str) -> bool:
         return self.installed.states_at(site).get(did) == "AVAILABLE"
 
     def put(self, did: str, *sites: str) -> None:
-        """Put *did* on the disks of *sites*: a folder with a file that says where it is."""
+        """Put *did* on the disks of *sites*: a folder with a file that names its path."""
         for site in sites:
             folder = self.path(site, did)
             folder.mkdir(parents=True)
             (folder / "table.dat").write_text(f"{did} at {site}\n")
 
     def put_files(self, files: Mapping[str, bytes], *sites: str) -> tuple[DatasetFile, ...]:
-        """Put *files* where Rucio does by hash at *sites*; what a catalogue says of them."""
+        """Put *files* where Rucio does by hash at *sites*; return their rows in a catalogue."""
         for site, (did, content) in itertools.product(sites, files.items()):
             path = self.folder / site / hash_path(did)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ class Storage:
     ) -> int:
         """Submit the wrapper with *command*, from a folder of the job's own.
 
-        Sites have datasets as folders, or where there are *contents*, their files by hash.
+        Sites have datasets as folders, or with *contents*, their files by hash.
         """
         home = self.home = self.pool.user_home("alice") / f"job{next(self._numbers)}"
         home.mkdir()
@@ -136,7 +136,7 @@ class Storage:
         return self.pool.submit("\n".join(lines) + "\n")
 
     def end(self, cluster: int) -> str:
-        """What the job printed, once it is done."""
+        """Return the job's output, once it has ended."""
         self.pool.wait(lambda: self.pool.done(cluster), 120, f"job {cluster} to end")
         return (self.home / "out").read_text()
 
@@ -147,7 +147,7 @@ class Storage:
 
 @pytest.fixture(scope="module")
 def storage(htcondor_release: str) -> Iterator[Storage]:
-    """One installation for all tests here; each uses datasets of its own."""
+    """Start one installation for all tests in this file; each uses datasets of its own."""
     with (
         Pool.start(htcondor_release) as pool,
         Installation(pool, ListedCatalogue(pool.home), extra=BRISK) as installed,
@@ -204,7 +204,7 @@ def test_an_archive_that_would_write_outside_its_folder_is_a_miss_and_writes_not
     assert not list(storage.pool.shared.rglob("evil"))
 
 
-def test_the_parset_names_this_sites_paths(storage):
+def test_parset_has_the_paths_of_the_site_of_the_job(storage):
     storage.say("parset:b.ms", "AU")
     storage.put("parset:b.ms", "AU")
     parset = b"[global]\r\ninput_ms = /elsewhere/*.ms\r\ndir_working = .\r\n"
@@ -224,7 +224,7 @@ def test_the_parset_names_this_sites_paths(storage):
     assert not (storage.home / "hydrator-inputs").exists()
 
 
-def test_a_dataset_that_is_nowhere_holds_the_job_after_its_tries_and_the_reason_names_the_sites(storage):
+def test_job_is_held_after_its_tries_and_the_hold_reason_names_the_sites(storage):
     storage.say("nowhere:c", "NL", "UK", "AU")
     cluster = storage.submit(["nowhere:c"], ["true"], tries=3)
     storage.pool.wait(lambda: status(storage, cluster) == 5, 120, "the job to be held")
@@ -237,7 +237,7 @@ def test_a_dataset_that_is_nowhere_holds_the_job_after_its_tries_and_the_reason_
 
 
 def test_misses_at_all_sites_that_should_have_the_data_hold_the_job_and_a_release_tries_them_again(storage):
-    """Of five tries only two are made: no other site has the data, and an hour need not go by."""
+    """Only two of five tries are made: no other site has the data, so the job does not wait an hour."""
     storage.say("gone:n", "NL", "UK")
     cluster = storage.submit(["gone:n"], ["cat", "$INPUT_1/table.dat"], data_sites=["NL", "UK"])
     storage.pool.wait(lambda: status(storage, cluster) == 5, 240, "the job to be held")
@@ -255,7 +255,7 @@ def test_misses_at_all_sites_that_should_have_the_data_hold_the_job_and_a_releas
     assert storage.end(cluster).startswith("gone:n at ")
 
 
-def test_after_a_miss_why_names_the_dataset_the_site_and_when_and_no_requirement(storage):
+def test_why_names_dataset_site_and_time_of_a_miss_and_no_requirement(storage):
     storage.say("once:m", "NL")
     cluster = storage.submit(["once:m"], ["true"])
     missed = f"ClusterId == {cluster} && JobStatus == 1 && ChirpDataLocalityMissed isnt undefined"
@@ -269,7 +269,7 @@ def test_after_a_miss_why_names_the_dataset_the_site_and_when_and_no_requirement
     storage.pool.run("condor_rm", str(cluster), user="alice")
 
 
-def test_max_retries_of_the_user_tries_a_failed_command_again(storage):
+def test_max_retries_of_the_user_repeats_a_failed_command(storage):
     storage.say("retried:r", "UK")
     storage.put("retried:r", "UK")
     cluster = storage.submit(["retried:r"], ["sh", "-c", "exit 7"], more="max_retries = 2")
@@ -279,7 +279,7 @@ def test_max_retries_of_the_user_tries_a_failed_command_again(storage):
 
 
 def test_a_miss_after_the_last_of_the_users_retries_holds_the_job(storage):
-    """It left the queue with status 85, and nothing said so."""
+    """Before, such a job left the queue with status 85 and without a message."""
     storage.say("spent:s", "NL", "UK", "AU")
     cluster = storage.submit(["spent:s"], ["true"], more="max_retries = 1")
     storage.pool.wait(lambda: status(storage, cluster) == 5, 240, "the job to be held")
@@ -298,7 +298,7 @@ def test_a_folder_that_the_job_may_not_list_is_a_miss(storage):
     assert storage.end(cluster) == "closed:d at UK\n"
 
 
-def test_without_condor_chirp_on_the_node_the_miss_is_still_told(storage):
+def test_miss_is_reported_without_condor_chirp_on_the_node(storage):
     """As in an image: neither condor_chirp nor condor_config_val is on PATH."""
     storage.say("bare:e", "NL", "UK")
     storage.put("bare:e", "UK")
@@ -314,7 +314,7 @@ def test_without_condor_chirp_on_the_node_the_miss_is_still_told(storage):
     ]
 
 
-def test_where_nothing_can_be_told_the_job_still_keeps_away_from_its_last_site(storage):
+def test_job_avoids_its_last_site_even_without_a_report(storage):
     storage.say("mute:f", "NL", "UK")
     storage.put("mute:f", "UK")
     mute = storage.pool.shared / "mute"
@@ -332,7 +332,7 @@ def test_where_nothing_can_be_told_the_job_still_keeps_away_from_its_last_site(s
     assert (ad["NumJobStarts"], parse_misses(ad)) == (2, ())
 
 
-def test_what_no_site_can_read_is_fetched_into_the_scratch_folder(storage):
+def test_dataset_that_no_site_can_read_is_fetched_into_the_scratch_folder(storage):
     storage.say("staged:g", "NL")
     cluster = storage.submit(
         ["staged:g"],
@@ -348,7 +348,7 @@ def test_what_no_site_can_read_is_fetched_into_the_scratch_folder(storage):
     assert [text.split()[1:] for text in ad["ChirpDataLocalityFetched"]] == [["staged:g", "NL"]]
 
 
-def test_the_commands_status_passes_through_and_is_no_reason_to_try_again(storage):
+def test_exit_status_of_the_command_is_that_of_the_job_without_a_retry(storage):
     storage.say("status:h", "UK")
     storage.put("status:h", "UK")
     cluster = storage.submit(["status:h"], ["sh", "-c", "exit 37"])
@@ -372,11 +372,13 @@ def test_condor_vacate_reaches_the_command_as_its_kill_signal(storage):
     mark = storage.pool.shared / "soft"
     mark.mkdir(mode=0o777)
     mark.chmod(0o777)
-    script = f"trap 'echo told > {mark}/told; exit 0' TERM; touch {mark}/ready; while :; do sleep 0.2; done"
+    script = (
+        f"trap 'echo signal > {mark}/signalled; exit 0' TERM; touch {mark}/ready; while :; do sleep 0.2; done"
+    )
     cluster = storage.submit(["soft:j"], ["sh", "-c", script])
     storage.pool.wait((mark / "ready").exists, 60, "the command to run")
     storage.pool.run("condor_rm", str(cluster), user="alice")
-    storage.pool.wait((mark / "told").exists, 60, "the command to be told")
+    storage.pool.wait((mark / "signalled").exists, 60, "the command to get the signal")
 
 
 def status(storage: Storage, cluster: int) -> object:
@@ -384,7 +386,7 @@ def status(storage: Storage, cluster: int) -> object:
 
 
 def bare_path(storage: Storage) -> Path:
-    """A folder with the few tools that the test needs, and none of HTCondor's."""
+    """Return a folder with the few tools that the test needs, and none of HTCondor's."""
     folder = storage.pool.shared / "bin"
     folder.mkdir(exist_ok=True)
     for tool in ("python3", "cat"):

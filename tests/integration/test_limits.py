@@ -1,4 +1,4 @@
-"""The installation at a limit or a fault of the real pool: size budget, dead collector, refused token."""
+"""The installation at a limit or a fault of the real pool: size budget, dead collector, rejected token."""
 
 import json
 
@@ -12,11 +12,11 @@ SUB_BANDS = 244
 
 
 def run_of(name: str) -> list[str]:
-    """The measurement sets of one observation, named as at the LOFAR archive."""
+    """Return the measurement sets of one observation, named as at the LOFAR archive."""
     return [f"lofar:{name}_SB{band:03d}_uv_pre-cal.ms" for band in range(SUB_BANDS)]
 
 
-def test_runs_of_244_sub_bands_fill_the_ad_and_one_more_is_left_out_whole_and_told(own_pool):
+def test_runs_of_244_sub_bands_fill_the_ad_and_one_more_is_omitted_and_reported(own_pool):
     entry = len(run_of("L667520")[0]) + len("''=\"AVAILABLE\";")
     fitting = 60_000 // entry // SUB_BANDS
     runs = {f"L66752{number}": run_of(f"L66752{number}") for number in range(fitting + 1)}
@@ -38,13 +38,13 @@ def test_runs_of_244_sub_bands_fill_the_ad_and_one_more_is_left_out_whole_and_to
         assert own_pool.slots("DataLocalityTruncated", constraint=at_uk) == [{"DataLocalityTruncated": True}]
         (left_out,) = installed.status()["demand"]["left_out"]["UK"]
         assert left_out == {"datasets": SUB_BANDS, "first": runs[least][0], "jobs": 1}
-        told = f"no space in the ad of UK for the datasets of 1 job, the first {runs[least][0]}"
-        assert told in installed.run("status").stdout
+        warning = f"no space in the ad of UK for the datasets of 1 job, the first {runs[least][0]}"
+        assert warning in installed.run("status").stdout
         assert own_pool.job(wanted[least], "JobStatus") == {"JobStatus": 1}
         own_pool.run("condor_rm", "-all", user="alice")
 
 
-def test_a_collector_that_is_down_at_the_start_delays_nothing_else_and_heals_by_itself(own_pool):
+def test_collector_that_is_down_at_the_start_delays_nothing_else_and_recovers(own_pool):
     catalogue = ListedCatalogue(own_pool.home)
     catalogue.hold({"down:a": {"UK": "available"}})
     installed = Installation(own_pool, catalogue)
@@ -68,16 +68,16 @@ def test_a_collector_that_is_down_at_the_start_delays_nothing_else_and_heals_by_
     own_pool.wait_ready()
 
 
-def test_a_refused_token_is_told_with_what_to_do_and_the_other_roads_stay_open(own_pool):
+def test_rejected_token_is_reported_with_advice_and_other_publishers_work(own_pool):
     catalogue = ListedCatalogue(own_pool.home)
     catalogue.hold({"denied:a": {"UK": "available"}})
     installed = Installation(own_pool, catalogue, identity="alice")
     installed.install()
     done = installed.run("once", check=False)
     assert done.returncode == 1
-    (told,) = [line for line in done.stderr.splitlines() if "publisher collector" in line]
-    assert "alice@pool.test" in told
-    assert "ALLOW_DAEMON" in told
+    (warning,) = [line for line in done.stderr.splitlines() if "publisher collector" in line]
+    assert "alice@pool.test" in warning
+    assert "ALLOW_DAEMON" in warning
     assert "Traceback" not in done.stderr
     assert (installed.ads / "UK.ad").exists()
     check = installed.run("check", "--json", check=False)

@@ -1,4 +1,4 @@
-"""The nginx configuration that we ship, in Debian's nginx, before a real server with tokens."""
+"""The shipped nginx configuration, in Debian's nginx, before a real server with tokens."""
 
 import ssl
 from collections import Counter
@@ -23,7 +23,7 @@ from tests.parts import NO_NGINX, needs
 
 
 class Behind:
-    """The daemon's server; ``ads`` may be changed, ``asked`` counts what came through by path."""
+    """The daemon's server; ``ads`` may be changed, ``asked`` counts the requests that reached it, by path."""
 
     def __init__(self, tokens) -> None:
         self.ads: dict[str, SiteAd] = {}
@@ -49,7 +49,7 @@ class Behind:
 
 @pytest.fixture(scope="module")
 def keys():
-    """A token for each site, one to read everything, one to be revoked: with its line."""
+    """Return tokens with their lines: one for each site, one to read everything, one to be revoked."""
     roles = {"CAM": (Role.SITE, CAM), "RAL": (Role.SITE, RAL), "read": (Role.READ, None)}
     made = {name: create_token(*role, "2026-11-21") for name, role in roles.items()}
     return {**made, "old": create_token(Role.SITE, CAM, "2026-11-21")}
@@ -65,7 +65,7 @@ def behind(keys, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ask(behind, keys, tmp_path_factory):
-    """Ask nginx for the ad of a site with somebody's token."""
+    """Return a function that requests the ad of a site from nginx, with a token."""
     folder = tmp_path_factory.mktemp("nginx")
     ca = trustme.CA()
     issued = ca.issue_cert("127.0.0.1")
@@ -90,7 +90,7 @@ def ask(behind, keys, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def fresh(behind):
-    """Every test has generations of its own, so that nothing kept for another one passes for its answer."""
+    """Give every test its own generations, so that no answer cached for another one passes for its own."""
     first = max((one.generation for one in behind.ads.values()), default=0) + 1
     behind.ads = {site: ad(L1, site=site, generation=first) for site in (CAM, RAL)}
     behind.asked.clear()
@@ -98,7 +98,7 @@ def fresh(behind):
 
 
 def current(ask, site, who, generation):
-    """Ask until what was kept of an earlier test is no longer answered."""
+    """Request until nginx no longer answers from the cache of an earlier test."""
     wait_for(lambda: ask(site, who).headers.get("ETag") == f'"{generation}"', 30, "the ad of now")
     return ask(site, who)
 
@@ -116,7 +116,7 @@ def test_nobody_is_answered_what_was_kept_for_another_token(ask, fresh):
         assert ask.client.get(f"/v1/sites/{site}/ad?x=1").status_code == 401
 
 
-def test_of_two_tokens_in_one_request_the_same_one_counts_here_and_there(ask, keys, fresh):
+def test_nginx_and_the_daemon_use_the_same_of_two_tokens_in_a_request(ask, keys, fresh):
     current(ask, CAM, "CAM", fresh)
     both = [("Authorization", f"Bearer {keys[who][0]}") for who in ("RAL", "CAM")]
     for headers in (both, both[::-1]):
@@ -125,7 +125,7 @@ def test_of_two_tokens_in_one_request_the_same_one_counts_here_and_there(ask, ke
         assert answer.status_code in ({200, 400} if first_may else {400, 403})
 
 
-def test_what_is_kept_is_answered_without_asking_and_with_its_age(ask, behind, fresh):
+def test_cached_ad_is_answered_without_a_request_to_the_daemon_with_its_age(ask, behind, fresh):
     current(ask, CAM, "CAM", fresh)
     before = behind.asked.total()
     many = [ask(CAM, "CAM", **{"If-None-Match": f'"{fresh}"'}) for _ in range(40)]
@@ -136,7 +136,7 @@ def test_what_is_kept_is_answered_without_asking_and_with_its_age(ask, behind, f
     assert len({one.headers["X-Request-Id"] for one in many}) == 40, "each request has a name of its own"
 
 
-def test_a_change_and_a_moved_age_are_seen_once_what_was_kept_is_old(ask, behind, fresh):
+def test_change_of_content_or_age_is_visible_once_the_cache_entry_expires(ask, behind, fresh):
     current(ask, CAM, "CAM", fresh)
     behind.ads = {**behind.ads, CAM: ad(L1, L2, site=CAM, generation=fresh + 1)}
     assert L2 in current(ask, CAM, "CAM", fresh + 1).text
@@ -145,7 +145,7 @@ def test_a_change_and_a_moved_age_are_seen_once_what_was_kept_is_old(ask, behind
     wait_for(lambda: ask(CAM, "CAM").headers[AS_OF_HEADER] == str(to_unix(NOON + MINUTE)), 30, "the new age")
 
 
-def test_a_refusal_is_not_kept(ask, behind, fresh):
+def test_denial_is_not_cached(ask, behind, fresh):
     withdrawn = behind.ads
     behind.ads = {}
     wait_for(lambda: ask(RAL, "RAL").status_code == 404, 30, "no ad")
@@ -153,24 +153,24 @@ def test_a_refusal_is_not_kept(ask, behind, fresh):
     assert ask(RAL, "RAL").status_code == 200
 
 
-def test_a_revoked_token_opens_nothing_for_long(ask, behind, keys, fresh):
+def test_revoked_token_works_only_until_the_cache_entry_expires(ask, behind, keys, fresh):
     current(ask, CAM, "old", fresh)
-    kept = [grant.line for name, (_, grant) in keys.items() if name != "old"]
-    behind.tokens.write_text("".join(kept))
+    lines = [grant.line for name, (_, grant) in keys.items() if name != "old"]
+    behind.tokens.write_text("".join(lines))
     wait_for(lambda: ask(CAM, "old").status_code == 401, 30, "a refusal")
     assert ask(CAM, "CAM").status_code == 200
 
 
-def test_gzip_is_for_those_who_ask(ask, fresh):
+def test_gzip_is_for_clients_that_accept_it(ask, fresh):
     for _ in range(2):
         current(ask, CAM, "CAM", fresh)
         assert ask(CAM, "CAM", **{"Accept-Encoding": "gzip"}).headers["Content-Encoding"] == "gzip"
         assert "Content-Encoding" not in ask(CAM, "CAM", **{"Accept-Encoding": "identity"}).headers
 
 
-def test_all_else_is_passed_on_and_no_token_is_in_a_log(ask, keys):
+def test_other_paths_are_passed_on_and_no_token_is_logged(ask, keys):
     assert ask("", "read", "/v1/sites").json()["version"] == 1
     assert ask("", None, "/v1/sites").status_code == 401
-    said = b"".join(log.read_bytes() for log in ask.folder.glob("*.log"))
-    assert not any(token.encode() in said for token, _ in keys.values())
+    log_bytes = b"".join(log.read_bytes() for log in ask.folder.glob("*.log"))
+    assert not any(token.encode() in log_bytes for token, _ in keys.values())
     assert oct((ask.folder / "cache").stat().st_mode & 0o077) == "0o0", "keys have tokens: for nginx alone"

@@ -1,4 +1,4 @@
-"""What keeps an installation funded and safe, on a real pool: the report, and a daemon that stands by."""
+"""Operation of an installation on a real pool: the report, token expiry, and a daemon on standby."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def installed(htcondor_release: str) -> Iterator[Installation]:
             yield installation
 
 
-def test_the_report_and_the_metrics_say_which_jobs_found_their_data(installed):
+def test_report_and_metrics_count_the_jobs_that_found_their_data(installed):
     pool = installed.pool
     before = json.loads(installed.run("report", "--json").stdout)
     assert before["jobs"] == {"all": 0, "some": 0, "none": 0, "unknown": 0}
@@ -64,14 +64,14 @@ def test_the_report_and_the_metrics_say_which_jobs_found_their_data(installed):
     pool.run("condor_rm", str(never), user="alice")
     pool.wait(lambda: pool.history(f"ClusterId == {never}", "JobStatus"), 60, "the removed job's history")
 
-    told = json.loads(installed.run("report", "--since", "1h", "--json").stdout)
-    assert (told["jobs"], told["never_started"]) == ({"all": 2, "some": 0, "none": 1, "unknown": 0}, 1)
-    assert (told["bytes_at_site"], told["bytes_elsewhere"]) == (3000, 0)
-    assert told["datasets_without_size"] == 2
-    assert (told["wait_seconds"]["named"]["jobs"], told["wait_seconds"]["unnamed"]["jobs"]) == (3, 2)
-    by_site = {one["site"]: one["jobs"]["all"] for one in told["sites"]}
+    report = json.loads(installed.run("report", "--since", "1h", "--json").stdout)
+    assert (report["jobs"], report["never_started"]) == ({"all": 2, "some": 0, "none": 1, "unknown": 0}, 1)
+    assert (report["bytes_at_site"], report["bytes_elsewhere"]) == (3000, 0)
+    assert report["datasets_without_size"] == 2
+    assert (report["wait_seconds"]["named"]["jobs"], report["wait_seconds"]["unnamed"]["jobs"]) == (3, 2)
+    by_site = {one["site"]: one["jobs"]["all"] for one in report["sites"]}
     assert (by_site["UK"], by_site["AU"]) == (1, 1)
-    (schedd,) = told["schedds"]
+    (schedd,) = report["schedds"]
     assert (schedd["jobs"], schedd["complete"], schedd["failure"]) == (6, True, None)
 
     table = installed.run("report").stdout
@@ -97,7 +97,7 @@ def test_the_report_and_the_metrics_say_which_jobs_found_their_data(installed):
     assert metrics() == [2, 1, 3, 2], "each job is counted once"
 
 
-def test_the_end_of_our_token_is_in_status_check_and_metrics(installed):
+def test_token_expiry_is_in_status_check_and_metrics(installed):
     def listed():
         return json.loads(installed.run("status", "--json").stdout)["credentials"]
 
@@ -118,7 +118,7 @@ def test_the_end_of_our_token_is_in_status_check_and_metrics(installed):
 
 
 class Twin:
-    """One of two daemons on the pool, with a state and an address of its own."""
+    """One of two daemons on the pool, with its own state and address."""
 
     def __init__(self, installed: Installation, name: str) -> None:
         self.name = name
@@ -161,7 +161,7 @@ class Twin:
             self._process = None
 
     def part(self) -> str:
-        """``publishes``, whom it stands by for, or why it is neither."""
+        """Return ``publishes``, the daemon that it stands by for, or why it is neither."""
         try:
             answer = httpx.get(f"http://127.0.0.1:{self._port}/readyz", trust_env=False, timeout=60)
         except httpx.TransportError:
@@ -173,13 +173,13 @@ class Twin:
 
 
 def test_a_daemon_takes_over_from_one_that_was_killed_and_no_site_or_generation_goes(installed):
-    """kill -9 the one that publishes: the other does, and the first, back again, stands by for it."""
+    """After kill -9 of the publishing daemon the other publishes, and the first stays on standby."""
     installed.stop_daemon()
     pool, generations = installed.pool, {}
     first, second = Twin(installed, "first"), Twin(installed, "second")
 
     def watch() -> None:
-        """Every site is there, and none goes back, whoever publishes."""
+        """Check that every site has an ad and no generation goes back, whichever daemon publishes."""
         ads = pool.ads('MyType == "DataLocality"', "Name", "DataLocalityGeneration")
         there = {ad["Name"]: ad["DataLocalityGeneration"] for ad in ads}
         assert there.keys() >= {"UK", "AU", "NL"}
@@ -222,8 +222,8 @@ def test_a_daemon_takes_over_from_one_that_was_killed_and_no_site_or_generation_
             twin.end(signal.SIGKILL)
 
 
-def test_the_commands_of_the_pages_on_upgrading_and_removing_do_what_they_say(installed):
-    """As they stand on the page, but for paths and the service manager."""
+def test_commands_of_the_upgrade_and_remove_pages_work_as_printed(installed):
+    """The commands are as printed, except for paths and the service manager."""
     installed.stop_daemon()
     pages = [ROOT / "docs" / f"{name}.md" for name in ("upgrade", "remove")]
     lines = [line.strip() for page in pages for line in page.read_text("utf-8").splitlines()]

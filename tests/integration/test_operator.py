@@ -38,7 +38,7 @@ def listed(daemon: Running) -> set[str]:
     return {did for did in DIDS if did in daemon.ad()}
 
 
-def test_a_held_change_is_seen_approved_looked_up_and_taken_back_while_the_daemon_runs(daemon):
+def test_held_change_is_listed_approved_and_rolled_back_beside_the_daemon(daemon):
     daemon.catalogue({})
     wait_for(lambda: held(daemon) == ["CAM"], PATIENCE, "the hold")
     assert listed(daemon) == set(DIDS)
@@ -70,14 +70,14 @@ def test_a_held_change_is_seen_approved_looked_up_and_taken_back_while_the_daemo
     assert daemon.generation() > returned
 
 
-def test_what_makes_no_sense_is_one_sentence_and_changes_nothing(daemon):
+def test_invalid_operator_command_is_one_sentence_and_changes_nothing(daemon):
     before = daemon.generation()
-    for words, told in {
+    for words, output in {
         "approve CAM": "approve CAM: this site has no held change; nothing is held",
         "approve NOWHERE": "approve NOWHERE: this site has no held change; nothing is held",
         "rollback CAM 5": f"rollback CAM 5: the history does not have it; the last ones are: {before}",
         "rollback CAM --end": "rollback CAM --end: this site is not rolled back",
     }.items():
         refused = daemon.command(*words.split())
-        assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", f"hydrator: {told}\n")
+        assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", f"hydrator: {output}\n")
     assert (daemon.generation(), listed(daemon)) == (before, set(DIDS))

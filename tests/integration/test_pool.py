@@ -1,4 +1,4 @@
-"""The test pool itself: it works, it denies whom a production pool would deny, and it leaves no trace."""
+"""The test pool itself: it works, it denies clients that a production pool denies, and it leaves no trace."""
 
 import json
 import os
@@ -35,7 +35,7 @@ except Exception as failure:
 
 
 def outside(pool: Pool, identity: str | None, program: str, *arguments: str) -> str:
-    """What *program* prints, run outside the pool with the PyPI wheel and a token of *identity*."""
+    """Return the output of *program*, run outside the pool with the PyPI wheel and a token of *identity*."""
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
         env={**os.environ, "CONDOR_CONFIG": str(pool.client(identity))},
@@ -49,7 +49,7 @@ def outside(pool: Pool, identity: str | None, program: str, *arguments: str) -> 
 
 
 def advertise(pool: Pool, identity: str | None, command: str, name: str, more: str) -> str:
-    """Send one ad; returns what went wrong as the sender sees it, which is not all that can go wrong."""
+    """Send one ad; return the sender's error, which is not every possible one."""
     return outside(pool, identity, ADVERTISE, command, name, more)
 
 
@@ -58,7 +58,7 @@ def generic(pool: Pool) -> set[str]:
 
 
 def traces(home: Path) -> list[str]:
-    """Everything on this machine that still belongs to the pool whose run folder was *home*."""
+    """Return all on this machine that still belongs to the pool whose run folder was *home*."""
     found = [str(home)] if home.exists() else []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -74,7 +74,7 @@ def traces(home: Path) -> list[str]:
 
 
 def keeper_of(owner: int, home: Path) -> int:
-    """The keeper of one pool; process 1 of its namespace has the same command line."""
+    """Return the keeper process of one pool; process 1 of its namespace has the same command line."""
     pids = [line.split()[0] for line in traces(home) if "keeper.py" in line]
     parents = {
         pid: Path("/proc", pid, "stat").read_text("utf-8").rpartition(")")[2].split()[1] for pid in pids
@@ -91,21 +91,21 @@ def eventually(condition: Callable[[], bool], seconds: float, what: Callable[[],
 
 @contextmanager
 def by_command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """``python -m testbed.pool up``, when it says that it is up, and its run folder."""
+    """Start ``python -m testbed.pool up``; return it with its run folder, once it is up."""
     command = [sys.executable, "-m", "testbed.pool", "up", *arguments]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
     ) as process:
         try:
             assert process.stdout is not None
-            said = [process.stdout.readline() for _ in range(5)]
-            shared = next(line.split()[2] for line in said if "shared folder:" in line)
+            lines = [process.stdout.readline() for _ in range(5)]
+            shared = next(line.split()[2] for line in lines if "shared folder:" in line)
             yield process, Path(shared).parent
         finally:
             process.terminate()
 
 
-def test_runs_a_job_at_each_site(pool: Pool):
+def test_pool_runs_a_job_at_each_site(pool: Pool):
     sites = [site.name for site in pool.sites]
     wish = 'requirements = TARGET.GLIDEIN_Site == "$(site)"\nqueue site from (\n' + "\n".join(sites) + "\n)\n"
     cluster = pool.submit(SLEEPER.format(seconds=0) + wish)
@@ -124,30 +124,30 @@ def test_startds_do_not_wait_for_processes_of_ended_starters(pool: Pool):
     assert [line for line in waited if "still-running processes" in line] == []
 
 
-def test_runs_the_job_as_the_user_who_submitted_it(pool: Pool):
+def test_pool_runs_the_job_as_the_user_who_submitted_it(pool: Pool):
     who = SLEEPER.replace("/bin/sleep", "/usr/bin/id").format(seconds="-un")
     cluster = pool.submit(who + "output = who.txt\nqueue", "bob")
     pool.wait(lambda: pool.done(cluster), 60, "the job of bob")
     assert (pool.user_home("bob") / "who.txt").read_text("utf-8") == "bob\n"
 
 
-def test_knows_the_version_that_runs(pool: Pool):
+def test_pool_has_the_version_of_its_daemons(pool: Pool):
     assert f"$CondorVersion: {pool.version} " in pool.run("condor_version").stdout
 
 
-def test_advertises_slots_of_the_sizes_and_sites_that_were_asked_for(pool: Pool):
+def test_pool_has_slots_of_the_requested_sizes_and_sites(pool: Pool):
     slots = pool.slots("GLIDEIN_Site", "TotalSlotCpus", constraint="PartitionableSlot")
     assert {slot["GLIDEIN_Site"]: slot["TotalSlotCpus"] for slot in slots} == {"UK": 8, "AU": 4, "NL": 2}
 
 
-def test_shares_one_folder_under_one_path_inside_and_outside(pool: Pool):
+def test_shared_folder_has_one_path_inside_and_outside_the_pool(pool: Pool):
     (pool.shared / "note").write_text("from outside", "utf-8")
     assert pool.run("cat", pool.shared / "note", user="alice").stdout == "from outside"
     pool.run("cp", pool.shared / "note", pool.shared / "copy", user="alice")
     assert (pool.shared / "copy").read_text("utf-8") == "from outside"
 
 
-def test_has_a_whole_python_for_hooks(pool: Pool):
+def test_pool_has_a_complete_python_for_hooks(pool: Pool):
     modules = "ssl, http.client, urllib.request, json, sqlite3, fcntl, hashlib"
     assert pool.run("python3", "-c", f"import {modules}; print('all')", user=None).stdout == "all\n"
 
@@ -167,7 +167,7 @@ def test_a_token_limited_to_read_and_daemon_is_enough_to_advertise(pool: Pool):
 
 
 @pytest.mark.parametrize("identity", ["alice", "stranger", None])
-def test_nobody_else_may_advertise_a_generic_ad(pool: Pool, identity: str | None):
+def test_other_users_may_not_advertise_a_generic_ad(pool: Pool, identity: str | None):
     problem = advertise(pool, identity, "UPDATE_AD_GENERIC", f"by-{identity}", '[MyType = "DataLocality"]')
     advertise(pool, "hydrator", "UPDATE_AD_GENERIC", f"after-{identity}", '[MyType = "DataLocality"]')
     pool.wait(lambda: f"after-{identity}" in generic(pool), 10, "the ad that was sent later")
@@ -176,7 +176,7 @@ def test_nobody_else_may_advertise_a_generic_ad(pool: Pool, identity: str | None
 
 
 @pytest.mark.parametrize("command", ["MERGE_STARTD_AD", "UPDATE_STARTD_AD", "INVALIDATE_STARTD_ADS"])
-def test_the_hydrator_may_not_touch_a_slot(pool: Pool, command: str):
+def test_hydrator_may_not_update_a_slot(pool: Pool, command: str):
     name, address = (pool.slots("Name", "MyAddress")[0][key] for key in ("Name", "MyAddress"))
     query = f'MyType = "Query"; TargetType = "Machine"; Requirements = Name == "{name}"; '
     more = f'[{query if "INVALIDATE" in command else ""}MyAddress = "{address}"; Touched = true]'
@@ -188,26 +188,26 @@ def test_the_hydrator_may_not_touch_a_slot(pool: Pool, command: str):
     assert problem != ""
 
 
-def test_the_administrator_may_merge_into_a_slot(pool: Pool):
-    """The control of the test above: the same ad, from somebody with NEGOTIATOR, arrives."""
+def test_administrator_may_merge_into_a_slot(pool: Pool):
+    """Positive control of the test above: the same ad from an identity with NEGOTIATOR arrives."""
     slot = pool.slots("Name", "MyAddress")[0]
     more = f'[MyAddress = "{slot["MyAddress"]}"; TouchedByAdmin = true]'
     assert advertise(pool, "condor", "MERGE_STARTD_AD", slot["Name"], more) == ""
     pool.wait(lambda: pool.slots("Name", constraint="TouchedByAdmin"), 10, "the merged attribute")
 
 
-def test_the_hydrator_reads_queues_and_changes_none(pool: Pool):
+def test_hydrator_reads_queues_and_changes_none(pool: Pool):
     cluster = pool.submit(SLEEPER.format(seconds=600) + "requirements = false\nqueue")
-    told = pool.run(
+    done = pool.run(
         "condor_q", "-allusers", "-constraint", f"ClusterId == {cluster}", "-af", "Owner", user="hydrator"
     )
-    assert told.stdout == "alice\n"
+    assert done.stdout == "alice\n"
     with pytest.raises(ToolFailed):
         pool.run("condor_rm", str(cluster), user="hydrator")
     pool.run("condor_rm", str(cluster), user="alice")
 
 
-def test_nobody_reads_without_a_token(pool: Pool):
+def test_reading_needs_a_token(pool: Pool):
     with pytest.raises(ToolFailed):
         pool.run("condor_status", user=None)
 
@@ -281,7 +281,7 @@ def test_stops_without_a_trace_while_a_job_runs(pool_factory: Callable[..., Pool
     pool.stop()
 
 
-def test_changes_nothing_of_the_kernel(pool_factory: Callable[..., Pool]):
+def test_pool_changes_no_kernel_setting(pool_factory: Callable[..., Pool]):
     names = ["net/ipv4/ip_local_port_range", "vm/dirty_bytes", "net/core/rmem_max", "fs/pipe-user-pages-soft"]
     before = [Path("/proc/sys", name).read_text("utf-8") for name in names]
     pool = pool_factory(sites=[SiteSpec("UK")], extra={"all": "ENABLE_KERNEL_TUNING = True"})
@@ -289,14 +289,14 @@ def test_changes_nothing_of_the_kernel(pool_factory: Callable[..., Pool]):
     assert [Path("/proc/sys", name).read_text("utf-8") for name in names] == before
 
 
-def test_ends_when_its_owner_is_killed(htcondor_release: str):
+def test_pool_ends_when_its_owner_is_killed(htcondor_release: str):
     with by_command("--sites", "UK:2", "--release", htcondor_release) as (owner, home):
         assert traces(home) != []
         owner.kill()
         eventually(lambda: traces(home) == [], 15, lambda: traces(home))
 
 
-def test_sweeps_up_after_a_keeper_and_an_owner_that_were_both_killed(htcondor_release: str):
+def test_next_pool_cleans_up_after_a_keeper_and_an_owner_that_were_killed(htcondor_release: str):
     with by_command("--sites", "UK:2", "--release", htcondor_release) as (owner, home):
         owner.send_signal(signal.SIGSTOP)
         os.kill(keeper_of(owner.pid, home), signal.SIGKILL)
@@ -306,7 +306,7 @@ def test_sweeps_up_after_a_keeper_and_an_owner_that_were_both_killed(htcondor_re
         assert traces(home) == []
 
 
-def test_ends_when_its_keeper_is_killed(pool_factory: Callable[..., Pool]):
+def test_pool_ends_when_its_keeper_is_killed(pool_factory: Callable[..., Pool]):
     pool = pool_factory(sites=[SiteSpec("UK")])
     os.kill(keeper_of(os.getpid(), pool.home), signal.SIGKILL)
     eventually(lambda: traces(pool.home) == [str(pool.home)], 15, lambda: traces(pool.home))
@@ -314,7 +314,7 @@ def test_ends_when_its_keeper_is_killed(pool_factory: Callable[..., Pool]):
     assert traces(pool.home) == []
 
 
-def test_the_command_stops_without_a_trace_on_sigterm(htcondor_release: str):
+def test_pool_command_stops_without_a_trace_on_sigterm(htcondor_release: str):
     with by_command("--sites", "UK:2", "--release", htcondor_release) as (owner, home):
         facts = json.loads((home / "pool.json").read_text("utf-8"))
         tool = [
@@ -328,10 +328,10 @@ def test_the_command_stops_without_a_trace_on_sigterm(htcondor_release: str):
             "-af",
             "Name",
         ]
-        said = subprocess.run(
+        done = subprocess.run(
             tool, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2], timeout=120
         )
-        assert said.stdout.startswith("slot1@UK@")
+        assert done.stdout.startswith("slot1@UK@")
         assert facts["collector"].startswith("127.0.0.1:")
         owner.terminate()
         assert owner.wait(120) == 0
@@ -339,17 +339,17 @@ def test_the_command_stops_without_a_trace_on_sigterm(htcondor_release: str):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root uses a private Debian tree")
-def test_says_in_one_line_that_debian_has_moved_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_newer_debian_release_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     tree = tmp_path / "classad-hydrator" / "sid"
     tree.mkdir(parents=True)
     (tree / "testbed.done").write_text("26.0.3\n", "utf-8")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    said: list[str] = []
-    assert Pool.prepare("25.14", said.append) == "26.0.3"
-    assert said == ["HTCondor 25.14 was asked for; Debian sid has 26.0.3"]
+    messages: list[str] = []
+    assert Pool.prepare("25.14", messages.append) == "26.0.3"
+    assert messages == ["HTCondor 25.14 was asked for; Debian sid has 26.0.3"]
 
 
-def test_says_in_one_sentence_that_a_release_is_unknown():
+def test_unknown_release_is_reported_in_one_sentence():
     with pytest.raises(
         PoolUnavailable, match=r"^no release '8\.8' of HTCondor is known here: choose one of [^.]*25\.14"
     ):
@@ -357,6 +357,6 @@ def test_says_in_one_sentence_that_a_release_is_unknown():
 
 
 @pytest.mark.parametrize("text", ["", "UK:", "UK:0", ":4", "UK:x", "UK:4,,NL:2", "UK:4,uk:2"])
-def test_refuses_a_list_of_sites_that_makes_no_sense(text: str):
+def test_invalid_list_of_sites_is_rejected(text: str):
     with pytest.raises(ValueError, match="site"):
         sites_from(text)

@@ -1,6 +1,6 @@
-"""Private datasets and secrets on a real pool: jobs find their data, and no name or secret shows anywhere.
+"""Private datasets and secrets on a real pool: jobs find their data, and no name or secret is visible.
 
-The Rucio server here is a stand-in that refuses everybody and says back all that it was sent.
+The Rucio server is a stand-in that denies every login and repeats in its answer all that it was sent.
 """
 
 import html
@@ -32,16 +32,16 @@ SMALL = ("--cpus", "1", "--memory-gb", "0.01", "--disk-gb", "0.001")
 
 
 class Talkative(BaseHTTPRequestHandler):
-    """Refuses whatever it is asked, and repeats all of it, secrets too."""
+    """A server that denies every request, and repeats all of it, secrets too."""
 
     def do_GET(self):
         sent = sorted(self.headers.items(), key=lambda item: "Password" not in item[0])
-        said = f"no such account: {sent}"
-        body = json.dumps({"ExceptionClass": "CannotAuthenticate", "ExceptionMessage": said}).encode()
+        text = f"no such account: {sent}"
+        body = json.dumps({"ExceptionClass": "CannotAuthenticate", "ExceptionMessage": text}).encode()
         self.send_response(401)
         self.send_header("Content-Type", "application/json")
         self.send_header("ExceptionClass", "CannotAuthenticate")
-        self.send_header("ExceptionMessage", said)
+        self.send_header("ExceptionMessage", text)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -70,7 +70,7 @@ class Secrets:
         return file
 
     def needles(self) -> list[str]:
-        """What must be found nowhere, in lower case: of tokens of the pool the parts that are secret."""
+        """Return the texts that must appear nowhere, in lower case; of pool tokens the secret parts."""
         parts = [part for text in self.known.values() for part in text.split(".") if len(part) > 20]
         return [text.lower() for text in [*parts, *self.known.values(), NAME, "canary"]]
 
@@ -82,7 +82,7 @@ def hidden(tmp_path_factory: pytest.TempPathFactory) -> Secrets:
 
 @pytest.fixture(scope="module")
 def installed(htcondor_release: str, hidden: Secrets) -> Iterator[Installation]:
-    """One installation for all tests here."""
+    """Start one installation for all tests in this file."""
     rucio = ThreadingHTTPServer(("127.0.0.1", 0), Talkative)
     threading.Thread(target=rucio.serve_forever, daemon=True).start()
     sites = (SiteSpec("UK", cpus=2), SiteSpec("AU", cpus=2))
@@ -142,7 +142,7 @@ def opaque(installed: Installation, hidden: Secrets, did: str) -> str:
 
 
 def submit_run(installed: Installation) -> tuple[int, Path]:
-    """A Rapthor run on the private dataset, as alice submits it; its job and its folder."""
+    """Submit a Rapthor run on the private dataset as alice; return its job and its folder."""
     home = installed.pool.user_home("alice") / f"run-{secrets.token_hex(4)}"
     home.mkdir()
     (home / "field.parset").write_text(PARSET)
@@ -153,8 +153,8 @@ def submit_run(installed: Installation) -> tuple[int, Path]:
     folder = Path(made.stdout.strip())
     for path in (home, *home.rglob("*")):
         os.chown(path, UIDS["alice"], -1)
-    said = installed.pool.run("condor_submit", "-terse", "field.sub", user="alice", cwd=folder).stdout
-    return int(said.partition(".")[0]), folder
+    output = installed.pool.run("condor_submit", "-terse", "field.sub", user="alice", cwd=folder).stdout
+    return int(output.partition(".")[0]), folder
 
 
 def assert_clean(where: str, text: str, hidden: Secrets) -> None:
@@ -166,7 +166,7 @@ def assert_clean(where: str, text: str, hidden: Secrets) -> None:
             pytest.fail(f"{where} shows {needle[:40]!r}: …{around}…")
 
 
-def test_a_run_on_a_private_dataset_lands_beside_it_and_no_ad_shows_its_name(installed, hidden):
+def test_run_on_a_private_dataset_starts_beside_it_and_no_ad_shows_its_name(installed, hidden):
     job, folder = submit_run(installed)
     assert_clean("the queue", installed.pool.run("condor_q", "-allusers", "-l").stdout, hidden)
     assert installed.ran_at(job) == ["AU"]
@@ -179,9 +179,7 @@ def test_a_run_on_a_private_dataset_lands_beside_it_and_no_ad_shows_its_name(ins
         assert_clean(" ".join(tool), installed.pool.run(*tool).stdout, hidden)
 
 
-def test_a_job_that_names_a_private_dataset_in_plain_matches_nowhere_and_why_says_what_to_do(
-    installed, hidden
-):
+def test_job_with_the_plain_name_of_a_private_dataset_gets_advice_from_why(installed, hidden):
     job = installed.submit([PLAIN], mode="require")
 
     def masked() -> list[dict]:
@@ -193,10 +191,10 @@ def test_a_job_that_names_a_private_dataset_in_plain_matches_nowhere_and_why_say
     (ad,) = installed.pool.jobs(f"ClusterId == {job}", "QDate")
     refused = f"ClusterId == {job} && LastRejMatchTime > {ad['QDate'] + 2}"
     installed.pool.wait(lambda: installed.pool.jobs(refused), 60, "the negotiator to refuse it")
-    said = installed.run("why", str(job), check=False)
-    assert said.returncode == 3
-    assert f"{PLAIN} is private and is never advertised under its own name" in said.stdout
-    assert "submit it again with `hydrator submit`" in said.stdout
+    output = installed.run("why", str(job), check=False)
+    assert output.returncode == 3
+    assert f"{PLAIN} is private and is never advertised under its own name" in output.stdout
+    assert "submit it again with `hydrator submit`" in output.stdout
     page = get(installed, hidden, f"/why?job={job}")
     assert page.status_code == 200
     hidden_name = opaque(installed, hidden, PLAIN)
@@ -204,19 +202,19 @@ def test_a_job_that_names_a_private_dataset_in_plain_matches_nowhere_and_why_say
     assert hidden_name not in page.text  # it is for those who exchanged the name
     assert_clean("the page", page.text, hidden)
     assert PLAIN not in page.text
-    assert html.escape(said.stdout.splitlines()[0]) in page.text  # the same verdict
+    assert html.escape(output.stdout.splitlines()[0]) in page.text  # the same verdict
     assert get(installed, hidden, "/why?job=987654").status_code == 404
     assert PLAIN not in installed.pool.run("condor_status", "-any", "-l").stdout
     installed.pool.run("condor_rm", str(job))
 
 
-def test_why_before_submitting_exchanges_the_name_and_finds_the_dataset(installed, hidden):
-    said = installed.run("why", CANARY, check=False)
-    assert "all data is at AU" in said.stdout
-    assert said.returncode == 0
+def test_why_before_submit_exchanges_the_private_name(installed, hidden):
+    output = installed.run("why", CANARY, check=False)
+    assert "all data is at AU" in output.stdout
+    assert output.returncode == 0
 
 
-def test_with_its_register_lost_the_daemon_still_knows_what_queued_jobs_name(installed, hidden):
+def test_daemon_without_its_pseudonym_store_still_resolves_queued_jobs(installed, hidden):
     name = opaque(installed, hidden, CANARY)
     installed.stop_daemon()
     for file in (installed.home / "state").iterdir():
@@ -228,7 +226,7 @@ def test_with_its_register_lost_the_daemon_still_knows_what_queued_jobs_name(ins
     assert "canary" not in str(installed.status())
 
 
-def test_no_secret_and_no_private_name_shows_anywhere(installed, hidden):
+def test_no_secret_and_no_private_name_is_visible_anywhere(installed, hidden):
     submit_run(installed)
     installed.pool.wait(lambda: "talkative" in installed.log, 30, "the catalogue to have refused the daemon")
     json_too = [["status"], ["sites"], ["datasets"], ["plan"], ["check"]]
@@ -249,7 +247,7 @@ def test_no_secret_and_no_private_name_shows_anywhere(installed, hidden):
         assert_clean(str(file), file.read_bytes().decode("latin-1"), hidden)
 
 
-def test_a_configuration_with_a_secret_in_it_is_refused_without_showing_it(installed, hidden):
+def test_configuration_with_a_secret_in_it_is_rejected_without_printing_it(installed, hidden):
     config = installed.home / "with-secret.toml"
     password = hidden.known["rucio-password"]
     text = installed.config.read_text()
@@ -261,14 +259,14 @@ def test_a_configuration_with_a_secret_in_it_is_refused_without_showing_it(insta
 
 
 def family(pid: int) -> dict[int, str]:
-    """A process and all below it, each with its command line."""
+    """Return a process and its descendants, each with its command line."""
     family = {pid: processes.each("cmdline")[pid], **processes.below(pid)}
     assert len(family) > 1  # the child that holds the bindings, at least
     return family
 
 
 def open_to_all(*folders: Path) -> list[Path]:
-    """The files below *folders* that everybody may read; the configuration itself apart."""
+    """Return the files below *folders* that every user may read, without the configuration itself."""
     return [
         file
         for folder in folders

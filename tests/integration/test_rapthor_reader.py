@@ -1,4 +1,4 @@
-"""Our reader of parsets beside Rapthor's own, from PyPI: the same measurement sets, and the same refusals."""
+"""The parset reader of this project and Rapthor's own, from PyPI: the same results, the same errors."""
 
 import glob
 import os
@@ -97,7 +97,7 @@ def rapthor() -> Iterator[RapthorReader]:
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory) -> Path:
-    """A folder with measurement sets, in which both readers look."""
+    """Create a folder with measurement sets, in which both readers work."""
     folder = tmp_path_factory.mktemp("data")
     for name in SETS:
         (folder / name).mkdir()
@@ -105,7 +105,7 @@ def here(tmp_path_factory) -> Path:
 
 
 def ours(content: bytes, folder: Path) -> list[str] | None:
-    """The measurement sets as we read them, on a host that has them; None where we refuse."""
+    """Return the measurement sets that this project reads on a host that has them; None for an error."""
     before = Path.cwd()
     os.chdir(folder)
     try:
@@ -129,12 +129,12 @@ def with_input(text: str) -> bytes:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_of_input_ms_means_what_it_means_to_rapthor(rapthor, here, form):
+def test_every_form_of_input_ms_is_read_as_by_rapthor(rapthor, here, form):
     compare(rapthor, with_input(form.format(here=here)), here)
 
 
 @pytest.mark.parametrize("content", WHOLE)
-def test_a_whole_parset_is_read_or_refused_as_by_rapthor(rapthor, here, content):
+def test_complete_parset_is_read_or_rejected_as_by_rapthor(rapthor, here, content):
     compare(rapthor, content, here)
 
 
@@ -147,12 +147,12 @@ def test_a_whole_parset_is_read_or_refused_as_by_rapthor(rapthor, here, content)
         ).map(lambda items: f"[{', '.join(items)}]"),
     )
 )
-def test_no_input_ms_is_read_otherwise_than_by_rapthor(rapthor, here, text):
+def test_random_input_ms_is_read_as_by_rapthor(rapthor, here, text):
     compare(rapthor, with_input(text), here)
 
 
-def test_rapthor_reads_the_parset_that_travels_with_a_job(rapthor, here):
-    """What the wrapper puts in at the site is put in here by hand."""
+def test_rapthor_reads_the_parset_that_is_sent_with_a_job(rapthor, here):
+    """The test fills in by hand the values that the wrapper fills in at the site."""
     given_parset = parse_parset(with_input("*.ms") + b"[cluster]\nbatch_system = slurm\n", "run.parset")
     travels = job_parset(given_parset, {}).replace("{scratch}", str(here))
     (here / "travels.parset").write_text(travels)

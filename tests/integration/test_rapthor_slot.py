@@ -1,6 +1,6 @@
 """Rapthor's own parsets, made for another machine, in slots of 1 and of 16 cores: its reader, and real Toil.
 
-No pool: the job's start is given the ads that a starter would write. This machine has fewer than 16 cores, so
+No pool: the wrapper is given the ads that a starter would write. This machine has fewer than 16 cores, so
 psutil, by which Toil counts them, is given a stand-in for a larger machine.
 """
 
@@ -105,7 +105,7 @@ def slot(tmp_path, request) -> Slot:
 
 
 def made_for_another_machine(name: str) -> str:
-    """One of Rapthor's own parsets as somebody uses it who has a cluster of 96 cores a node."""
+    """Return one of Rapthor's own parsets as for a cluster of 96 cores a node."""
     with needs(NO_RAPTHOR):
         text = examples()[name]
     for option, value in {"dir_working": "/data/run1", "input_ms": "*.ms", **ANOTHER_MACHINE}.items():
@@ -114,7 +114,7 @@ def made_for_another_machine(name: str) -> str:
     return text
 
 
-def test_rapthor_itself_ships_these_parsets():
+def test_parsets_are_those_that_rapthor_ships():
     with needs(NO_RAPTHOR):
         assert set(NAMES) <= set(examples())
 
@@ -147,8 +147,8 @@ def test_an_operation_of_rapthor_runs_by_real_toil_with_the_cores_of_the_slot(sl
     assert f"coresMin: {slot.cores}" in workflow.read_text()
 
 
-def test_rapthor_passes_over_a_finished_operation_in_another_scratch_folder(slot):
-    """An evicted job that keeps its working folder rests on this."""
+def test_rapthor_skips_a_finished_operation_in_another_scratch_folder(slot):
+    """An evicted job that keeps its working folder needs this."""
     text = made_for_another_machine("rapthor.parset")
     assert slot.run(text).returncode == 0
     slot.move()

@@ -1,4 +1,4 @@
-"""The recipes of docs/how-to/submit/write-a-job.md, as they are printed, with the tools they are for."""
+"""Recipes of docs/how-to/submit/write-a-job.md, as printed, with the tools that they are for."""
 
 import os
 import re
@@ -42,7 +42,7 @@ def tools() -> Path:
 
 
 def jobs(desk: Desk, constraint: str = "true") -> list[dict[str, object]]:
-    """All jobs that were submitted from the folder, also those that ended."""
+    """Return all jobs that were submitted from the folder, also ended ones."""
     mine = f'substr(Iwd, 0, {len(str(desk.folder))}) == "{desk.folder}" && ({constraint})'
     named = ("ClusterId", "ProcId", "RequiredDatasets", "DataLocality")
     found = [*desk.pool.jobs(mine, *named), *desk.pool.history(mine, *named)]
@@ -92,7 +92,7 @@ for name, options in (("all", all_read_one), ("each", each_its_own)):
     ("which", "expected"), [("all", [["lofar:L1"], ["lofar:L1"]]), ("each", [["lofar:L1"], ["lofar:L2"]])]
 )
 def test_htmap_asks_for_datasets(desk, tools, which, expected):
-    """HTMap's own description and items, through condor_submit: its bindings need a user's whole login."""
+    """HTMap's own description and items, through condor_submit: its bindings need a user's complete login."""
     home = desk.folder / "home"
     home.mkdir()
     subprocess.run(
@@ -106,13 +106,13 @@ def test_htmap_asks_for_datasets(desk, tools, which, expected):
     assert [job["RequiredDatasets"] for job in found] == expected
 
 
-def test_the_htcondor_command_submits_a_file_as_it_is(desk):
+def test_htcondor_command_submits_a_file_unchanged(desk):
     text = (
         recipe("executable = analyse.sh")
         .replace("analyse.sh", "/bin/true")
         .replace("queue", "hold = true\nqueue")
     )
     desk.write("analyse.sub", text)
-    said = desk.pool.run("htcondor", "job", "submit", "analyse.sub", user="alice", cwd=desk.folder)
-    assert "was submitted" in said.stdout + said.stderr
+    done = desk.pool.run("htcondor", "job", "submit", "analyse.sub", user="alice", cwd=desk.folder)
+    assert "was submitted" in done.stdout + done.stderr
     assert [job["RequiredDatasets"] for job in jobs(desk)] == [["lofar:L667526_SB001", "lofar:L667526_SB002"]]

@@ -1,4 +1,4 @@
-"""SIGHUP to a real daemon: new parts first, then the old ones end; what fails changes nothing."""
+"""SIGHUP to a real daemon: new parts start first, then the old ones end; a failure changes nothing."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def more_cycles(daemon: Running, count: int = 2) -> None:
 
 
 class Trap:
-    """An order that no cycle gets past, until it is sprung."""
+    """A command file that blocks the cycle that reads it, until the test lets it go."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._moved = folder / name
@@ -59,7 +59,7 @@ class Trap:
         os.mkfifo(self._path)
 
     def sprung(self) -> bool:
-        """Has a cycle begun to read it? It then waits until :meth:`let_go`."""
+        """Return True once a cycle has begun to read it; the cycle waits until :meth:`let_go`."""
         try:
             self._writer = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK)
         except OSError:
@@ -106,7 +106,7 @@ def test_a_cycle_that_hangs_ends_with_the_reload_and_undoes_no_approved_release(
     assert daemon.end() == 0
 
 
-def test_the_new_parts_work_while_a_cycle_of_the_old_ones_hangs_for_ever(daemon):
+def test_reloaded_parts_work_while_a_cycle_of_the_old_ones_hangs(daemon):
     daemon.start()
     wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
     trap = Trap(daemon.folder, "000001-trap.json")
@@ -131,7 +131,7 @@ def keyed(daemon: Running, extra: str = "") -> Path:
     return key
 
 
-def test_a_secret_that_is_missing_for_a_moment_at_a_reload_is_waited_for(daemon):
+def test_reload_waits_for_a_secret_that_is_missing_for_a_moment(daemon):
     key = keyed(daemon)
     daemon.start()
     aside = key.rename(key.with_suffix(".new"))
@@ -160,9 +160,9 @@ def test_a_reload_without_a_secret_changes_nothing_and_says_so(daemon, left):
     (refused,) = wait_for(lambda: lines(daemon, "reload refused"), 30, "the refusal")
     assert "private.key_file" in str(refused["problems"])
     assert total(daemon.get("/metrics").text, OK) == 0
-    told = daemon.command("status").stdout
-    assert "reload" in told
-    assert "private.key_file" in told
+    status = daemon.command("status").stdout
+    assert "reload" in status
+    assert "private.key_file" in status
     assert daemon.process.poll() is None
     more_cycles(daemon)
     assert daemon.get("/v1/sites/RAL/ad").status_code == 200
@@ -176,7 +176,7 @@ def test_a_reload_without_a_secret_changes_nothing_and_says_so(daemon, left):
 
 
 class Asking:
-    """A client that asks all the time."""
+    """A client that sends requests all the time."""
 
     def __init__(self, daemon: Running) -> None:
         self._urls = [f"http://127.0.0.1:{daemon.port}/v1/sites/CAM/ad"]
@@ -220,7 +220,7 @@ def test_the_http_server_answers_throughout_a_reload_that_opens_the_same_port_ag
     assert daemon.end() == 0
 
 
-def test_a_port_that_is_taken_refuses_the_reload_and_the_old_one_answers_on(daemon):
+def test_reload_to_a_port_in_use_is_rejected_and_the_old_port_answers(daemon):
     daemon.start()
     wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
     old = daemon.port
@@ -248,7 +248,7 @@ def test_a_port_that_is_taken_refuses_the_reload_and_the_old_one_answers_on(daem
     assert daemon.end() == 0
 
 
-def test_a_broken_configuration_is_told_in_status_and_a_metric_until_one_is_taken(daemon):
+def test_invalid_configuration_is_in_status_and_a_metric_until_one_is_valid(daemon):
     daemon.start()
     wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
     assert total(daemon.get("/metrics").text, OK) == 1
@@ -258,8 +258,8 @@ def test_a_broken_configuration_is_told_in_status_and_a_metric_until_one_is_take
     wait_for(lambda: lines(daemon, "reload refused"), 10, "the refusal")
     assert total(daemon.get("/metrics").text, OK) == 0
     (daemon.folder / "config.toml").write_text(good)
-    told = json.loads(daemon.command("status", "--json").stdout)
-    assert "sites.retired" in str(told["reload"]["problems"])
+    status = json.loads(daemon.command("status", "--json").stdout)
+    assert "sites.retired" in str(status["reload"]["problems"])
     reload(daemon)
     wait_for(lambda: lines(daemon, "reloaded"), 20, "the reload")
     assert json.loads(daemon.command("status", "--json").stdout)["reload"] is None
@@ -268,7 +268,7 @@ def test_a_broken_configuration_is_told_in_status_and_a_metric_until_one_is_take
 
 @pytest.fixture
 def rucio(daemon):
-    """A stand-in for Rucio that the daemon logs in to with the password in its file."""
+    """Start a stand-in for Rucio; the daemon logs in to it with the password in its file."""
     with RucioStandIn({"UK-DISK": "UK"}) as server:
         server.holdings = {"lofar:L1": {"UK-DISK": "available"}}
         server.password = "first"
@@ -307,14 +307,12 @@ def test_a_rucio_password_that_was_changed_is_taken_up_with_and_without_a_reload
     assert "second-word" not in daemon.log.read_text()
 
 
-def test_a_password_file_that_is_missing_at_the_start_fails_its_catalogue_alone_until_it_is_there(
-    daemon, rucio
-):
+def test_missing_password_file_at_the_start_fails_its_catalogue_alone(daemon, rucio):
     password = daemon.folder / "password"
     aside = password.rename(password.with_suffix(".new"))
     daemon.start()
     wait_for(lambda: "'lofar:L1'" in daemon.ad("CAM"), 20, "the other catalogue's dataset")
-    wait_for(lambda: "password_file" in (failure(daemon) or ""), 20, "the missing file to be told")
+    wait_for(lambda: "password_file" in (failure(daemon) or ""), 20, "the missing file to be reported")
     aside.rename(password)
     wait_for(lambda: "'lofar:L1'" in daemon.ad("UK"), 20, "the catalogue to be read")
     assert daemon.end() == 0

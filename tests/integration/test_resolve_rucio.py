@@ -1,4 +1,4 @@
-"""Names of measurement sets on a real Rucio server: found by glob and by name, with their sizes."""
+"""Names of measurement sets on a real Rucio server, by pattern and by name, with their sizes."""
 
 import itertools
 import time
@@ -20,7 +20,7 @@ SCOPES = (f"names-{n}" for n in itertools.count())
 
 @pytest.fixture(scope="module")
 def names(rucio_server, tmp_path_factory) -> Iterator[tuple[RucioCatalogue, str]]:
-    """A catalogue, and a scope with L1_SB1.ms and L1_SB2.ms.tar, of four files each."""
+    """Return a catalogue, and a scope with L1_SB1.ms and L1_SB2.ms.tar, of four files each."""
     scope = next(SCOPES)
     dids = [f"{scope}:L1_SB1.ms", f"{scope}:L1_SB2.ms.tar"]
     rucio_server.seed(

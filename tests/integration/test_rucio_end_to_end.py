@@ -1,4 +1,4 @@
-"""Jobs follow what a real Rucio server records: rules, transfers, tape and deletions, on a real pool."""
+"""Jobs follow the records of a real Rucio server: rules, transfers, tape and deletions, on a real pool."""
 
 import itertools
 import json
@@ -18,7 +18,7 @@ SCOPES = (f"e2e-{n}" for n in itertools.count())
 
 @pytest.fixture(scope="module")
 def installed(htcondor_release, rucio_server) -> Iterator[Installation]:
-    """The daemon on the shared Rucio server, with a scope and storage elements of our own."""
+    """Start the daemon on the shared Rucio server, with a scope and storage elements of its own."""
     with Pool.start(htcondor_release) as pool:
         sites = [site.name for site in pool.sites]
         holdings = RucioHoldings(rucio_server, pool.home, sites, scope=next(SCOPES))
@@ -32,7 +32,7 @@ def rucio(installed) -> RucioHoldings:
 
 
 def told(installed: Installation, did: str, **states: str | None) -> None:
-    """Wait until each site's slots say this of *did*, and nothing else (None: nothing at all)."""
+    """Wait until each site's slots advertise this of *did*, and nothing else (None: nothing at all)."""
     for site, state in states.items():
         installed.pool.wait(
             lambda site=site, state=state: installed.states_at(site).get(did) == state,
@@ -62,7 +62,7 @@ def test_jobs_run_where_the_dataset_is_complete_on_disk_and_follow_it_when_it_mo
     assert installed.ran_at(installed.submit([did])) == ["AU"]
 
 
-def test_a_job_waits_for_a_transfer_that_got_stuck_and_starts_where_it_ends_well(installed, rucio):
+def test_job_waits_for_a_stuck_transfer_and_starts_where_it_completes(installed, rucio):
     did = f"{rucio.scope}:awaited"
     rucio.put(did, {"UK": "partial", "AU": "staging", "NL": "stuck"})
     job = installed.submit([did])
@@ -78,7 +78,7 @@ def test_a_job_waits_for_a_transfer_that_got_stuck_and_starts_where_it_ends_well
     assert installed.ran_at(job) == ["NL"]
 
 
-def test_a_rule_that_is_made_shows_in_the_slots_until_rucio_has_carried_it_out(installed, rucio):
+def test_new_rule_is_in_the_slots_until_its_transfers_end(installed, rucio):
     did = f"{rucio.scope}:conveyed"
     rucio.put(did, {})
     job = installed.submit([did])
@@ -94,7 +94,7 @@ def test_a_rule_that_is_made_shows_in_the_slots_until_rucio_has_carried_it_out(i
     assert installed.ran_at(job) == ["AU"]
 
 
-def test_a_recall_from_tape_shows_in_the_slots_until_it_is_on_disk(installed, rucio):
+def test_recall_from_tape_is_in_the_slots_until_the_data_is_on_disk(installed, rucio):
     did = f"{rucio.scope}:archived"
     rucio.archive(did, "NL")
     job = installed.submit([did])
@@ -106,7 +106,7 @@ def test_a_recall_from_tape_shows_in_the_slots_until_it_is_on_disk(installed, ru
     assert installed.ran_at(job) == ["NL"]
 
 
-def test_a_stuck_rule_says_why_and_data_about_to_go_is_no_place_for_a_job(installed, rucio):
+def test_stuck_rule_has_its_reason_and_expiring_data_attracts_no_job(installed, rucio):
     did = f"{rucio.scope}:doomed"
     rucio.put(did, {"UK": "available", "AU": "staging"})
     rucio.fail(did, "AU", error="no route to storage")
@@ -128,7 +128,7 @@ def whys(installed: Installation, did: str) -> list[dict]:
     return json.loads(installed.run("datasets", "--why", "--json", did).stdout)
 
 
-def test_a_first_configuration_is_made_by_looking_at_rucio_and_passes_check(installed, rucio):
+def test_init_writes_a_configuration_from_rucio_that_passes_check(installed, rucio):
     ours, new = load(installed.config), installed.home / "first.toml"
     source = ours.catalogue[0]
     login = ["--username", source.username, "--password-file", str(source.password_file)]

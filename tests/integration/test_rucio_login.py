@@ -1,4 +1,4 @@
-"""How the daemon logs in to a real Rucio server: a certificate behind Apache, a token of a provider."""
+"""Logins of the daemon at a real Rucio server: a certificate behind Apache, a token of a provider."""
 
 import json
 import stat
@@ -44,7 +44,7 @@ def settings(rucio, tmp_path):
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
-    """An authority, and what it signed: the server's, ours, and those of somebody Rucio does not know."""
+    """Return an authority and certificates: the server's, the daemon's, and one unknown to Rucio."""
     folder = tmp_path_factory.mktemp("certificates")
     folder.chmod(0o755)
     authority = trustme.CA()
@@ -84,7 +84,7 @@ def by_certificate(settings, apache, certificates):
 
 @pytest.fixture
 def opened():
-    """Opens catalogues and closes them."""
+    """Return a function that opens catalogues; they are closed at the end."""
     catalogues = []
 
     def one(settings):
@@ -96,7 +96,7 @@ def opened():
         each.close()
 
 
-def test_a_certificate_that_rucio_knows_is_enough_and_its_token_is_private(opened, by_certificate):
+def test_certificate_known_to_rucio_is_enough_and_its_token_is_private(opened, by_certificate):
     catalogue = opened(by_certificate)
     assert catalogue.token_validity is None
     assert SITE in catalogue.read(frozenset()).sites
@@ -105,21 +105,21 @@ def test_a_certificate_that_rucio_knows_is_enough_and_its_token_is_private(opene
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
 
 
-def test_a_certificate_and_its_key_may_stand_in_one_file(opened, by_certificate, certificates, tmp_path):
+def test_certificate_and_key_may_be_in_one_file(opened, by_certificate, certificates, tmp_path):
     both = tmp_path / "proxy.pem"
     both.touch(mode=0o600)
     both.write_text("".join((certificates / f"hydrator.{end}").read_text() for end in ("pem", "key")))
     assert SITE in opened(replace(by_certificate, client_cert=both, client_key=None)).read(frozenset()).sites
 
 
-def test_an_expired_token_is_replaced_by_showing_the_certificate_again(opened, by_certificate, rucio):
+def test_expired_token_is_replaced_by_a_new_login_with_the_certificate(opened, by_certificate, rucio):
     catalogue = opened(by_certificate)
     catalogue.read(frozenset())
     rucio.seed(("expire_tokens", {}))
     assert SITE in catalogue.read(frozenset()).sites
 
 
-def test_a_certificate_that_rucio_does_not_know_is_denied(opened, by_certificate, certificates):
+def test_certificate_unknown_to_rucio_is_denied(opened, by_certificate, certificates):
     stranger = {
         "client_cert": certificates / "stranger.pem",
         "client_key": certificates / "stranger.key",
@@ -137,7 +137,7 @@ def test_a_key_that_others_may_read_is_not_used(opened, by_certificate, certific
 
 
 class Provider(ThreadingHTTPServer):
-    """An identity provider that answers with whatever token it is given."""
+    """An identity provider that answers with the token that the test gives it."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
@@ -178,7 +178,7 @@ def provider():
 
 @pytest.fixture
 def a_token(settings, rucio, opened, tmp_path):
-    """One that this Rucio takes; a provider's own would need that provider in Rucio's configuration."""
+    """Return a token that this Rucio accepts; for a real provider its configuration would have to change."""
     by_password = replace(
         settings, username=rucio.username, password=rucio.password, token_dir=tmp_path / "made"
     )
@@ -198,7 +198,7 @@ def by_provider(settings, provider, tmp_path):
     )
 
 
-def test_the_token_of_a_provider_is_shown_as_it_is_and_kept(opened, by_provider, provider, a_token):
+def test_provider_token_is_sent_unchanged_and_reused(opened, by_provider, provider, a_token):
     provider.tokens = [a_token]
     catalogue = opened(by_provider)
     for _ in range(2):
@@ -210,7 +210,7 @@ def test_the_token_of_a_provider_is_shown_as_it_is_and_kept(opened, by_provider,
     assert a_token not in file.read_text()
 
 
-def test_a_token_that_rucio_refuses_is_no_secret_told_and_not_asked_for_at_once_again(
+def test_rejected_provider_token_is_not_printed_and_not_requested_again_at_once(
     opened, by_provider, provider
 ):
     provider.tokens = ["not-of-this-rucio"]

@@ -1,4 +1,4 @@
-"""The Rucio server of the tests: it comes, and it goes without a trace."""
+"""The Rucio server of the tests: its start, its end, and its traces."""
 
 import os
 import re
@@ -33,7 +33,7 @@ def answers(url: str) -> bool:
         return False
 
 
-def test_it_starts_and_leaves_nothing(rucio_server, tmp_path):
+def test_rucio_server_starts_and_leaves_nothing(rucio_server, tmp_path):
     with RucioServer.start(tmp_path / "server") as server:
         assert answers(server.url)
         assert server.password not in repr(server)
@@ -42,7 +42,7 @@ def test_it_starts_and_leaves_nothing(rucio_server, tmp_path):
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_it_ends_with_whoever_started_it_however_that_ends(rucio_server, tmp_path, how):
+def test_rucio_server_ends_with_the_process_that_started_it(rucio_server, tmp_path, how):
     up = subprocess.Popen(
         [sys.executable, "-m", "testbed.rucio", "up"],
         cwd=ROOT,
@@ -63,6 +63,6 @@ def test_it_ends_with_whoever_started_it_however_that_ends(rucio_server, tmp_pat
         up.stdout.close()
 
 
-def test_a_command_that_fails_says_why(rucio_server):
+def test_failed_rucio_command_has_its_reason(rucio_server):
     with pytest.raises(RuntimeError, match="RSENotFound"):
         rucio_server.seed(("delete_rse", {"rse": "NOWHERE"}))

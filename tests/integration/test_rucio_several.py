@@ -1,4 +1,4 @@
-"""Several virtual organisations of one real Rucio server, and a second one: each is a catalogue."""
+"""Several virtual organisations of one real Rucio server, and a second server: each is a catalogue."""
 
 import json
 import subprocess
@@ -17,9 +17,10 @@ DID = "several:L1"
 
 @pytest.fixture(scope="module")
 def vos(tmp_path_factory, rucio_server):
-    """A server for two virtual organisations that use the same names for different things.
+    """Start a server for two virtual organisations that use the same names for different datasets.
 
-    To ``ska`` half of the dataset is at CAM and the rest on its way; to ``lof`` it is another, whole at RAL.
+    For ``ska`` half of the dataset is at CAM and the rest in transfer; for ``lof`` it is another one,
+    complete at RAL.
     """
     with RucioServer.start(tmp_path_factory.mktemp("vos") / "server", several_vos=True) as server:
         dataset = ("add_dataset", {"did": DID, "rse": "ORIGIN"})
@@ -45,7 +46,7 @@ def vos(tmp_path_factory, rucio_server):
 
 @pytest.fixture(scope="module")
 def single(rucio_server):
-    """The shared server, which holds a part of the same dataset at CAM and all of it at a third site."""
+    """Return the shared server, with a part of the same dataset at CAM and all of it at a third site."""
     rucio_server.seed(
         ("add_scope", {"scope": "several"}),
         ("add_rse", {"rse": "SEVERAL-ORIGIN"}),
@@ -61,7 +62,7 @@ def single(rucio_server):
 
 @pytest.fixture
 def told(tmp_path):
-    """Runs one cycle with these catalogues; gives the dataset's state by site, and each catalogue's word."""
+    """Run one cycle with these catalogues; return the dataset's state by site, and each catalogue's state."""
 
     def run(
         *, fails: bool = False, **catalogues: tuple[RucioServer, str | None]
@@ -93,7 +94,7 @@ def hydrator(*words) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*HYDRATOR, *map(str, words)], capture_output=True, text=True, check=False)
 
 
-def test_each_virtual_organisation_tells_of_its_own_only(told, vos):
+def test_virtual_organisation_reports_only_its_own_datasets(told, vos):
     assert told(ska=(vos, "ska"))[0] == {"CAM": "STAGING"}
 
 

@@ -1,4 +1,4 @@
-"""Secrets of a running daemon: found among credentials, renewed, and shown nowhere. No pool is needed."""
+"""Secrets of a running daemon: read from credentials, renewed, and never printed. No pool is needed."""
 
 import base64
 import json
@@ -89,7 +89,7 @@ class Running:
         self.known[f"{name} {len(self.known)}"] = text
 
     def renew(self) -> None:
-        """A new certificate and key for this machine."""
+        """Write a new certificate and key for this machine."""
         pair = self.authority.issue_cert("127.0.0.1")
         pem = pair.private_key_pem.bytes().decode()
         (self.credentials / "certificate").write_bytes(b"".join(p.bytes() for p in pair.cert_chain_pems))
@@ -100,7 +100,7 @@ class Running:
             self.known[f"tls line {len(self.known)}"] = line
 
     def talk(self) -> None:
-        """Add a catalogue, a plugin, that says all it should not; install it as packages are."""
+        """Add a catalogue, a plugin, with secrets in all its answers; install it as packages are."""
         described = self.folder / "site-packages" / "talkative-1.0.dist-info"
         described.mkdir(parents=True)
         (described.parent / "talkative_catalogue.py").write_text(PLUGIN)
@@ -207,7 +207,7 @@ class Running:
         return [fact["state"] for fact in row["sites"]]
 
     def shown(self, text: str) -> list[str]:
-        """Which secrets *text* shows."""
+        """Return the secrets that *text* contains."""
         lower = text.lower()
         hits = [what for what, secret in self.known.items() if secret and secret.lower() in lower]
         return hits + ["a canary"] * ("canary" in lower)
@@ -220,7 +220,7 @@ def running(tmp_path):
     daemon.stop()
 
 
-def test_secrets_are_found_among_the_credentials_and_shown_nowhere(running):
+def test_secrets_are_read_from_credentials_and_printed_nowhere(running):
     running.start()
     assert running.listed() == [running.name()]
     running.renew()
@@ -244,7 +244,7 @@ def test_secrets_are_found_among_the_credentials_and_shown_nowhere(running):
         assert not file.is_file() or running.shown(file.read_bytes().decode("latin-1")) == [], file
 
 
-def test_what_a_catalogue_says_of_secrets_and_private_files_is_shown_nowhere(running):
+def test_secrets_and_private_names_in_catalogue_answers_are_printed_nowhere(running):
     running.talk()
     running.start()
     wait_for(lambda: "you sent" in running.log.read_text(), 30, "a poll that failed")
@@ -257,8 +257,8 @@ def test_what_a_catalogue_says_of_secrets_and_private_files_is_shown_nowhere(run
         done = running.run(*words)
         assert running.shown(done.stdout + done.stderr) == [], words
         assert "Traceback" not in done.stderr
-    told = json.loads(running.run("datasets", "--why", "--json").stdout)
-    assert any(row["why"].startswith("its rule is stuck; ") for row in told)
+    datasets = json.loads(running.run("datasets", "--why", "--json").stdout)
+    assert any(row["why"].startswith("its rule is stuck; ") for row in datasets)
     assert running.shown(running.log.read_text()) == []
     for file in (running.folder / "state").rglob("*"):
         if file.name != "private-datasets" and file.is_file():
@@ -266,7 +266,7 @@ def test_what_a_catalogue_says_of_secrets_and_private_files_is_shown_nowhere(run
             assert running.shown(file.read_bytes().decode("latin-1")) == [], file
 
 
-def test_a_new_key_names_datasets_from_a_reload_on(running):
+def test_new_key_names_datasets_after_a_reload(running):
     running.start()
     before = running.name()
     old = running.known["private-key 0"]
@@ -287,7 +287,7 @@ def test_a_new_key_names_datasets_from_a_reload_on(running):
         (0o600, "canarycanary" * 4, "is not a random key"),
     ],
 )
-def test_a_key_that_cannot_be_used_ends_the_daemon_with_one_sentence(running, mode, text, said):
+def test_unusable_key_ends_the_daemon_with_one_sentence(running, mode, text, said):
     running.keep("private-key", text)
     (running.credentials / "private-key").chmod(mode)
     done = running.run("run")

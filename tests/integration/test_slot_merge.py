@@ -1,4 +1,4 @@
-"""Slots without a hook get their site's attributes in the collector, on a real pool."""
+"""Merges of site attributes into slots without a hook, in the collector of a real pool."""
 
 import json
 import re
@@ -70,12 +70,12 @@ def merger_of(client: CondorClient, pace: float = 500) -> SlotMerger:
 
 
 def ads_of(*sites: str, generation: int = 7) -> dict[Site, SiteAd]:
-    """Of all these sites one generation; by that alone nobody tells them apart."""
+    """Return ads of these sites, all of one generation; sites differ in nothing else."""
     return {Site(site): site_ad(site, generation) for site in sites}
 
 
 def turn(merger: SlotMerger, ads: Mapping[Site, SiteAd], *retired: str) -> tuple[int, int]:
-    """How many slots were merged and withdrawn, where nothing failed."""
+    """Run one merge cycle without failures; return the numbers of slots merged and withdrawn."""
     (done,) = merger.run_once(ads, lambda site: site in retired).values()
     assert done.error is None
     return done.merged_count, done.withdrawn_count
@@ -100,7 +100,7 @@ def slot(pool: Pool, site: str) -> dict:
 
 
 def renewed(pool: Pool, site: str) -> dict:
-    """The slot after its startd was heard again."""
+    """Return the slot after the next update of its startd."""
     before = slot(pool, site)["LastHeardFrom"]
     pool.wait(lambda: slot(pool, site)["LastHeardFrom"] > before, 60, f"another update of {site}")
     return slot(pool, site)
@@ -115,9 +115,9 @@ def shown(pool: Pool, site: str) -> tuple:
 
 
 def merged(pool: Pool, merger: SlotMerger, ads: Mapping[Site, SiteAd], site: str, *retired: str) -> dict:
-    """Turns until the slot of *site* shows its ad, or nothing where there is none; updates come between.
+    """Run merge cycles until the slot of *site* has its ad, or none if there is none; return the slot then.
 
-    Answers the slot as it was then: its next update may be there before it is asked for again.
+    The slot is that of the last query: another update of its startd may remove the merge meanwhile.
     """
     ad = ads.get(Site(site))
     wanted = ("merge", site, ad.generation) if ad else (None, None, None)
@@ -142,7 +142,7 @@ def test_a_slot_without_a_hook_carries_its_sites_ad_until_its_startds_update_and
     merged(pool, merger, ads, "UK")
 
 
-def test_what_a_slot_says_already_is_not_sent_again(pool, merger):
+def test_content_that_a_slot_has_is_not_sent_again(pool, merger):
     ads = ads_of("UK", "AU")
 
     def rests() -> bool:
@@ -152,7 +152,7 @@ def test_what_a_slot_says_already_is_not_sent_again(pool, merger):
     pool.wait(rests, 30, "a turn with nothing to do")
 
 
-def test_until_the_update_that_wiped_it_the_time_of_a_slot_counts_as_covered_and_not_after(pool, merger):
+def test_slot_time_counts_as_covered_until_the_update_that_removed_the_merge(pool, merger):
     ads = ads_of("UK")
 
     def both() -> bool:
@@ -160,11 +160,11 @@ def test_until_the_update_that_wiped_it_the_time_of_a_slot_counts_as_covered_and
         wiped = renewed(pool, "UK")
         pool.wait(lambda: time.time() > wiped["LastHeardFrom"] + 1.5, 60, "some time without attributes")
         (done,) = merger.run_once(ads, lambda _: False).values()
-        assert done.slots == 1
+        assert done.slot_count == 1
         # not where merge and update fell into one second (LastHeardFrom has no more), or another update came
-        return done.covered > 0 and done.missed > 0.5
+        return done.covered_slot_seconds > 0 and done.uncovered_slot_seconds > 0.5
 
-    pool.wait(both, 60, "a turn that saw the slot with attributes for some time and without for some time")
+    pool.wait(both, 60, "a run between whose queries the slot had attributes for some time only")
 
 
 def test_a_slot_with_a_hook_is_never_touched(pool, merger):
@@ -176,7 +176,7 @@ def test_a_slot_with_a_hook_is_never_touched(pool, merger):
         renewed(pool, "UK")
 
 
-def test_a_slot_of_a_site_that_no_catalogue_speaks_for_is_never_touched(pool, merger):
+def test_slot_of_a_site_without_a_catalogue_is_never_merged_into(pool, merger):
     merged(pool, merger, ads_of("UK"), "UK")
     assert shown(pool, "ELSEWHERE") == (None, None, None)
 
@@ -186,13 +186,13 @@ def test_new_content_replaces_the_old_before_any_update(pool, merger):
     merged(pool, merger, ads_of("UK", generation=8), "UK")
 
 
-def test_what_was_merged_for_a_retired_site_is_taken_back(pool, merger):
+def test_merge_for_a_retired_site_is_withdrawn(pool, merger):
     merged(pool, merger, ads_of("UK"), "UK")
     assert merged(pool, merger, {}, "UK", "UK").get("AvailableDatasets") is None
 
 
-def test_a_site_without_an_ad_keeps_what_was_merged_unless_it_is_retired(pool, merger):
-    """A daemon that lost its state empties nothing."""
+def test_site_without_an_ad_keeps_its_merges_unless_it_is_retired(pool, merger):
+    """A daemon that lost its state withdraws no merge."""
     renewed(pool, "UK")
     merged(pool, merger, ads_of("UK"), "UK")
     before = slot(pool, "UK")
@@ -201,8 +201,8 @@ def test_a_site_without_an_ad_keeps_what_was_merged_unless_it_is_retired(pool, m
     assert after == before or after["LastHeardFrom"] > before["LastHeardFrom"]
 
 
-def test_a_slot_that_changes_its_site_carries_the_other_ones_ad(pool, merger):
-    """Whatever characters that one's name has."""
+def test_slot_that_changes_its_site_gets_the_ad_of_the_new_site(pool, merger):
+    """The same for a site name with unusual characters."""
     ads = ads_of("UK", ODD, "MOVER")
     merged(pool, merger, ads, "MOVER")
     pool.reconfig(startd=f'MOVER.GLIDEIN_Site = "{ODD}"')
@@ -216,7 +216,7 @@ def test_a_slot_that_changes_its_site_carries_the_other_ones_ad(pool, merger):
 
 
 def claim(pool: Pool, site: str, port: int) -> None:
-    """A startd at *site* that calls its slot as another one does, which is heard now."""
+    """Advertise a startd at *site* with the slot name of another one; its update comes now."""
     ad = (
         'MyType = "Machine"\nName = "slot1@twins"\nMachine = "twins"\nState = "Unclaimed"\n'
         f'MyAddress = "<127.0.0.1:{port}>"\nStartdIpAddr = "<127.0.0.1:{port}>"\nGLIDEIN_Site = "{site}"\n'
@@ -225,7 +225,7 @@ def claim(pool: Pool, site: str, port: int) -> None:
     pool.wait(lambda: slot(pool, "twins")["GLIDEIN_Site"] == site, 30, "the slot to be advertised")
 
 
-def test_a_slot_name_that_two_sites_claim_carries_the_ad_of_the_one_that_spoke_last(pool, merger):
+def test_slot_name_of_two_sites_gets_the_ad_of_the_latest_update(pool, merger):
     ads = ads_of("UK", "AU")
     for site, port in (("UK", 9001), ("AU", 9002), ("UK", 9001)):
         claim(pool, site, port)
@@ -239,7 +239,7 @@ def test_a_slot_name_that_two_sites_claim_carries_the_ad_of_the_one_that_spoke_l
 
 
 def test_a_slot_whose_startd_was_heard_since_we_looked_is_left_alone(pool, client):
-    """Else its ad would get the address of who had that name before, and be out of reach."""
+    """A merge would put the previous startd's address into its ad, and make it unreachable."""
     claim(pool, "UK", 9001)
     seen = slot(pool, "twins")
     row = (seen["Name"], seen["MyAddress"], "UK", seen["LastHeardFrom"])
@@ -252,7 +252,7 @@ def test_a_slot_whose_startd_was_heard_since_we_looked_is_left_alone(pool, clien
 
 
 def test_a_data_slot_is_no_slot(pool, client, merger):
-    """HTCondor 25 advertises what moves a job's files as a slot of its own."""
+    """HTCondor 25 advertises a slot of its own for the transfer of a job's files."""
     ad = (
         'MyType = "Machine"\nName = "data1_1@uk"\nMachine = "uk"\nState = "Claimed"\nIsDataSlot = true\n'
         'MyAddress = "<127.0.0.1:9003>"\nStartdIpAddr = "<127.0.0.1:9003>"\nGLIDEIN_Site = "UK"\n'
@@ -262,8 +262,8 @@ def test_a_data_slot_is_no_slot(pool, client, merger):
     pool.wait(data, 30, "the data slot to be advertised")
     try:
         assert not [one for one in client.slots(["Name"]) if one["Name"].startswith("data")]
-        judged = client.evaluate_match({"Requirements": "true"}, [], ["GLIDEIN_Site"], atomic_attributes=[])
-        assert sum(row["slots"] for row in judged["groups"]) == len(client.slots(["Name"]))
+        match = client.evaluate_match({"Requirements": "true"}, [], ["GLIDEIN_Site"])
+        assert sum(row["slots"] for row in match["groups"]) == len(client.slots(["Name"]))
 
         def merged() -> bool:
             turn(merger, ads_of("UK"))
@@ -277,12 +277,12 @@ def test_a_data_slot_is_no_slot(pool, client, merger):
         pool.run("condor_advertise", "-tcp", "INVALIDATE_STARTD_ADS", "-", input=bye)
 
 
-def test_a_turn_takes_no_more_slots_than_the_pace_allows(pool, client):
+def test_cycle_merges_into_no_more_slots_than_the_rate_allows(pool, client):
     slow = SlotMerger(client, ["GLIDEIN_Site"], slots_per_second=1, interval=timedelta(seconds=1), clock=now)
     ads = {site: replace(ad, generation=99) for site, ad in ads_of("UK", "AU").items()}
 
     def one() -> bool:
-        count, _ = turn(slow, ads)  # none, where just that startd was heard since we looked
+        count, _ = turn(slow, ads)  # none, if that startd sent an update since the query
         assert count <= 1
         return count == 1
 
@@ -294,7 +294,7 @@ def test_a_turn_takes_no_more_slots_than_the_pace_allows(pool, client):
 
 @pytest.fixture(scope="module")
 def doubled(htcondor_release: str) -> Iterator[tuple[Pool, str]]:
-    """A pool whose startds tell two collectors, and the second one's address."""
+    """Start a pool whose startds update two collectors; return it with the second one's address."""
     port = free_port()
     second = f"127.0.0.1:{port}"
     extra = {"all": second_collector(port), "collector": MAY_MERGE}
@@ -304,14 +304,14 @@ def doubled(htcondor_release: str) -> Iterator[tuple[Pool, str]]:
 
 
 def at(pool: Pool, collector: str) -> list[dict]:
-    """The slots that one collector has."""
-    said = pool.run(
+    """Return the slots that one collector has."""
+    output = pool.run(
         "condor_status", "-pool", collector, "-attributes", "Name,DataLocalityVia", "-json"
     ).stdout
-    return json.loads(said) if said.strip() else []
+    return json.loads(output) if output.strip() else []
 
 
-def test_each_collector_gets_its_own_merges_and_one_that_is_down_hinders_no_other(doubled):
+def test_each_collector_gets_its_own_merges_and_a_dead_one_blocks_no_other(doubled):
     pool, second = doubled
     nowhere = f"127.0.0.1:{free_port()}"
     settings = CondorSettings(f"{nowhere},{pool.collector},{second}", token_directory=pool.token("hydrator"))
@@ -338,7 +338,7 @@ def test_each_collector_gets_its_own_merges_and_one_that_is_down_hinders_no_othe
 
 @pytest.fixture(scope="module")
 def installed(pool: Pool) -> Iterator[Installation]:
-    """A daemon that merges; NL alone has something like a hook."""
+    """Start a daemon that merges; NL alone has a stand-in for a hook."""
     key = pool.home / "private-key"
     key.touch(mode=0o600)
     key.write_text(secrets.token_hex(32))
@@ -372,7 +372,7 @@ def states(pool: Pool, site: str) -> str:
     return json.dumps(found)
 
 
-def test_a_job_that_requires_a_dataset_runs_on_a_slot_that_only_a_merge_tells_of_it(pool, installed):
+def test_job_runs_on_a_slot_that_has_its_dataset_by_a_merge_alone(pool, installed):
     pool.reconfig(schedd=installed.pool_config("schedd"))
     pool.wait(lambda: '"merge"' in states(pool, "UK"), 60, "the slot to be merged")
     job = installed.submit(["lofar:L1"], mode="require")
@@ -387,7 +387,7 @@ def matches_by_cycle(pool: Pool, cluster: int) -> list[int]:
 
 
 def test_a_merged_partitionable_slot_starts_one_data_job_a_cycle(pool, installed):
-    """The figure of docs/explanation/slot-merge.md: a claimed slot loses, in the schedd, what was merged."""
+    """The schedd's copy of a claimed slot lacks the merge: the rate in docs/explanation/slot-merge.md."""
     pool.reconfig(schedd=installed.pool_config("schedd"))
     at_uk = 'requirements = TARGET.GLIDEIN_Site == "UK"'
     plain = pool.submit(f"executable = /bin/true\nrequest_memory = 10\n{at_uk}\nqueue 8\n")
@@ -400,7 +400,7 @@ def test_a_merged_partitionable_slot_starts_one_data_job_a_cycle(pool, installed
     assert len(matched) >= 3
 
 
-def test_check_says_how_slowly_merged_partitionable_slots_start_jobs(pool, installed):
+def test_check_reports_the_slow_start_of_jobs_on_merged_partitionable_slots(pool, installed):
     pool.wait(lambda: '"merge"' in states(pool, "UK"), 60, "the slot to be merged")
 
     def advised() -> list[dict]:
@@ -412,19 +412,19 @@ def test_check_says_how_slowly_merged_partitionable_slots_start_jobs(pool, insta
     assert "slot1@UK" in finding["message"]
 
 
-def test_in_slots_a_private_dataset_has_its_opaque_name(pool, installed):
+def test_private_dataset_has_its_pseudonym_in_merged_slots(pool, installed):
     pool.wait(lambda: "private:" in states(pool, "AU"), 60, "the slot at AU to be merged")
     assert "secret" not in json.dumps(pool.slots())
     assert "embargo" not in json.dumps(pool.slots())
 
 
-def test_the_daemon_leaves_a_slot_with_a_hook_and_one_of_an_unknown_site_as_they_are(pool, installed):
+def test_daemon_merges_into_no_slot_with_a_hook_or_of_an_unknown_site(pool, installed):
     pool.wait(lambda: '"merge"' in states(pool, "UK"), 60, "the slot to be merged")
     assert slot(pool, "NL")["AvailableDatasets"] == ["by:hook"]
     assert shown(pool, "ELSEWHERE") == (None, None, None)
 
 
-def test_the_share_of_slot_time_that_was_covered_is_a_metric(pool, installed):
+def test_covered_slot_time_is_a_metric(pool, installed):
     time_of = "hydrator_merge_slot_seconds_total"
     pool.wait(lambda: installed.metric(time_of) > 5, 60, "some slot-seconds")
     text = httpx.get(f"{installed.url}/metrics", trust_env=False, timeout=60).text
@@ -438,7 +438,7 @@ def test_the_share_of_slot_time_that_was_covered_is_a_metric(pool, installed):
 
 
 def failing(log: str) -> int:
-    """How many collectors do not take merges now, as the log has it."""
+    """Return the number of collectors that take no merges now, by the log."""
     return log.count("collector refused the slot merge") - log.count("collector accepts the slot merge again")
 
 

@@ -61,7 +61,7 @@ class Tree:
         return Did(f"{self.scope}:{name}")
 
     def item(self, name: str, dataset: str, rse: str, content: str | Path) -> dict[str, object]:
-        """What Rucio is to upload: a file and the dataset that it belongs to."""
+        """Return an item for Rucio's upload: a file and the dataset that it belongs to."""
         path = content if isinstance(content, Path) else self.source / name.replace("/", "_")
         if isinstance(content, str):
             path.write_text(content)
@@ -146,13 +146,13 @@ def test_a_job_reads_each_file_where_rucio_put_it(tree, site, name):
 
 
 @pytest.mark.parametrize(("site", "name"), [("UK", "packed.ms"), ("AU", "packed-free.ms")])
-def test_a_job_reads_what_was_in_an_archive(tree, site, name):
+def test_job_reads_the_contents_of_an_archive(tree, site, name):
     done = tree.run(site, name, "sh", "-c", 'basename "$INPUT_1"; cat "$INPUT_1/table.dat"')
     assert (done.returncode, done.stdout) == (0, "L1_abc.MS\nmain table"), done.stderr
 
 
 def submitted(tree: Tree, folder: Path, input_ms: str, *more: str, storage: str = "") -> Path:
-    """Have `hydrator submit rapthor` write a job into *folder* that shows its parset; the job's folder."""
+    """Have `hydrator submit rapthor` write a job that prints its parset; return the job's folder."""
     server, free = tree.server, tree.disk[tree.free]
     (folder / "password").write_text(server.password)
     (folder / "password").chmod(0o600)
@@ -201,40 +201,40 @@ def test_the_jobs_ad_names_no_file_and_requests_the_room_for_archives(tree, tmp_
     assert int(disk.partition("=")[2]) * 1024 > 1e9 + size - 1024
 
 
-def test_a_run_of_more_files_than_allowed_is_refused_in_one_sentence(tree, tmp_path):
+def test_run_of_more_files_than_allowed_is_rejected_in_one_sentence(tree, tmp_path):
     with pytest.raises(AssertionError, match=r"over 1 files, and \[submit\].max_files allows no more"):
         submitted(tree, tmp_path, "plain.ms", storage="max_files = 1\n")
     assert not list(tmp_path.glob("job/*"))
 
 
-def test_a_file_that_left_its_element_is_a_miss_that_names_it(tree):
+def test_file_that_left_its_storage_element_is_a_miss_with_its_name(tree):
     (gone,) = tree.disk[tree.hashed].rglob("plain.ms/ANTENNA/table.dat")
-    kept = gone.rename(gone.with_name("kept"))
+    elsewhere = gone.rename(gone.with_name("kept"))
     try:
         done = tree.run("UK", "plain.ms", "true")
     finally:
-        kept.rename(gone)
+        elsewhere.rename(gone)
     assert done.returncode == 85
     assert f"1 of its 2 files cannot be read, first {gone}: No such file" in done.stderr
 
 
-def test_a_dataset_that_is_at_the_other_element_has_no_path_by_its_catalogue(tree):
+def test_dataset_at_the_other_storage_element_has_no_path(tree):
     contents = tree.contents("plain.ms")
     assert local_paths(tree.areas(), list(contents), contents)["AU"] == {}
 
 
-def test_a_container_is_the_files_of_all_its_datasets(tree):
+def test_container_has_the_files_of_all_its_datasets(tree):
     (files,) = tree.contents("observation").values()
     names = [f"plain.ms/{part}" for part in sorted(PARTS)]
     assert [file.did for file in files] == [tree.did(name) for name in ("packed.ms.tar", *names)]
 
 
-def test_a_file_is_a_dataset_of_one_file(tree):
+def test_file_did_counts_as_a_dataset_of_one_file(tree):
     (files,) = tree.contents("packed.ms.tar").values()
     assert [file.did for file in files] == [tree.did("packed.ms.tar")]
 
 
-def test_what_rucio_does_not_know_is_left_out_and_what_is_empty_has_no_files(tree):
+def test_unknown_dataset_is_omitted_and_an_empty_one_has_no_files(tree):
     assert tree.contents("nothing.ms", "empty.ms") == {tree.did("empty.ms"): ()}
 
 

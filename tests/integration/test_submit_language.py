@@ -1,4 +1,4 @@
-"""Hostile names and commands in the real condor_submit: what was asked arrives, or is refused."""
+"""Hostile names and commands in the real condor_submit: each arrives unchanged, or is rejected."""
 
 from collections.abc import Iterator
 
@@ -65,7 +65,7 @@ PLAIN = RunOptions()
 @given(command=WORDS, origin=HOSTILE)
 @example(command=["sh", "-c", "echo $$(Y) $$ $(X) $$$(Z)"], origin="a\nqueue 2\n.parset")
 @example(command=["\\"], origin="\\")
-def test_a_command_arrives_as_it_was_given_or_is_refused(submit: DryRun, command: list[str], origin: str):
+def test_command_arrives_unchanged_or_is_rejected(submit: DryRun, command: list[str], origin: str):
     usual = submit.ad(rapthor(["true"], ["a"], wish=PLAIN))
     try:
         text = rapthor(command, ["a"], origin=origin, wish=PLAIN)
@@ -83,7 +83,7 @@ def test_a_command_arrives_as_it_was_given_or_is_refused(submit: DryRun, command
 @example(name="$(X)")
 @example(name="a\\")
 @example(name='a\\"b')
-def test_a_files_name_arrives_as_it_is_or_is_refused(submit: DryRun, name: str):
+def test_file_name_arrives_unchanged_or_is_rejected(submit: DryRun, name: str):
     usual = submit.ad(rapthor(["true"], ["/d/a"], wish=PLAIN))
     try:
         text = rapthor(["true"], [f"/d/{name}x{name}"], wish=PLAIN)
@@ -95,25 +95,25 @@ def test_a_files_name_arrives_as_it_is_or_is_refused(submit: DryRun, name: str):
 
 
 @pytest.mark.parametrize("name", ["a$(X)b", "$a", "a b", "a;b=c#d%e", "é", "a'b", 'a"b', "a\\b"])
-def test_a_name_that_a_submit_description_can_hold_is_not_refused(submit: DryRun, name: str):
+def test_name_that_a_submit_description_can_have_is_accepted(submit: DryRun, name: str):
     ad = submit.ad(rapthor(["true"], [f"/d/{name}"], wish=PLAIN))
     assert text_of(ad["TransferInput"]) == f"/d/{name}"
 
 
 @TRIES
 @given(text=HOSTILE)
-def test_an_image_arrives_as_it_is_or_is_refused(submit: DryRun, text: str):
+def test_container_image_arrives_unchanged_or_is_rejected(submit: DryRun, text: str):
     image = f"docker://x{text}y"
     try:
-        said = rapthor(["true"], ["a"], container=image, wish=PLAIN)
+        description = rapthor(["true"], ["a"], container=image, wish=PLAIN)
     except ConfigError:
         return
-    assert text_of(submit.ad(said)["ContainerImage"]) == image
+    assert text_of(submit.ad(description)["ContainerImage"]) == image
 
 
 @TRIES
 @given(line=HOSTILE, requirements=HOSTILE)
-def test_a_line_or_an_expression_of_the_user_is_one_line(submit: DryRun, line: str, requirements: str):
+def test_submit_line_or_expression_of_the_user_stays_one_line(submit: DryRun, line: str, requirements: str):
     wish = RunOptions(requirements=f'Name != "a{requirements}"', extra_lines=(f"+Mine = {line}",))
     try:
         text = rapthor(["true"], ["a"], wish=wish)
@@ -131,7 +131,7 @@ def test_a_line_or_an_expression_of_the_user_is_one_line(submit: DryRun, line: s
 @TRIES
 @given(command=HOSTILE, variables=st.dictionaries(st.sampled_from("AB"), HOSTILE, max_size=2), name=HOSTILE)
 @example(command="echo $$(Y) $$ $(X)", variables={"A": "$$(B)"}, name="$$(X)$(Y)")
-def test_a_step_of_a_stand_in_for_toil_arrives_as_it_was_given_or_is_refused(
+def test_step_of_a_stand_in_for_toil_arrives_unchanged_or_is_rejected(
     submit: DryRun, command: str, variables: dict[str, str], name: str
 ):
     work = ToilJob(command, 1, 2**20, 2**10, name, name, variables)
@@ -139,8 +139,8 @@ def test_a_step_of_a_stand_in_for_toil_arrives_as_it_was_given_or_is_refused(
     logs = {"output": "/o", "error": "/e", "log": "/l"}
 
     def ad(work: ToilJob) -> dict[str, str]:
-        said = build_submit_description(work, 1, logs, WorkflowSettings("w"), None, None)
-        return submit.ad("".join(f"{key} = {value}\n" for key, value in said.items()) + "queue\n")
+        description = build_submit_description(work, 1, logs, WorkflowSettings("w"), None, None)
+        return submit.ad("".join(f"{key} = {value}\n" for key, value in description.items()) + "queue\n")
 
     try:
         found = ad(work)
@@ -154,7 +154,7 @@ def test_a_step_of_a_stand_in_for_toil_arrives_as_it_was_given_or_is_refused(
     assert set(found) == set(ad(plain))
 
 
-def test_doubled_dollars_reach_a_real_job_as_they_were_given(htcondor_release: str):
+def test_doubled_dollar_signs_reach_a_real_job_unchanged(htcondor_release: str):
     words = ["$$(Name)", "a$$b", "$$$(X)", "$$$$([1])", "$(HOME)", "it's", 'a "b"']
     variable = "$$(Name) $(HOME) $$$"
     with Pool.start(htcondor_release) as pool:

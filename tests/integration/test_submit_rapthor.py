@@ -1,7 +1,7 @@
 """`hydrator submit rapthor`: from a parset to a job beside its measurement sets, on a real pool.
 
-Rapthor itself is not on the pool's nodes: a stand-in prints the parset it was given. The parset is the
-example that Rapthor ships with its source, read from there, with a working folder and input_ms of ours.
+Rapthor itself is not on the pool's nodes: a stand-in prints the parset that it gets. The parset is the
+example in Rapthor's source, with another working folder and input_ms.
 """
 
 import functools
@@ -35,7 +35,7 @@ STANDIN = (
 
 
 def _example() -> str:
-    """Rapthor's example, ``{input_ms}`` for what it reads; a few lines of ours where it cannot be had."""
+    """Return Rapthor's example with ``{input_ms}`` as its input; a short one if it cannot be downloaded."""
     try:
         text = example()
     except RapthorUnavailable:
@@ -69,7 +69,7 @@ class Sized(ListedCatalogue):
         super().__init__(pool.home)
 
     def add(self, name: str, size: int, *sites: str, on_disk: tuple[str, ...] | None = None) -> None:
-        """The catalogue says it is at *sites*; it truly is there, or only where *on_disk* says."""
+        """Have the catalogue list it at *sites*; the disks of *on_disk*, by default of *sites*, have it."""
         self._held[f"lofar:{name}"] = {"bytes": size, "sites": dict.fromkeys(sites, "available")}
         for site in sites if on_disk is None else on_disk:
             folder = self.disk(site) / "lofar" / name
@@ -85,7 +85,7 @@ class Sized(ListedCatalogue):
 
 @pytest.fixture(scope="module")
 def installed(htcondor_release: str) -> Iterator[Installation]:
-    """One installation for all tests here; each uses measurement sets of its own."""
+    """Start one installation for all tests in this file; each uses measurement sets of its own."""
     with Pool.start(htcondor_release) as pool:
         catalogue = Sized(pool)
         settings = "[jobs]\nrounding_seconds = 5\nsettle_seconds = 15\n" + "".join(
@@ -98,13 +98,13 @@ def installed(htcondor_release: str) -> Iterator[Installation]:
 
 @pytest.fixture
 def folder(installed: Installation, request: pytest.FixtureRequest) -> Path:
-    """Where a user prepares a run."""
+    """Create the folder of a user who prepares a run."""
     name = re.sub(r"\W", "_", request.node.originalname)[:40]
     return Path(tempfile.mkdtemp(prefix=name, dir=installed.pool.user_home("alice")))
 
 
 def staging(installed: Installation) -> Path:
-    """The configuration of a host that can also fetch datasets."""
+    """Return the configuration of a host that can also fetch datasets."""
     config = installed.home / "staging.toml"
     fetch = f"/bin/cp -r {installed.catalogue.disk('lake')}/{{did}}/. {{path}}"
     config.write_text(f'{installed.config.read_text()}\n[submit]\nstage_in = "{fetch}"\n')
@@ -112,7 +112,7 @@ def staging(installed: Installation) -> Path:
 
 
 def prepare(installed: Installation, folder: Path, input_ms: str, *options: str) -> Path:
-    """Write the example's parset for *input_ms* and what the command makes of it; its submit file."""
+    """Write the example's parset for *input_ms*, and run the command on it; return the submit file."""
     parset = folder / "example.parset"
     parset.write_text(EXAMPLE.format(input_ms=input_ms))
     words = ("submit", "rapthor", str(parset), "-o", str(folder / "job"))
@@ -122,7 +122,7 @@ def prepare(installed: Installation, folder: Path, input_ms: str, *options: str)
 
 
 def job_of(folder: Path) -> Path:
-    """The folder that the only submission from *folder* got."""
+    """Return the folder of the only submission from *folder*."""
     (job,) = (folder / "job").glob("*.run")
     return job
 
@@ -133,8 +133,8 @@ def give_to_alice(folder: Path) -> None:
 
 
 def submit(installed: Installation, file: Path) -> int:
-    said = installed.pool.run("condor_submit", "-terse", str(file), user="alice", cwd=file.parent).stdout
-    return int(said.partition(".")[0])
+    output = installed.pool.run("condor_submit", "-terse", str(file), user="alice", cwd=file.parent).stdout
+    return int(output.partition(".")[0])
 
 
 def refused(installed: Installation, folder: Path, input_ms: str, *options: str) -> tuple[int, str]:
@@ -145,7 +145,7 @@ def refused(installed: Installation, folder: Path, input_ms: str, *options: str)
     return done.returncode, done.stderr
 
 
-def test_a_run_lands_at_the_site_that_holds_its_measurement_sets_and_opens_them_there(installed, folder):
+def test_run_starts_at_the_site_of_its_measurement_sets_and_opens_them(installed, folder):
     for number in (1, 2):
         installed.catalogue.add(f"one_SB{number}.ms", 100, "AU")
     job = submit(installed, prepare(installed, folder, "/data/lofar/one_SB*.ms"))
@@ -159,9 +159,7 @@ def test_a_run_lands_at_the_site_that_holds_its_measurement_sets_and_opens_them_
     assert (job_of(folder) / "images" / "a.fits").read_text() == "image\n"
 
 
-def test_of_two_sites_that_hold_parts_it_prefers_the_one_with_more_bytes_and_fetches_the_rest(
-    installed, folder
-):
+def test_run_prefers_the_site_with_more_bytes_and_fetches_the_rest(installed, folder):
     """UK has two of the three measurement sets, AU one that is larger than both, NL, the smallest, none."""
     installed.catalogue.add("part_1.ms", 100, "UK")
     installed.catalogue.add("part_2.ms", 100, "UK")
@@ -181,7 +179,7 @@ def test_of_two_sites_that_hold_parts_it_prefers_the_one_with_more_bytes_and_fet
     ]
 
 
-def test_where_the_disk_does_not_have_what_the_catalogue_says_it_is_tried_elsewhere(installed, folder):
+def test_run_is_tried_at_another_site_if_the_disk_lacks_its_data(installed, folder):
     installed.catalogue.add("lost_1.ms", 100, "AU", on_disk=())
     job = submit(installed, prepare(installed, folder, "lost_1.ms"))
 
@@ -195,7 +193,7 @@ def test_where_the_disk_does_not_have_what_the_catalogue_says_it_is_tried_elsewh
     assert (done["NumJobCompletions"], done["ExitCode"]) == (2, 0)
 
 
-def test_a_site_whose_paths_nobody_knows_is_no_match_and_why_says_so(installed, folder):
+def test_site_without_known_paths_does_not_match_and_why_says_so(installed, folder):
     installed.catalogue.add("narrow_1.ms", 100, "AU")
     config = installed.home / "narrow.toml"
     config.write_text(installed.config.read_text().replace('site = "AU"', 'site = "ELSEWHERE"'))
@@ -208,16 +206,18 @@ def test_a_site_whose_paths_nobody_knows_is_no_match_and_why_says_so(installed, 
     (answer,) = json.loads(installed.run("why", str(job), "--json", check=False).stdout)["answers"]
     (au,) = [at for at in answer["sites"] if at["site"] == "AU"]
     assert [reason["cause"] for reason in au["reasons"]] == ["path"]
-    said = installed.run(
+    output = installed.run(
         "submit", "rapthor", str(folder / "example.parset"), "--dry-run", "--json", "--config", str(config)
     )
-    shown = {site["site"]: (site["matches"], site["has_paths"]) for site in json.loads(said.stdout)["sites"]}
+    shown = {
+        site["site"]: (site["matches"], site["has_paths"]) for site in json.loads(output.stdout)["sites"]
+    }
     assert shown["AU"] == (False, False)
     installed.catalogue.add("narrow_1.ms", 100, "AU", "UK")
     assert installed.ran_at(job) == ["UK"]
 
 
-def test_where_nobody_has_the_data_it_waits_and_then_runs_elsewhere_with_what_it_fetches(installed, folder):
+def test_run_without_a_site_waits_and_then_fetches_its_data(installed, folder):
     installed.catalogue.add("far_1.ms", 100)
     (installed.catalogue.disk("lake") / "lofar:far_1.ms" / "far_1.ms" / "table.dat").mkdir(parents=True)
     options = ("--mode", "wait", "--max-wait", "10", "--config", str(staging(installed)))
@@ -236,8 +236,8 @@ def test_where_nobody_has_the_data_it_waits_and_then_runs_elsewhere_with_what_it
     )
 
 
-def test_submit_hands_the_job_to_condor_submit(installed, folder):
-    """The pool's own condor_submit, as alice; the hydrator finds it on PATH."""
+def test_submit_runs_condor_submit_on_the_job(installed, folder):
+    """The pool's own condor_submit, as alice, from PATH."""
     installed.catalogue.add("direct.ms", 1, "UK")
     tool = folder / "bin" / "condor_submit"
     tool.parent.mkdir()
@@ -297,7 +297,7 @@ EVICTED = (
 
 @pytest.mark.parametrize("keep", [True, False], ids=["kept", "lost"])
 def test_an_evicted_run_goes_on_after_its_finished_operations_if_they_are_kept(installed, folder, keep):
-    """The stand-in for Rapthor ends one operation and hangs in the next; a start that finds one ends."""
+    """The stand-in for Rapthor ends one operation and hangs in the next; a start after one has ended ends."""
     name = f"evicted_{keep}.ms"
     installed.catalogue.add(name, 100, "UK")
     command = f"/bin/sh -c {shlex.quote(EVICTED.format(folder=folder))}"
@@ -324,12 +324,12 @@ def test_an_evicted_run_goes_on_after_its_finished_operations_if_they_are_kept(i
         installed.pool.run("condor_rm", str(job), user="alice")
 
 
-def test_everything_that_cannot_be_resolved_is_told_at_once_and_nothing_is_submitted(installed, folder):
+def test_all_unresolved_names_are_listed_at_once_and_nothing_is_submitted(installed, folder):
     installed.catalogue.add("good.ms", 1, "UK")
-    status, said = refused(installed, folder, """[good.ms, bad.ms, quo\\'te".ms, back\\slash.ms]""")
+    status, output = refused(installed, folder, """[good.ms, bad.ms, quo\\'te".ms, back\\slash.ms]""")
     assert status == 2
-    told = sorted(line.split(":")[1].strip() for line in said.splitlines())
-    assert told == ["back\\slash.ms", "bad.ms", "quo\\'te\".ms"]
+    names = sorted(line.split(":")[1].strip() for line in output.splitlines())
+    assert names == ["back\\slash.ms", "bad.ms", "quo\\'te\".ms"]
 
 
 @pytest.mark.parametrize(
@@ -344,22 +344,22 @@ def test_everything_that_cannot_be_resolved_is_told_at_once_and_nothing_is_submi
 )
 def test_bad_input_gets_one_sentence_and_status_2(installed, folder, input_ms, options, told):
     installed.catalogue.add("good.ms", 1, "UK")
-    status, said = refused(installed, folder, input_ms, *options)
+    status, output = refused(installed, folder, input_ms, *options)
     assert status == 2
-    assert told in said
-    assert len(said.splitlines()) == 1
+    assert told in output
+    assert len(output.splitlines()) == 1
 
 
-def test_a_catalogue_that_is_away_is_told_and_can_be_done_without(installed, folder):
+def test_catalogue_without_an_answer_is_reported_and_can_be_left_out(installed, folder):
     config = installed.home / "away.toml"
     gone = '[[catalogue]]\ntype = "file"\nname = "gone"\npath = "not-there.toml"\n'
     scope = '[daemon]\ndefault_scope = "lofar"\n'
     config.write_text(installed.config.read_text().replace("[daemon]\n", scope) + gone)
     options = ("--config", str(config))
-    status, said = refused(installed, folder, "elsewhere.ms", *options)
+    status, output = refused(installed, folder, "elsewhere.ms", *options)
     assert status == 1
-    assert "catalogue gone did not answer" in said
-    assert "--allow-unknown" in said
+    assert "catalogue gone did not answer" in output
+    assert "--allow-unknown" in output
     done = installed.run(
         "submit", "rapthor", str(folder / "bad.parset"), *options, "--allow-unknown", "--as", "ad"
     )
@@ -371,8 +371,8 @@ def test_a_dry_run_shows_what_would_match_now(installed, folder):
     installed.catalogue.add("dry_1.ms", 100, "UK", "AU")
     installed.catalogue.add("dry_2.ms", 300, "UK")
     (folder / "dry.parset").write_text(EXAMPLE.format(input_ms="dry_*.ms"))
-    said = installed.run("submit", "rapthor", str(folder / "dry.parset"), "--dry-run", "--json").stdout
-    shown = {site["site"]: site for site in json.loads(said)["sites"]}
+    output = installed.run("submit", "rapthor", str(folder / "dry.parset"), "--dry-run", "--json").stdout
+    shown = {site["site"]: site for site in json.loads(output)["sites"]}
     assert {name: (site["matches"], site["bytes_local"]) for name, site in shown.items()} == {
         "UK": (True, 400),
         "AU": (False, 100),
@@ -382,7 +382,7 @@ def test_a_dry_run_shows_what_would_match_now(installed, folder):
     assert 0 <= shown["UK"]["facts_age_seconds"] < 600
 
 
-def test_a_host_that_knows_only_where_the_daemon_answers_gets_the_same_dry_run(installed, folder):
+def test_host_that_has_only_the_url_of_the_daemon_gets_the_same_dry_run(installed, folder):
     installed.catalogue.add("web_1.ms", 100, "UK", "AU")
     installed.catalogue.add("web_2.ms", 300, "UK")
     keeper = installed.submit(["lofar:web_1.ms", "lofar:web_2.ms"], more="hold = true")
@@ -397,12 +397,12 @@ def test_a_host_that_knows_only_where_the_daemon_answers_gets_the_same_dry_run(i
     )
     (folder / "web.parset").write_text(EXAMPLE.format(input_ms="[web_1.ms, web_2.ms]"))
     options = ("--dry-run", "--json", "--config", str(config))
-    said = json.loads(installed.run("submit", "rapthor", str(folder / "web.parset"), *options).stdout)
-    assert said["answers"] == {f"daemon {installed.url}": "answered"}
-    shown = {site["site"]: (site["matches"], site["bytes_local"]) for site in said["sites"]}
+    output = json.loads(installed.run("submit", "rapthor", str(folder / "web.parset"), *options).stdout)
+    assert output["answers"] == {f"daemon {installed.url}": "answered"}
+    shown = {site["site"]: (site["matches"], site["bytes_local"]) for site in output["sites"]}
     assert shown == {"UK": (True, 400), "AU": (False, 100), "NL": (False, 0)}
-    assert said["sites"][1]["missing"] == {"lofar:web_2.ms": "absent"}
-    assert 0 <= said["sites"][0]["facts_age_seconds"] < 600
+    assert output["sites"][1]["missing"] == {"lofar:web_2.ms": "absent"}
+    assert 0 <= output["sites"][0]["facts_age_seconds"] < 600
     new = refused(installed, folder, "never_asked.ms", "--config", str(config), "--as", "ad")
     assert new[0] == 1
     assert "could not be looked up" in new[1]
@@ -428,7 +428,7 @@ def measured(record_property, road: str, seconds: float, size: int) -> None:
     print(f"244 sub-bands, {road}: submit {seconds:.2f} s, ad {size} bytes")
 
 
-def test_244_sub_bands_as_one_job(big_run, folder, record_property):
+def test_job_of_244_sub_bands_runs(big_run, folder, record_property):
     begun = time.monotonic()
     file = prepare(big_run, folder, "/data/L667526_SB*.ms")
     made = time.monotonic() - begun
@@ -447,34 +447,34 @@ PLAIN = "executable = /bin/true\nrequest_cpus = 1\nrequest_memory = 10\nrequest_
 def exports(installed: Installation, folder: Path, name: str, *options: str) -> dict[str, str]:
     parset = folder / "env.parset"
     parset.write_text(EXAMPLE.format(input_ms=name))
-    said = installed.run("submit", "rapthor", str(parset), "--as", "env", *options).stdout
-    lines = [shlex.split(line) for line in said.splitlines()]
+    output = installed.run("submit", "rapthor", str(parset), "--as", "env", *options).stdout
+    lines = [shlex.split(line) for line in output.splitlines()]
     return dict(words[1].split("=", 1) for words in lines)
 
 
-def test_244_sub_bands_by_the_environment(big_run, folder, record_property):
+def test_environment_form_takes_244_sub_bands(big_run, folder, record_property):
     environment = exports(big_run, folder, "/data/L667526_SB*.ms")
     begun = time.monotonic()
-    said = big_run.pool.run(
+    output = big_run.pool.run(
         "condor_submit", "-terse", "-", user="alice", input=PLAIN + "queue\n", env=environment
     ).stdout
-    job = int(said.partition(".")[0])
+    job = int(output.partition(".")[0])
     measured(record_property, "environment", time.monotonic() - begun, ad_bytes(big_run, job))
     assert big_run.ran_at(job) == ["UK"]
 
 
-def test_244_sub_bands_as_a_classad(big_run, folder, record_property):
+def test_classad_form_takes_244_sub_bands(big_run, folder, record_property):
     parset = folder / "ad.parset"
     parset.write_text(EXAMPLE.format(input_ms="/data/L667526_SB*.ms"))
-    said = big_run.run("submit", "rapthor", str(parset), "--as", "ad").stdout
-    more = "".join(f"+{line}\n" for line in said.splitlines())
+    output = big_run.run("submit", "rapthor", str(parset), "--as", "ad").stdout
+    more = "".join(f"+{line}\n" for line in output.splitlines())
     begun = time.monotonic()
     job = big_run.pool.submit(f"{PLAIN}{more}queue\n")
     measured(record_property, "classad", time.monotonic() - begun, ad_bytes(big_run, job))
     assert big_run.ran_at(job) == ["UK"]
 
 
-def test_244_sub_bands_in_a_submit_file_and_in_a_node_of_a_dag(big_run, folder, record_property):
+def test_submit_file_and_dag_node_take_244_sub_bands(big_run, folder, record_property):
     dids = ",".join(f"lofar:{name}" for name in SUB_BANDS)
     (folder / "plain.sub").write_text(PLAIN + "queue\n")
     (folder / "plain.dag").write_text("JOB A plain.sub\n")
@@ -483,8 +483,8 @@ def test_244_sub_bands_in_a_submit_file_and_in_a_node_of_a_dag(big_run, folder, 
         (folder / f"filtered{Path(name).suffix}").write_text(text)
     give_to_alice(folder)
     begun = time.monotonic()
-    said = big_run.pool.run("condor_submit", "-terse", "filtered.sub", user="alice", cwd=folder).stdout
-    job = int(said.partition(".")[0])
+    output = big_run.pool.run("condor_submit", "-terse", "filtered.sub", user="alice", cwd=folder).stdout
+    job = int(output.partition(".")[0])
     measured(record_property, "filtered submit file", time.monotonic() - begun, ad_bytes(big_run, job))
     assert big_run.ran_at(job) == ["UK"]
     big_run.pool.run("condor_submit_dag", "filtered.dag", user="alice", cwd=folder)

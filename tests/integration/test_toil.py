@@ -1,4 +1,4 @@
-"""Toil for real: CWL through toil-cwl-runner on a real pool, by our batch system and by Toil's own."""
+"""CWL through toil-cwl-runner on a real pool, by this project's batch system and by Toil's own."""
 
 import json
 import os
@@ -87,7 +87,7 @@ _LEADERS: list[subprocess.Popen[str]] = []
 
 @pytest.fixture(autouse=True)
 def no_leader_stays() -> Iterator[None]:
-    """Whatever a test leaves running, such as one that failed, ends with it."""
+    """End a leader that a test left running, such as a test that failed."""
     yield
     while _LEADERS:
         leader = _LEADERS.pop()
@@ -98,7 +98,7 @@ def no_leader_stays() -> Iterator[None]:
 
 @dataclass
 class Run:
-    """One workflow: its leader, its folder, and the ads its jobs had while they were in the queue."""
+    """One workflow: its leader, its folder, and the ads of its queued jobs."""
 
     pool: Pool
     folder: Path
@@ -117,7 +117,7 @@ class Run:
         return self.ads
 
     def ended(self, seconds: float = 150) -> int:
-        """The leader's exit status."""
+        """Wait for the leader; return its exit status."""
 
         def over() -> bool:
             self.look()
@@ -133,7 +133,7 @@ class Run:
         return (self.folder / "stderr").read_text()
 
     def sites(self) -> dict[str, str]:
-        """Where each step ran, by its datasets."""
+        """Return the site where each step ran, by its datasets."""
         found = {}
         for cluster, ad in self.ads.items():
             self.pool.wait(
@@ -145,7 +145,7 @@ class Run:
 
 
 def options(folder: Path) -> list[str]:
-    said = {
+    settings = {
         "--jobStore": f"file:{folder}/store",
         "--workDir": f"{folder}/scratch",
         "--batchLogsDir": f"{folder}/logs",
@@ -154,7 +154,7 @@ def options(folder: Path) -> list[str]:
         "--retryCount": "0",
         "--outdir": f"{folder}/out",
     }
-    words = [word for pair in said.items() for word in pair]
+    words = [word for pair in settings.items() for word in pair]
     return [
         *words, "--bypass-file-store", "--disableCaching", "--preserve-entire-environment",
         "scatter.cwl", "in.json",
@@ -171,7 +171,7 @@ def start(
     inputs: Mapping[str, object] | None = None,
     **environment: str,
 ) -> Run:
-    """Start a scatter over two measurement sets, or what is in *files*, with more *inputs*."""
+    """Start a scatter over two measurement sets, or over *files*, with more *inputs*."""
     folder = toil.folder(name)
     for ms in ("L1.ms", "L2.ms"):
         (folder / ms).mkdir()
@@ -193,7 +193,7 @@ def start(
 OURS = ("--batchSystem", "classad_hydrator")
 
 
-def test_our_batch_system_runs_each_step_where_its_own_dataset_is(installed, current):
+def test_batch_system_runs_each_step_beside_its_own_dataset(installed, current):
     installed.catalogue.hold({"lofar:L1.ms": {"AU": "available"}, "lofar:L2.ms": {"NL": "available"}})
     run = start(current, "apart", *OURS, _CONDOR_RequiredDatasets=BOTH)
     assert run.ended() == 0, run.said
@@ -234,7 +234,7 @@ GATHER = (
 
 
 def test_a_step_that_reads_no_dataset_asks_for_none_and_the_others_for_their_own(installed, current):
-    """No site has both datasets, and the run requires: a step that asked for both would wait for ever."""
+    """No site has both datasets, and the run requires them: a step with both would wait without end."""
     installed.catalogue.hold({"lofar:L1.ms": {"AU": "available"}, "lofar:L2.ms": {"NL": "available"}})
     run = start(
         current, "mixed", *OURS, _CONDOR_RequiredDatasets=BOTH, _CONDOR_DataLocality='"require"',
@@ -256,7 +256,7 @@ def test_a_step_that_reads_no_dataset_asks_for_none_and_the_others_for_their_own
     assert (sites["lofar:L1.ms"], sites["lofar:L2.ms"]) == ("AU", "NL")
 
 
-def test_our_batch_system_names_the_step_and_keeps_the_leaders_secrets_out_of_the_ad(installed, current):
+def test_batch_system_puts_the_step_into_the_ad_and_no_secret_of_the_leader(installed, current):
     installed.catalogue.hold({"lofar:L1.ms": {"UK": "available"}, "lofar:L2.ms": {"UK": "available"}})
     run = start(
         current, "named", *OURS, _CONDOR_RequiredDatasets=BOTH, _CONDOR_RapthorRun='"r1"',
@@ -281,7 +281,7 @@ def test_our_batch_system_names_the_step_and_keeps_the_leaders_secrets_out_of_th
     assert all(f"secret={CANARY}" in path.read_text() for path in outputs)
 
 
-def test_toils_own_batch_system_runs_the_steps_where_the_runs_datasets_are(installed, stock):
+def test_toils_own_batch_system_runs_the_steps_beside_the_datasets_of_the_run(installed, stock):
     installed.catalogue.hold(
         {"lofar:L1.ms": {"AU": "available", "NL": "available"}, "lofar:L2.ms": {"AU": "available"}}
     )
@@ -294,7 +294,7 @@ def test_toils_own_batch_system_runs_the_steps_where_the_runs_datasets_are(insta
     assert [ad["RapthorRun"] for ad in run.ads.values()] == ["r1", "r1"]
 
 
-def test_the_schedd_may_be_named(installed, current):
+def test_leader_submits_to_a_schedd_by_name(installed, current):
     installed.catalogue.hold({"lofar:L1.ms": {"UK": "available"}, "lofar:L2.ms": {"UK": "available"}})
     name = installed.pool.ads('MyType == "Scheduler"', "Name")[0]["Name"]
     run = start(
@@ -304,7 +304,7 @@ def test_the_schedd_may_be_named(installed, current):
 
 
 def waiting_step(run: Run) -> str:
-    """The job that reads L1.ms, once it is in the queue; where L1.ms is nowhere it stays there."""
+    """Return the job that reads L1.ms, once it is queued; it waits, because no site has L1.ms."""
 
     def found() -> list[int]:
         return [cluster for cluster, ad in run.look().items() if ad["RequiredDatasets"] == ["lofar:L1.ms"]]
@@ -312,7 +312,7 @@ def waiting_step(run: Run) -> str:
     return str(run.pool.wait(found, 90, f"the step to be in the queue; Toil says:\n{run.said[-2000:]}")[0])
 
 
-def test_a_step_that_somebody_removes_fails_the_workflow(installed, current):
+def test_removed_step_fails_the_workflow(installed, current):
     installed.catalogue.hold({"lofar:L2.ms": {"UK": "available"}})
     run = start(current, "removed", *OURS, _CONDOR_RequiredDatasets=BOTH)
     job = waiting_step(run)
@@ -331,7 +331,7 @@ def test_a_step_that_is_held_fails_the_workflow_and_leaves_the_queue(installed, 
     assert not installed.pool.jobs(f"ClusterId == {job} && JobStatus != 3")
 
 
-def test_a_running_step_that_somebody_removes_fails_the_workflow(installed, current):
+def test_removed_running_step_fails_the_workflow(installed, current):
     installed.catalogue.hold({"lofar:L1.ms": {"UK": "available"}, "lofar:L2.ms": {"UK": "available"}})
     slow = 'case "$0" in *L1.ms) exec sleep 300;; esac'
     run = start(current, "killed", *OURS, command=slow, _CONDOR_RequiredDatasets=BOTH)
@@ -343,7 +343,7 @@ def test_a_running_step_that_somebody_removes_fails_the_workflow(installed, curr
     assert f"HTCondor job {job} was removed: via condor_rm" in run.said
 
 
-def test_a_leader_that_is_stopped_takes_its_jobs_along(installed, current):
+def test_stopped_leader_removes_its_jobs(installed, current):
     installed.catalogue.hold({})
     run = start(current, "stopped", *OURS, _CONDOR_RequiredDatasets=BOTH)
     installed.pool.wait(lambda: len(run.look()) == 2, 90, "two jobs in the queue")
@@ -384,7 +384,7 @@ def test_a_step_that_fails_fails_the_workflow_with_its_status(installed, current
     assert "ended with exit status" in run.said
 
 
-def test_a_job_that_the_schedd_refuses_fails_the_workflow_with_the_schedds_reason(installed, current):
+def test_job_that_the_schedd_rejects_fails_the_workflow_with_the_reason(installed, current):
     run = start(current, "refused", *OURS, _CONDOR_DataLocality='"sometimes"', _CONDOR_RequiredDatasets=BOTH)
     assert run.ended() == 1, run.said
     assert "was not submitted" in run.said
@@ -399,7 +399,7 @@ def test_a_job_that_the_schedd_refuses_fails_the_workflow_with_the_schedds_reaso
         ("HYDRATOR_CONFIG", "/nonexistent", "/nonexistent (HYDRATOR_CONFIG): [submit] cannot be read"),
     ],
 )
-def test_a_wrong_environment_is_told_in_one_sentence_before_anything_runs(
+def test_wrong_environment_is_reported_in_one_sentence_before_the_workflow(
     installed, current, variable, value, reason
 ):
     run = start(current, f"wrong-{variable}", *OURS, **{variable: value})
@@ -408,7 +408,7 @@ def test_a_wrong_environment_is_told_in_one_sentence_before_anything_runs(
     assert "Traceback" not in run.said
 
 
-def test_a_schedd_that_goes_away_for_a_while_costs_no_step(installed, current):
+def test_schedd_restart_costs_no_step(installed, current):
     installed.catalogue.hold({})
     run = start(current, "patient", *OURS, _CONDOR_RequiredDatasets=BOTH)
     installed.pool.wait(lambda: len(run.look()) == 2, 90, "two jobs in the queue")
@@ -423,8 +423,8 @@ def test_a_schedd_that_goes_away_for_a_while_costs_no_step(installed, current):
 
 
 @pytest.mark.parametrize("which", ["current", "stock"])
-def test_a_step_that_reads_244_sub_bands_runs_beside_them(installed, which, record_property):
-    """By the environment, both batch systems: the list (8.8 kB) is in each job's ad."""
+def test_step_that_reads_244_sub_bands_runs_beside_them(installed, which, record_property):
+    """Both batch systems, by the environment: the list (8.8 kB) is in each job's ad."""
     names = [f"lofar:L667526_SB{number:03}_uv_pre-cal.ms" for number in range(244)]
     installed.catalogue.hold({name: {"UK": "available"} for name in names})
     listed = "{" + ",".join(f'"{name}"' for name in names) + "}"
@@ -459,7 +459,7 @@ hints:
 
 
 def test_a_step_that_needs_gpus_starts_where_they_are(installed, current):
-    """There cwltool looks for an Nvidia driver, which stand-ins for GPUs do not have."""
+    """cwltool looks for an Nvidia driver there, which the stand-ins for GPUs do not have."""
     run = start(current, "gpu", *OURS, more=GPU)
     assert run.ended() == 1
     assert "Could not satisfy CUDARequirement" in run.said
@@ -467,7 +467,7 @@ def test_a_step_that_needs_gpus_starts_where_they_are(installed, current):
     assert set(run.sites().values()) == {"NL"}
 
 
-def test_a_step_that_may_use_a_gpu_takes_one_beside_its_data_and_else_more_cores(installed, current):
+def test_step_that_may_use_a_gpu_takes_one_beside_its_data_or_more_cores(installed, current):
     installed.catalogue.hold({"lofar:L1.ms": {"AU": "available"}, "lofar:L2.ms": {"NL": "available"}})
     config = installed.pool.shared / "gpu.toml"
     config.write_text(
@@ -499,7 +499,7 @@ RAPTHOR = Path(__file__).with_name("rapthor_runner.py")
 
 
 def operation(toil: Toil, working: Path, name: str, measurement_set: Path) -> Path:
-    """The folder of one operation as Rapthor fills it, with a workflow of ours for Rapthor's own."""
+    """Create the folder of one operation as Rapthor fills it, with another workflow for Rapthor's own."""
     folder = working / "pipelines" / name
     for sub in ("workdir", "tmp-out"):
         (folder / sub).mkdir(parents=True)
@@ -514,7 +514,7 @@ def operation(toil: Toil, working: Path, name: str, measurement_set: Path) -> Pa
 
 
 def shim_for(installed: Installation, toil: Toil, folder: Path) -> Path:
-    """A folder with the shim, and one before it that becomes alice, whom Rapthor is in production."""
+    """Create a folder with the shim, which becomes alice, as Rapthor's user is in production."""
     front, real = folder / "front", folder / "shim"
     for place in (front, real):
         place.mkdir()
@@ -527,7 +527,7 @@ def shim_for(installed: Installation, toil: Toil, folder: Path) -> Path:
 
 
 def rapthor_runs(installed: Installation, toil: Toil, folder: Path, front: Path) -> subprocess.Popen[str]:
-    """Rapthor's own ToilRunner, from PyPI, on one operation."""
+    """Run Rapthor's own ToilRunner, from PyPI, on one operation."""
     environment = toil.environment(
         PATH=f"{front}:{front.parent}/shim:{toil.bin}:/usr/bin:/bin", SECRET=CANARY,
         _CONDOR_RequiredDatasets=BOTH, _CONDOR_SUBMIT_ATTRS="RequiredDatasets",
@@ -562,8 +562,8 @@ def test_rapthors_own_runner_sends_stand_in_operations_to_the_site_of_the_first(
         folder = operation(current, working, name, read)
         run = Run(installed.pool, folder, rapthor_runs(installed, current, folder, front))
         status = run.ended(200)
-        said = (working / "logs" / name / "pipeline.log").read_text()
-        assert status == 0, said[-4000:]
+        log = (working / "logs" / name / "pipeline.log").read_text()
+        assert status == 0, log[-4000:]
         ad, where = next(iter(run.ads.values())), list(run.sites().values())
         ran[name] = {
             "operation": ad["RapthorOperation"],
@@ -579,7 +579,7 @@ def test_rapthors_own_runner_sends_stand_in_operations_to_the_site_of_the_first(
     }
 
 
-def test_the_upstream_change_applies_to_rapthors_own_file_and_lets_it_take_htcondor(tmp_path):
+def test_patch_for_rapthor_applies_and_lets_it_use_htcondor(tmp_path):
     with needs(NO_RAPTHOR):
         python = rapthor_python()
     source = next((python.parents[1] / "lib").glob("python3*/site-packages/rapthor"))

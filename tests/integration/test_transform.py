@@ -1,7 +1,6 @@
-"""The pool configuration on a real pool: what it makes of jobs, what it refuses, where jobs then run.
+"""The pool configuration on a real pool: transformed jobs, rejected jobs, and the sites where jobs run.
 
-The sites' ads come from a STARTD_CRON job that prints a file, so that each
-test says what each site holds.
+The sites' ads come from a STARTD_CRON job that prints a file, so that each test sets each site's datasets.
 """
 
 import itertools
@@ -47,7 +46,7 @@ A, B = Did("ska:a"), Did("ska:b")
 
 
 class Located:
-    """A pool with our configuration in force and sites that hold what a test says."""
+    """A pool with the generated configuration, and sites with the datasets that a test sets."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -65,7 +64,7 @@ class Located:
     def configure(
         self, policy: PoolPolicy = POLICY, *, observe: bool = False, more: Mapping[str, str] | None = None
     ) -> None:
-        """Put our texts in force, as an operator would; *more* is read after them, by role."""
+        """Apply the generated configuration, as an operator would; *more* is read after it, by role."""
         more = more or {}
         daemons = ["SchedLog", "negotiator", *(f"startd:{site.local}" for site in self.pool.sites)]
         before = {name: self._times_read(name) for name in daemons}
@@ -83,7 +82,7 @@ class Located:
         return self.pool.logs(daemon).count("Re-reading config files")
 
     def holds(self, age: int = 0, **sites: Mapping[str, str]) -> None:
-        """Have every site say what it holds (dataset -> state), and wait until the collector knows."""
+        """Set the datasets of every site (dataset -> state), and wait until the collector has them."""
         generation = next(self._counter)
         for site in self.pool.sites:
             entries = ";".join(f"'{did}'=\"{state}\"" for did, state in sites.get(site.name, {}).items())
@@ -106,11 +105,11 @@ class Located:
     def submit(
         self, datasets: str | None, *lines: str, queue: str = "queue", run: str = "/bin/sleep 1"
     ) -> int:
-        """Submit as alice with +RequiredDatasets = *datasets*; the sentence of a refusal is in ToolFailed."""
+        """Submit as alice with +RequiredDatasets = *datasets*; ToolFailed has the sentence of a rejection."""
         return self.pool.submit(description(datasets, *lines, queue=queue, run=run))
 
     def refusal(self, datasets: str | None, *lines: str, queue: str = "queue") -> str:
-        """What condor_submit says where it refuses; empty where it does not."""
+        """Return condor_submit's message of a rejection; empty if it accepts the job."""
         done = self.pool.run(
             "condor_submit",
             "-",
@@ -121,7 +120,7 @@ class Located:
         return done.stderr if done.returncode else ""
 
     def ad(self, cluster: int, proc: int = 0) -> ClassAd:
-        """The job's ad with its expressions as they are."""
+        """Return the job's ad with unevaluated expressions."""
         text = self.pool.run("condor_q", f"{cluster}.{proc}", "-long").stdout
         return classad2.parseOne(text)
 
@@ -185,7 +184,7 @@ def configured(located: Located, policy: PoolPolicy = POLICY, **how) -> Iterator
 
 
 @pytest.mark.parametrize("mode", ["require", "wait", "prefer"])
-def test_a_bare_list_becomes_all_that_the_contract_lists(located, mode):
+def test_list_of_datasets_alone_gets_all_attributes_of_the_contract(located, mode):
     before = int(time.time())
     cluster = located.submit('{"ska:b", "ska:a"}', HELD, f'+DataLocality = "{mode.capitalize()}"')
     ad = located.ad(cluster)
@@ -209,18 +208,18 @@ def test_a_bare_list_becomes_all_that_the_contract_lists(located, mode):
         assert before + wait <= ad["DataLocalityAnyAfter"] <= time.time() + wait + step
 
 
-def test_a_job_that_does_not_say_waits(located):
+def test_job_without_a_mode_waits(located):
     assert located.ad(located.submit('{"ska:a"}', HELD))["DataLocality"] == "wait"
 
 
-def test_what_the_user_says_of_times_is_kept(located):
+def test_times_that_the_user_sets_are_kept(located):
     cluster = located.submit('{"ska:a"}', HELD, "+DataLocalityMaxAge = 900", "+DataLocalityMaxWait = 50")
     ad = located.ad(cluster)
     assert (ad["DataLocalityMaxAge"], ad["DataLocalityMaxWait"]) == (900, 50)
     assert ad["QDate"] + 50 <= ad["DataLocalityAnyAfter"] <= time.time() + 50 + 5
 
 
-def test_sizes_of_all_datasets_make_the_rank_one_of_bytes(located):
+def test_rank_counts_bytes_if_all_datasets_have_sizes(located):
     sized = "+RequiredBytes = ['ska:a' = 900; 'ska:b' = 100]"
     ad = located.ad(located.submit('{"ska:a", "ska:b"}', HELD, sized))
     assert same(ad.lookup("DataLocalityRank"), rank_expression([A, B], {A: 900, B: 100}))
@@ -246,7 +245,7 @@ def test_the_users_requirements_and_rank_are_kept_in_parentheses(located):
     assert same(ad.lookup("Rank"), job_rank_expression(str(plain.lookup("Rank")), 1000.0))
 
 
-def test_doubles_are_dropped_and_names_get_the_default_scope(located):
+def test_duplicate_datasets_are_dropped_and_names_get_the_default_scope(located):
     with configured(located, PoolPolicy(default_scope="2lofar")):
         ad = located.ad(located.submit('{"L1", "ska:a", "2lofar:L1", "ska:a"}', HELD))
         assert ad["RequiredDatasets"] == ["2lofar:L1", "ska:a"]
@@ -255,7 +254,7 @@ def test_doubles_are_dropped_and_names_get_the_default_scope(located):
 
 
 @pytest.mark.parametrize("name", ["a/b:c/d", "a::b", "a:b@c=d+e~f-g.h_i", f"a:{'x' * 498}"])
-def test_any_did_the_model_reads_is_taken(located, name):
+def test_any_did_that_the_model_accepts_is_accepted(located, name):
     assert located.ad(located.submit(f'{{"{name}"}}', HELD))["RequiredDatasets"] == [name]
 
 
@@ -265,7 +264,7 @@ def test_an_expression_that_makes_a_list_becomes_the_list(located, expression):
     assert str(ad.lookup("RequiredDatasets")).split() == str(ExprTree('{"ska:a","ska:b"}')).split()
 
 
-def test_jobs_without_datasets_and_other_universes_are_left_alone(located):
+def test_jobs_without_datasets_and_of_other_universes_stay_unchanged(located):
     ad = located.ad(located.submit(None, HELD))
     assert not [name for name in ad if "DataLocality" in name or "RequiredDatasets" in name]
     for universe in ("scheduler", "local"):
@@ -273,20 +272,20 @@ def test_jobs_without_datasets_and_other_universes_are_left_alone(located):
         assert not [name for name in ad if "DataLocality" in name]
 
 
-def test_a_job_that_was_transformed_is_not_transformed_again(located):
+def test_transformed_job_is_not_transformed_again(located):
     cluster = located.submit('{"ska:a", "ska:b"}', HELD, "rank = TARGET.Mips")
     once = located.pool.run("condor_q", f"{cluster}.0", "-long").stdout
     file = located.pool.shared / "once.ad"
     file.write_text(once)
-    said = located.pool.run(  # it ends with 1 whatever it did
+    done = located.pool.run(  # it ends with 1 whatever it did
         "condor_transform_ads", "-jobtransforms", "DataLocality", "-long", file, check=False
     )
-    again = said.stdout
+    again = done.stdout
     assert expressions(classad2.parseOne(again)) == expressions(classad2.parseOne(once))
 
 
 def test_of_what_the_companion_says_condor_transform_ads_makes_what_the_companion_computes(located):
-    """A hundred runs of chance, through HTCondor's own tool at once."""
+    """A hundred random runs, through HTCondor's own tool at once."""
     chance = random.Random(4)
     names = [Did(f"ska:obs_{number}") for number in range(20)]
     names += [Did(f"{'Ska' * (number % 3)}@{chr(65 + number)}:L{number}_SB") for number in range(20)]
@@ -301,11 +300,11 @@ def test_of_what_the_companion_says_condor_transform_ads_makes_what_the_companio
     file = located.pool.shared / "runs.ads"
     file.write_text("\n".join(f"{own}{as_ad(run)}" for run in runs))
     begun = int(time.time())
-    said = located.pool.run(
+    done = located.pool.run(
         "condor_transform_ads", "-jobtransforms", "DataLocality", "-long", file, check=False
     ).stdout
     ended = int(time.time())
-    made = {ad["RapthorRun"]: ad for ad in classad2.parseAds(said)}
+    made = {ad["RapthorRun"]: ad for ad in classad2.parseAds(done)}
     assert made.keys() == {run.name for run in runs}
     for run in runs:
         ad, dids, mode = made[run.name], sorted(run.dids), run.options.mode
@@ -327,7 +326,7 @@ def test_of_what_the_companion_says_condor_transform_ads_makes_what_the_companio
             )
 
 
-def test_the_text_read_twice_makes_the_same_jobs(located):
+def test_configuration_read_twice_makes_the_same_jobs(located):
     once = located.ad(located.submit('{"ska:a"}', HELD, "rank = 3"))
     with configured(located, more={"schedd": schedd_config(POLICY, {}), "negotiator": negotiator_config({})}):
         twice = located.ad(located.submit('{"ska:a"}', HELD, "rank = 3"))
@@ -369,7 +368,7 @@ def test_the_text_read_twice_makes_the_same_jobs(located):
         (f'{{"ska:{"x" * 497}"}}', "more than 500 characters"),
     ],
 )
-def test_a_list_that_is_none_is_refused_with_a_sentence(located, datasets, sentence):
+def test_invalid_list_of_datasets_is_rejected_with_a_sentence(located, datasets, sentence):
     assert sentence in located.refusal(datasets)
 
 
@@ -388,7 +387,7 @@ def test_a_list_that_is_none_is_refused_with_a_sentence(located, datasets, sente
         ("+DataLocalityTransformed = true", "leave DataLocalityTransformed out"),
     ],
 )
-def test_nonsense_beside_the_list_is_refused_with_a_sentence(located, line, sentence):
+def test_invalid_options_beside_the_list_are_rejected_with_a_sentence(located, line, sentence):
     assert sentence in located.refusal('{"ska:a"}', line)
 
 
@@ -408,12 +407,12 @@ def test_a_job_that_runs_on_the_access_point_is_taken_with_a_warning(located, un
     assert "no effect" not in done.stdout + done.stderr
 
 
-def test_a_schedd_whose_transform_is_not_in_force_refuses_rather_than_forgets(located):
+def test_schedd_without_an_active_transform_rejects_jobs_with_datasets(located):
     with configured(located, more={"schedd": "JOB_TRANSFORM_NAMES = \n"}):
         assert "was not worked on" in located.refusal('{"ska:a"}')
 
 
-def test_what_was_made_of_a_job_cannot_be_edited_but_by_release(located):
+def test_transformed_attributes_can_be_edited_by_release_alone(located):
     cluster = located.submit('{"ska:a"}', HELD)
     job = f"{cluster}.0"
     for user, name, value in (
@@ -435,8 +434,8 @@ def test_a_dagman_node_is_transformed_and_the_dag_is_not(located):
     home = located.pool.user_home("alice")
     (home / "node.sub").write_text(description('{"ska:a"}', '+DataLocality = "require"'))
     (home / "first.dag").write_text("JOB N node.sub\n")
-    said = located.pool.run("condor_submit_dag", "-force", "first.dag", user="alice", cwd=home).stdout
-    dag = int(re.search(r"cluster (\d+)", said)[1])
+    output = located.pool.run("condor_submit_dag", "-force", "first.dag", user="alice", cwd=home).stdout
+    dag = int(re.search(r"cluster (\d+)", output)[1])
     assert "DataLocalityTransformed" not in located.ad(dag)
     node = located.pool.wait(
         lambda: located.pool.history(f"DAGManJobId == {dag}", "ClusterId", "DataLocalityTransformed"),
@@ -472,12 +471,12 @@ def test_late_materialization_with_a_list_for_each(located):
 @pytest.mark.parametrize(
     ("datasets", "sentence"), [("{}", "is empty"), ("ska", "must be a list"), ('{"a"}', "scope:name")]
 )
-def test_late_materialization_of_a_bad_list_is_refused_at_once(located, datasets, sentence):
+def test_late_materialization_of_a_bad_list_is_rejected_at_once(located, datasets, sentence):
     assert sentence in located.refusal(datasets, "max_materialize = 2", queue="queue 4")
 
 
 def test_a_bad_list_among_late_ones_is_held_not_lost(located):
-    """A refusal then would be a line in SchedLog, and a job lost without a word."""
+    """A rejection at that time would be one line in SchedLog, and the job would be lost without a message."""
     located.holds(UK={A: "AVAILABLE"})
     cluster = located.submit(
         '{"$(did)"}', "max_materialize = 1", queue="queue did in (ska:a bad ska:a)", run="/bin/true"
@@ -579,13 +578,13 @@ def test_a_name_in_another_letter_case_than_the_sites_matches_nothing(located):
     assert located.pool.wait(rejected, 120, "the negotiator to reject them") == dict.fromkeys(wrong, 1)
 
 
-def test_require_runs_only_where_all_of_it_is(located):
+def test_required_datasets_run_only_at_a_site_with_all_of_them(located):
     located.holds(UK={A: "AVAILABLE", B: "AVAILABLE"}, AU={A: "AVAILABLE", B: "STAGING"}, NL={A: "AVAILABLE"})
     cluster = located.submit('{"ska:a", "ska:b"}', '+DataLocality = "require"', queue="queue 5")
     assert located.ran_at(cluster, 5) == ["UK"] * 5
 
 
-def test_require_does_not_run_on_facts_that_are_too_old(located):
+def test_required_datasets_do_not_match_facts_that_are_too_old(located):
     located.holds(age=30000, UK={A: "AVAILABLE"})
     old = located.submit('{"ska:a"}', '+DataLocality = "require"')
     fresh = located.submit(None)
@@ -618,15 +617,15 @@ def test_a_released_job_goes_anywhere(located):
     assert len(located.ran_at(cluster)) == 1
 
 
-def test_analysis_shows_the_clause_and_how_many_slots_fail_it(located):
+def test_better_analyze_shows_the_clause_and_how_many_slots_fail_it(located):
     located.holds(UK={B: "AVAILABLE"})
     cluster = located.submit('{"ska:a"}', '+DataLocality = "require"')
-    said = located.pool.run("condor_q", "-better-analyze", str(cluster)).stdout
-    assert "DataLocalityHere" in said
+    output = located.pool.run("condor_q", "-better-analyze", str(cluster)).stdout
+    assert "DataLocalityHere" in output
 
 
 def test_a_job_of_many_datasets_is_matched(located):
-    """More than 400, the depth at which ClassAds give up on an expression."""
+    """More than 400, the depth at which ClassAds fail to evaluate an expression."""
     many = [f"ska:obs_{number}" for number in range(450)]
     located.holds(AU=dict.fromkeys(many, "AVAILABLE"), UK=dict.fromkeys(many[:-1], "AVAILABLE"))
     listed = ",".join(f'"{did}"' for did in many)
@@ -647,8 +646,8 @@ def test_a_job_of_many_datasets_is_matched(located):
     ],
     ids=["all at the largest", "half on its way", "only on its way", "half there", "nothing anywhere"],
 )
-def test_the_largest_share_wins_whatever_the_size_of_the_slot(located, sites, best):
-    """Without the term the smallest slot, NL, is taken each time."""
+def test_site_with_the_largest_share_wins_for_any_size_of_the_slot(located, sites, best):
+    """Without the negotiator's term the smallest slot, NL, is used each time."""
     located.holds(**sites)
     cluster = located.submit(
         '{"ska:a", "ska:b"}', HELD, '+DataLocality = "prefer"', "+DataLocalityMaxWait = 0"
@@ -659,7 +658,7 @@ def test_the_largest_share_wins_whatever_the_size_of_the_slot(located, sites, be
     assert located.ran_at(cluster) == [best]
 
 
-def test_a_burst_runs_beside_its_data_where_the_negotiator_goes_depth_first(located):
+def test_burst_runs_beside_its_data_with_a_depth_first_negotiator(located):
     with configured(located, more={"negotiator": "NEGOTIATOR_DEPTH_FIRST = true\n"}):
         located.holds(UK={A: "AVAILABLE"})
         cluster = located.submit(
@@ -679,7 +678,7 @@ def test_a_burst_runs_beside_its_data_where_the_negotiator_goes_depth_first(loca
 # --- START
 
 
-def test_a_reused_claim_starts_nothing_after_the_dataset_left(located):
+def test_reused_claim_starts_no_job_after_its_dataset_left(located):
     located.holds(UK={A: "AVAILABLE"})
     cluster = located.submit(
         '{"ska:a"}', '+DataLocality = "require"', "request_cpus = 8", queue="queue 8", run="/bin/sleep 2"
@@ -725,7 +724,7 @@ def test_the_queries_of_the_frontends_groups_find_who_waits_for_data_and_who_may
 # --- the cautious form, and taking it out again
 
 
-def test_observing_only_ranks(located):
+def test_observe_mode_only_ranks(located):
     with configured(located, observe=True):
         own = ("requirements = TARGET.Cpus > 0", "rank = 3")
         plain = located.ad(located.submit(None, HELD, *own))
@@ -740,7 +739,7 @@ def test_observing_only_ranks(located):
         assert located.ran_at(located.submit('{"ska:b"}')) == ["NL"]
 
 
-def test_observing_warns_where_it_would_refuse(located):
+def test_observe_mode_warns_where_enforcement_would_reject(located):
     with configured(located, observe=True):
         done = located.pool.run("condor_submit", "-", user="alice", input=description("{}", HELD))
         assert "RequiredDatasets is empty" in done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""A site whose catalogue lies loses trust in its slots, and what it lied about is corrected: all real."""
+"""A site whose catalogue makes false claims loses trust in its slots, and they are corrected: all real."""
 
 import itertools
 import json
@@ -24,18 +24,18 @@ FALSE_CLAIM = "catalogue repeated a claim that the audit disproved"
 
 
 class Believed(RucioHoldings):
-    """A server whose cheap rows are believed for a day once they were counted."""
+    """A server whose dataset summaries are trusted for a day after each count."""
 
     def section(self) -> str:
         return super().section() + "verify_minutes = 1440\n"
 
     def put(self, did: str, states: Mapping[str, str]) -> None:
-        """Leave nothing without a rule: such copies have no cheap row, so each poll counts the dataset."""
+        """Leave no replica without a rule: it would have no dataset summary, so each poll would count it."""
         super().put(did, states)
         self._server.seed(("remove", {"did": did, "rse": self.origin}), ("abacus", {}))
 
     def spoil(self, did: str, site: str) -> None:
-        """Let a file go bad; Rucio does not recount the dataset, so its row still says complete."""
+        """Let a file go bad; Rucio does not recount the dataset, so its summary still says complete."""
         self._server.do("go_bad", did=did, rse=self.disks[site], files=1)
 
     def repair(self, did: str, site: str) -> None:
@@ -66,7 +66,7 @@ level = "debug"
 
 @pytest.fixture(scope="module")
 def dids(installed) -> list[str]:
-    """Datasets that are complete in the UK and in AU, and wanted."""
+    """Return datasets that are complete in the UK and in AU, and in demand."""
     names = [f"{installed.catalogue.scope}:D{n}" for n in range(DATASETS)]
     for did in names:
         installed.catalogue.put(did, {"UK": "available", "AU": "available"})
@@ -88,14 +88,14 @@ def trust_at(installed: Installation, site: str) -> float | None:
 
 
 def logged(installed: Installation, event: str, **what: object) -> list[dict]:
-    """The lines of the daemon's log about *event* that say *what*."""
+    """Return the lines of the daemon's log about *event* with the fields *what*."""
     whole = [line for line in installed.log.splitlines(keepends=True) if line.endswith("\n")]
-    told = {"event": event, **what}.items()
-    return [line for line in map(json.loads, whole) if told <= line.items()]
+    fields = {"event": event, **what}.items()
+    return [line for line in map(json.loads, whole) if fields <= line.items()]
 
 
 def missing(did: str, when: int = 1795000000) -> str:
-    """What the wrapper of a job that did not find *did* in the UK puts into the job's ad."""
+    """Return the miss that the wrapper of a job in the UK reports in its ad for *did*."""
     return f'+ChirpDataLocalityMisses = {{"{when} {did} UK"}}'
 
 
@@ -135,7 +135,7 @@ def test_a_lie_of_the_catalogue_is_found_corrected_and_told_and_a_repair_is_noti
     assert rows["UK"]["trust"] < 1  # the lie still counts, for a day
 
 
-def test_what_jobs_missed_is_heard_of_from_the_queue_and_from_the_history(installed, dids):
+def test_misses_of_jobs_are_read_from_the_queue_and_from_the_history(installed, dids):
     before = installed.metric('hydrator_missed_datasets_total{site="UK"}')
     nowhere = f"{installed.catalogue.scope}:nowhere"
     waits = installed.submit([nowhere], mode="require", more=missing(dids[1]))
@@ -144,7 +144,7 @@ def test_what_jobs_missed_is_heard_of_from_the_queue_and_from_the_history(instal
     installed.pool.wait(
         lambda: installed.metric('hydrator_missed_datasets_total{site="UK"}') >= before + 2,
         180,
-        "both misses to be heard of",
+        "both misses to be read",
     )
     for did in dids[1:3]:
         installed.pool.wait(
@@ -154,7 +154,7 @@ def test_what_jobs_missed_is_heard_of_from_the_queue_and_from_the_history(instal
             180,
             "what was missed to be looked at, and found",
         )
-    assert trust_at(installed, "AU") == 1.0  # what a job says is looked into; it is no verdict
+    assert trust_at(installed, "AU") == 1.0  # a miss brings an audit; it is not a verdict
     installed.pool.run("condor_rm", str(waits))
 
 
@@ -182,15 +182,15 @@ def test_a_private_dataset_that_a_job_missed_is_looked_at_corrected_and_nowhere_
     installed.pool.wait(
         lambda: installed.metric('hydrator_repeated_false_claims_total{site="UK"}') > before,
         180,
-        "the lie to be told",
+        "the false claim to be reported",
     )
     installed.pool.wait(lambda: installed.states_at("UK").get(name) == "PARTIAL", 180, "the correction")
     assert installed.states_at("AU")[name] == "AVAILABLE"
     assert [lie["site"] for lie in logged(installed, FALSE_CLAIM, dataset=name)] == ["UK"]
     for job in (wants, opaque, named):
         installed.pool.run("condor_rm", str(job))
-    told = [installed.run(*words, check=False) for words in (["status"], ["check"])]
-    shown = [part for done in told for part in (done.stdout, done.stderr)]
+    outputs = [installed.run(*words, check=False) for words in (["status"], ["check"])]
+    shown = [part for done in outputs for part in (done.stdout, done.stderr)]
     shown += [
         httpx.get(f"{installed.url}{path}", trust_env=False, timeout=120).text for path in ("/", "/metrics")
     ]

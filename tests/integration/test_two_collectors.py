@@ -1,4 +1,4 @@
-"""A pool with two collectors: the daemon fills and reads back each of them by itself."""
+"""A pool with two collectors: the daemon publishes to each and reads each back by itself."""
 
 import json
 import os
@@ -29,19 +29,19 @@ class Two:
         self.installed = Installation(pool, self.catalogue)
 
     def generations(self, collector: str) -> dict[str, int]:
-        """By site the generation of the ad that one collector has."""
+        """Return by site the generation of the ad that one collector has."""
         asked = ("-any", "-constraint", SITE_ADS, "-attributes", "Name,DataLocalityGeneration", "-json")
-        said = self.pool.run("condor_status", "-pool", collector, *asked).stdout
-        ads = json.loads(said) if said.strip() else []
+        output = self.pool.run("condor_status", "-pool", collector, *asked).stdout
+        ads = json.loads(output) if output.strip() else []
         return {ad["Name"]: ad["DataLocalityGeneration"] for ad in ads}
 
     def troubles(self) -> dict[str, str | None]:
-        """By publisher what `hydrator status` says of its last cycle."""
+        """Return by publisher the error that `hydrator status` shows of its last cycle."""
         rows = self.installed.status()["publishers"]
         return {row["publisher"]: row["error"] for row in rows if row["publisher"].startswith("collector")}
 
     def failing(self) -> set[str]:
-        """Return the subjects that `hydrator check` calls failed."""
+        """Return the subjects that `hydrator check` reports as failed."""
         rows = json.loads(self.installed.run("check", "--json", check=False).stdout)
         return {row["subject"] for row in rows if row["level"] == "fail"}
 
@@ -108,7 +108,7 @@ def test_a_deaf_collector_is_named_and_the_other_one_follows_the_catalogue(two):
         two.catalogue.hold({"lofar:L1": {"UK": "staging"}})
         two.pool.wait(lambda: two.generations(two.first)["UK"] > before, 60, "the first collector to follow")
         two.pool.wait(lambda: bool(two.troubles()[second]), 60, "status to name the second collector")
-        # the first collector itself hangs now and then, when it tells the deaf one of itself
+        # the first collector itself hangs now and then, when it advertises itself to the deaf one
         two.pool.wait(lambda: two.troubles()[first] is None, 60, "status to find the first collector well")
         assert two.installed.metric(f'hydrator_publish_errors_total{{publisher="{second}"}}') > 0
         assert second in two.failing()

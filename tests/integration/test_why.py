@@ -1,7 +1,7 @@
 """``hydrator why`` beside the real negotiator: the same jobs, the same slots, the same verdict.
 
-Every job is asked about while it is on hold, with the pool at rest, and then released. A copy of each job
-is tied to each site, so that a verdict is tried at every site and not only where the negotiator likes best.
+Each job is explained while it is on hold and the pool is idle, and then released. A copy of each job
+is tied to each site, so that a verdict is tested at every site and not only at the negotiator's first choice.
 """
 
 import json
@@ -31,7 +31,7 @@ HOLDINGS = {
 
 @dataclass(frozen=True)
 class Case:
-    """Jobs to ask about, tied to each site in turn: where they match, and what keeps them from others."""
+    """Jobs to explain, tied to each site in turn: the sites where they match, and the reasons elsewhere."""
 
     datasets: tuple[str, ...]
     matches: tuple[str, ...]
@@ -82,7 +82,7 @@ CASES = {
 class PartlyHydrated(Installation):
     """An installation whose site XX has no hook."""
 
-    def hydrated(self) -> bool:
+    def is_hydrated(self) -> bool:
         slots = self.pool.slots("GLIDEIN_Site", "DataLocalityAsOf")
         return all((slot.get("DataLocalityAsOf") is None) == (slot["GLIDEIN_Site"] == "XX") for slot in slots)
 
@@ -113,7 +113,7 @@ def ask(installed: Installation, *words: str, status: int | None = None) -> Any:
 
 
 def submit(installed: Installation, case: Case, held: bool = True) -> int:
-    """The jobs of *case*, one for each site."""
+    """Submit the jobs of *case*, one for each site."""
     wanted = ", ".join(f'"{did}"' for did in case.datasets)
     ours = f'+RequiredDatasets = {{{wanted}}}\n+DataLocality = "{case.mode}"\n' if case.datasets else ""
     return installed.pool.submit(
@@ -125,17 +125,17 @@ def submit(installed: Installation, case: Case, held: bool = True) -> int:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """What `why` said of every copy, and where the negotiator matched one."""
+    """Answers of `why` for every copy, and the sites where the negotiator matched one."""
 
     said: dict[str, dict[str, Any]]  # by case and site
     done: dict[str, set[str]]
 
 
 def negotiated(pool: Pool, cluster: int, expected: int) -> set[str]:
-    """Let the copies go; the sites where they ran, when *expected* ones have and no other is left to try.
+    """Release the copies; return the sites where they ran, once *expected* have and no other can.
 
-    The negotiator stamps the jobs it refuses: whoever is still idle then was refused twice after its release,
-    the last time when all others were gone and every slot was free.
+    The negotiator stamps the jobs that it rejects. A job that is idle at the end was rejected twice after its
+    release, the last time when all others had ended and every slot was free.
     """
     released = int(time.time())
     pool.run("condor_release", str(cluster), user="alice")
@@ -163,37 +163,37 @@ def verdicts(installed: Installation) -> Verdicts:
     pool.wait(
         lambda: installed.status()["demand"]["datasets"] >= len(wanted), 60, "every dataset to be wanted"
     )
-    pool.wait(lambda: installed.states_at("BB").get("why:bb") == "AVAILABLE", 60, "BB to be told of its data")
-    pool.wait(lambda: installed.states_at("AU").get("why:nl") == "PARTIAL", 60, "AU to be told of its data")
-    pool.wait(lambda: installed.states_at("UK").get("why:uk") == "AVAILABLE", 60, "UK to be told of its data")
-    pool.wait(lambda: installed.states_at("NL").get("why:nl") == "AVAILABLE", 60, "NL to be told of its data")
+    pool.wait(lambda: installed.states_at("BB").get("why:bb") == "AVAILABLE", 60, "BB to advertise its data")
+    pool.wait(lambda: installed.states_at("AU").get("why:nl") == "PARTIAL", 60, "AU to advertise its data")
+    pool.wait(lambda: installed.states_at("UK").get("why:uk") == "AVAILABLE", 60, "UK to advertise its data")
+    pool.wait(lambda: installed.states_at("NL").get("why:nl") == "AVAILABLE", 60, "NL to advertise its data")
     ends = [
         job["DataLocalityAnyAfter"] for job in pool.jobs("DataLocalityMaxWait == 0", "DataLocalityAnyAfter")
     ]
     pool.wait(lambda: time.time() > max(ends), 30, "the short wait to end")
-    said = {
+    answers = {
         name: dict(zip(SITES, ask(installed, str(cluster)), strict=True))
         for name, cluster in clusters.items()
     }
     done = {}
     for name, cluster in clusters.items():
-        expected = {site for site, answer in said[name].items() if answer["matching_sites"]}
+        expected = {site for site, answer in answers[name].items() if answer["matching_sites"]}
         done[name] = negotiated(pool, cluster, len(expected))
         pool.run("condor_rm", str(cluster), user="alice")
-    return Verdicts(said, done)
+    return Verdicts(answers, done)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_why_says_a_job_matches_at_a_site_if_and_only_if_the_negotiator_matches_it_there(
     verdicts: Verdicts, case: str
 ):
-    said = {site for site, answer in verdicts.said[case].items() if site in answer["matching_sites"]}
-    assert said == verdicts.done[case] == set(CASES[case].matches)
+    matching = {site for site, answer in verdicts.said[case].items() if site in answer["matching_sites"]}
+    assert matching == verdicts.done[case] == set(CASES[case].matches)
     assert all(set(answer["matching_sites"]) <= {site} for site, answer in verdicts.said[case].items())
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_reason_names_the_clause_that_keeps_it_away(verdicts: Verdicts, case: str):
+def test_reason_names_the_clause_that_is_not_true(verdicts: Verdicts, case: str):
     for site, expected in CASES[case].why.items():
         answer = verdicts.said[case][site]
         (at,) = [at for at in answer["sites"] if at["site"] == site]
@@ -210,7 +210,7 @@ def test_the_reason_names_the_clause_that_keeps_it_away(verdicts: Verdicts, case
         assert all("requirement" in {reason["cause"] for reason in at["reasons"]} for at in elsewhere)
 
 
-def test_a_site_without_slots_that_has_the_data_is_told(installed: Installation):
+def test_site_without_slots_that_has_the_data_is_named(installed: Installation):
     job = installed.submit(["why:away"], mode="require", more="hold = true")
     installed.pool.wait(lambda: installed.states_at("NL").get("why:away") == "NEARLINE", 60, "NL to know")
     (answer,) = ask(installed, str(job), status=3)
@@ -224,7 +224,7 @@ def test_a_site_without_slots_that_has_the_data_is_told(installed: Installation)
     assert "it was removed" in answer["verdict"]
 
 
-def test_a_busy_site_is_told_from_one_that_is_too_small(installed: Installation):
+def test_busy_site_and_site_that_is_too_small_have_different_reasons(installed: Installation):
     pool = installed.pool
     full = pool.submit(
         "executable = /bin/sleep\narguments = 300\nrequest_cpus = 2\nrequest_memory = 10\nrequest_disk = 1\n"
@@ -248,7 +248,7 @@ def test_a_busy_site_is_told_from_one_that_is_too_small(installed: Installation)
     assert "it completed" in answer["verdict"]
 
 
-def test_before_submitting_catalogues_are_asked_about_what_no_job_wanted_yet(installed: Installation):
+def test_why_before_submit_queries_catalogues_for_datasets_without_demand(installed: Installation):
     installed.catalogue.hold({**HOLDINGS, "why:new": {"AU": "available", "UK": "staging"}})
     (answer,) = ask(installed, "why:new", status=0)
     assert answer["matching_sites"] == ["AU"]
@@ -259,16 +259,16 @@ def test_before_submitting_catalogues_are_asked_about_what_no_job_wanted_yet(ins
     assert answer["sites"][0]["reasons"][0]["missing_datasets"][0]["reason"] == "unhydrated"
 
 
-def test_a_cluster_of_many_kinds_of_jobs_is_explained_in_part_and_summed_up_in_whole(installed: Installation):
+def test_cluster_of_many_kinds_of_jobs_is_explained_in_part_and_summarised(installed: Installation):
     names = "\n".join(f"why:kind{number:02}" for number in range(23))
     job = installed.pool.submit(
         "executable = /bin/true\nrequest_cpus = 1\nrequest_memory = 10\nrequest_disk = 1\nhold = true\n"
         f'+RequiredDatasets = {{"$(did)"}}\nqueue did from (\n{names}\n)\n'
     )
     done = installed.run("why", str(job), "--json", check=False)
-    said = json.loads(done.stdout)
-    assert len(said["answers"]) == 20
-    more = said["more"]
+    answer = json.loads(done.stdout)
+    assert len(answer["answers"]) == 20
+    more = answer["more"]
     assert (more["job_kinds"], more["jobs"], more["by_status"]) == (3, 3, {"held": 3})
     words = installed.run("why", str(job), check=False).stdout.splitlines()[-1]
     assert words == f"and 3 more kinds of its jobs, 3 jobs: 3 held; for example: hydrator why {job}.20"
@@ -287,7 +287,7 @@ def test_an_unknown_job_an_unknown_schedd_and_a_bad_name_get_one_sentence_each(i
         assert "Traceback" not in done.stderr
 
 
-def test_facts_that_grew_too_old_are_told_from_facts_that_changed(installed: Installation):
+def test_facts_that_are_too_old_and_facts_that_changed_have_different_reasons(installed: Installation):
     pool = installed.pool
     keeper = installed.submit(["why:uk"], more="hold = true")
     pool.wait(lambda: installed.states_at("UK").get("why:uk") == "AVAILABLE", 60, "UK to know")
@@ -310,7 +310,7 @@ def test_facts_that_grew_too_old_are_told_from_facts_that_changed(installed: Ins
     pool.run("condor_rm", str(keeper), user="alice")
 
 
-def test_a_pool_that_denies_is_told(installed: Installation):
+def test_denial_by_the_pool_is_reported(installed: Installation):
     stranger = installed.pool.client(None)
     text = installed.config.read_text()
     other = installed.home / "stranger.toml"
@@ -337,8 +337,8 @@ def test_a_first_configuration_is_made_by_looking_at_the_pool_and_passes_check(i
 def test_a_concurrency_limit_that_the_job_waits_for_is_the_headline(installed: Installation):
     pool = installed.pool
     job = installed.submit(["why:uk"], mode="require", more="concurrency_limits = license")
-    said = f'ClusterId == {job} && regexp("concurrency limit", LastRejMatchReason)'
-    pool.wait(lambda: pool.jobs(said), 120, "the negotiator to refuse it")
+    selection = f'ClusterId == {job} && regexp("concurrency limit", LastRejMatchReason)'
+    pool.wait(lambda: pool.jobs(selection), 120, "the negotiator to refuse it")
     pool.wait(lambda: ask(installed, str(job))[0]["matching_sites"], 120, "UK to say that its data is there")
     (answer,) = ask(installed, str(job), status=3)
     assert answer["verdict"].startswith(
@@ -349,7 +349,7 @@ def test_a_concurrency_limit_that_the_job_waits_for_is_the_headline(installed: I
     pool.run("condor_rm", str(job), user="alice")
 
 
-def test_a_typo_is_met_with_the_nearest_name_and_never_with_a_release(installed: Installation):
+def test_typo_gets_the_nearest_name_and_no_offer_of_a_release(installed: Installation):
     installed.catalogue.hold({**HOLDINGS, "why:L1234_SB001.ms": {"UK": "available"}})
     job = installed.submit(["why:L1243_SB001.ms"], mode="require", more="hold = true")
 
@@ -387,7 +387,7 @@ def test_release_is_offered_to_a_queue_super_user_alone(installed: Installation)
 
 
 def test_a_data_slot_is_no_slot(installed: Installation):
-    """HTCondor 25 keeps common input files on such slots; here one is advertised by hand."""
+    """HTCondor 25 keeps common input files on such slots; here the test advertises one."""
     pool = installed.pool
     ad = (
         'MyType = "Machine"\nName = "data1_1@far.away"\nMachine = "far.away"\nState = "Claimed"\n'
@@ -402,10 +402,8 @@ def test_a_data_slot_is_no_slot(installed: Installation):
     pool.run("condor_rm", str(job), user="alice")
 
 
-def test_why_knows_how_much_a_user_may_send_before_the_schedd_asks_for_no_more_slots(
-    installed: Installation, htcondor_release: str
-):
-    """A running job is marked by hand as one whose input is sent: real transfers here are over at once."""
+def test_why_reports_the_limit_of_uploads_of_a_user(installed: Installation, htcondor_release: str):
+    """The test marks a running job as one whose input is sent: real transfers here end at once."""
     pool = installed.pool
     limits = (
         "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS = True\nMAX_CONCURRENT_UPLOADS_PER_USER = 1\n"

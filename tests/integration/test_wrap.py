@@ -37,7 +37,7 @@ def desk(pool: Pool, request: pytest.FixtureRequest) -> Iterator[Desk]:
     pool.empty_queue()
 
 
-def test_the_jobs_get_their_datasets_and_everything_else_as_it_was(desk):
+def test_wrapped_jobs_get_their_datasets_and_are_otherwise_unchanged(desk):
     desk.write("x.sub", DESCRIPTION)
     words = ("condor_submit", "-terse", "held=true", "x.sub")
     plain = desk.pool.run(*words, user="alice", cwd=desk.folder).stdout
@@ -49,18 +49,18 @@ def test_the_jobs_get_their_datasets_and_everything_else_as_it_was(desk):
     assert (desk.folder / "x.sub").read_bytes() == DESCRIPTION.encode()
 
 
-def test_the_filtered_file_makes_the_same_jobs(desk):
+def test_filtered_file_makes_the_same_jobs(desk):
     desk.write("x.sub", DESCRIPTION)
     command = [sys.executable, "-m", "hydrator.cli", "submit", "filter", "x.sub", "-d", "lofar:a"]
     filtered = subprocess.run(command, cwd=desk.folder, capture_output=True, check=True).stdout.decode()
     assert filtered == DESCRIPTION.replace("queue ms", '+RequiredDatasets = {"lofar:a"}\r\nqueue ms')
     desk.write("y.sub", filtered)
     words = ("condor_submit", "-terse", "held=true", "y.sub")
-    said = desk.pool.run(*words, user="alice", cwd=desk.folder).stdout
-    assert [job["RequiredDatasets"] for job in queued(desk, said)] == [["lofar:a"]] * 2
+    output = desk.pool.run(*words, user="alice", cwd=desk.folder).stdout
+    assert [job["RequiredDatasets"] for job in queued(desk, output)] == [["lofar:a"]] * 2
 
 
-def test_the_exit_status_and_the_words_of_condor_submit_pass_through(desk):
+def test_exit_status_and_output_of_condor_submit_are_those_of_wrap(desk):
     desk.write("x.sub", "arguments = no executable\nqueue\n")
     done = desk.hydrator("wrap", "-d", "lofar:a", "--", "condor_submit", "x.sub")
     plain = desk.pool.run("condor_submit", "x.sub", user="alice", cwd=desk.folder, check=False)
@@ -138,7 +138,7 @@ def test_the_nodes_of_a_splice_and_of_a_sub_dag_run_with_their_own_datasets(desk
 
 
 def queued(desk: Desk, terse: str) -> list[dict[str, object]]:
-    """The jobs that ``condor_submit -terse`` announced."""
+    """Return the jobs that ``condor_submit -terse`` printed."""
     cluster = int(terse.partition(".")[0])
     return sorted(desk.pool.jobs(f"ClusterId == {cluster}", *ATTRIBUTES), key=lambda job: job["ProcId"])
 
@@ -147,7 +147,7 @@ NODE = "executable = /bin/true\nrequest_cpus = 1\nrequest_memory = 10\nlog = nod
 
 
 def ran_with(desk: Desk, nodes: int) -> dict[str, list[str]]:
-    """The datasets of each node's job, by the node's name, once so many have ended."""
+    """Return the datasets of each node's job, by the node's name, once so many have ended."""
     mine = f'DAGNodeName isnt undefined && Iwd == "{desk.folder}"'
     desk.pool.wait(
         lambda: len(desk.pool.history(mine, "DAGNodeName")) == nodes,
@@ -179,7 +179,7 @@ def test_dagman_reads_what_was_written_for_every_form_of_a_node(desk):
 
 
 def test_the_nodes_of_several_dag_files_run_with_their_own_datasets(desk):
-    """(DAGMan 23.9 itself does not read inline descriptions and VARS of all nodes there.)"""
+    """DAGMan 23.9 itself does not read inline descriptions and VARS of all nodes there."""
     desk.write("node.sub", NODE + "queue\n")
     desk.write("one.dag", "JOB A node.sub\nJOB B node.sub\n")
     desk.write("two.dag", "JOB A node.sub\n")
@@ -192,7 +192,7 @@ def test_the_nodes_of_several_dag_files_run_with_their_own_datasets(desk):
 @pytest.mark.parametrize("first", ["PRE_SKIP A 3", "DONE A", "WEAK PARENT A CHILD B", "// a", "NODE C a.sub"])
 @pytest.mark.parametrize("how", ["wrap", "filter"])
 def test_condor_submit_dag_judges_a_dag_the_same_before_and_after(desk, first, how):
-    """What this release does not know stays what it does not know; nothing else is refused."""
+    """A command that this release does not know stays an error; nothing else is rejected."""
     desk.write("x.dag", f"{first}\nJOB A {{\n{NODE}}}\nJOB B {{\n{NODE}}}\n")
     words = ("condor_submit_dag", "-no_submit", "-f", "x.dag")
     plain = desk.pool.run(*words, user="alice", cwd=desk.folder, check=False)
@@ -225,16 +225,16 @@ def test_condor_submit_decides_whose_list_counts(desk, doubtful, expected, how):
     if how == "filter":
         filtered = desk.hydrator("filter", "x.sub", "-d", "lofar:a")
         desk.write("y.sub", filtered.stdout)
-        said = desk.pool.run("condor_submit", "-terse", "y.sub", user="alice", cwd=desk.folder).stdout
+        output = desk.pool.run("condor_submit", "-terse", "y.sub", user="alice", cwd=desk.folder).stdout
     else:
         done = desk.hydrator("wrap", "-d", "lofar:a", "--", "condor_submit", "-terse", "x.sub")
         assert done.returncode == 0, done.stderr
-        said = done.stdout
-    assert [job["RequiredDatasets"] for job in queued(desk, said)] == [expected]
+        output = done.stdout
+    assert [job["RequiredDatasets"] for job in queued(desk, output)] == [expected]
 
 
-def test_the_description_of_a_node_decides_whose_list_counts(desk):
-    """What VARS put before a node's description is its default."""
+def test_submit_description_of_a_dag_node_overrides_vars_before_it(desk):
+    """VARS before a node's description are its defaults."""
     for name, text in {"own": '+RequiredDatasets={"own:1"}', "none": "a = b"}.items():
         desk.write(f"{name}.sub", f"{NODE}include command : /bin/echo {text}\nqueue\n")
     desk.write("x.dag", "JOB A own.sub\nJOB B none.sub\n")

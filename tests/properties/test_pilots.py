@@ -25,7 +25,7 @@ from hydrator.domain.model import (
 )
 from hydrator.reconcile.ads.site_ads import Budget, assign_generations, draft_site_ads
 from hydrator.submit.expressions import here_expression
-from testbed.glideinwms_standin import groups_of, loaded
+from testbed.glideinwms_standin import groups_of, load_policy
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "glideinwms"
 LOCAL = groups_of(DEPLOY / "frontend-groups.xml", DEPLOY)["locality_local"]
@@ -70,7 +70,7 @@ def test_the_policy_requests_pilots_exactly_where_the_slots_would_match(pool, wa
             path, valid_for=timedelta(hours=1), max_age=MAX_AGE, clock=system_clock
         )
         publisher.publish(list(ads.values()))
-        policy = loaded(LOCAL)
+        policy = load_policy(LOCAL)
         assert policy
         policy.PATH = str(path)  # as an operator sets it
         for names in wanted:

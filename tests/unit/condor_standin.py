@@ -1,7 +1,7 @@
-"""A stand-in for the HTCondor child process: speaks its protocol, knows no pool, misbehaves on request.
+"""A stand-in for the HTCondor child process: it has the protocol, no pool, and misbehaves on request.
 
-Its behaviour is chosen by the first argument and, for what a call does, by the ``name`` in the call's
-arguments; every start is noted as a line in the file named by the second argument.
+The first argument selects its behaviour, and the ``name`` in the arguments of a call selects what the
+call does. Each start appends a line to the file that the second argument names.
 """
 
 import json
@@ -41,7 +41,7 @@ def main() -> None:
     with Path(starts).open("a") as file:
         file.write(f"{os.getpid()}\n")
     channel = socket.socket(fileno=os.dup(0))
-    print("a greeting nobody asked for")
+    print("a greeting that is not part of the protocol")
     if mode == "stillborn":
         sys.exit(7)
     if mode == "with the real one's safety":

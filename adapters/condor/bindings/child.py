@@ -11,48 +11,30 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
 
 from .collector_calls import CollectorCalls
-from .library import Bindings, CallError, explain_failure, read_log
+from .library import CallError, failure_of
 from .match_calls import MatchCalls
 from .schedd_calls import ScheddCalls
 
 PR_SET_PDEATHSIG = 1
-Handlers = Mapping[str, Callable[..., Any]]
 
 
-def build_handlers() -> Handlers:
-    """Return the function that answers each call, by the name of the call; arguments and answers are JSON."""
-    bindings = Bindings()
-    collector = CollectorCalls(bindings)
-    schedds = ScheddCalls(bindings)
-    matches = MatchCalls(bindings)
-    handlers: list[Callable[..., Any]] = [
-        *(bindings.ping, bindings.config_of, bindings.token_folders, bindings.parse),
-        *(collector.site_ads, collector.advertise, collector.invalidate, collector.heartbeat),
-        *(collector.slots, collector.slots_at, collector.collectors, collector.merge),
-        *(schedds.schedds, schedds.has_user_record, schedds.count_queued_datasets, schedds.release),
-        *(schedds.read_job_groups, schedds.set_desired_sites, schedds.restore_desired_sites),
-        *(schedds.query_misses, schedds.outcomes, schedds.last_ended),
-        *(matches.jobs, matches.find_ended_job, matches.count_uploads, matches.evaluate_match),
-    ]
-    return {handler.__name__: handler for handler in handlers}
+class PoolCalls(CollectorCalls, ScheddCalls, MatchCalls):
+    """All calls, one method each; arguments and results are JSON."""
 
 
-def answer(handlers: Handlers, request: Mapping[str, Any]) -> dict[str, Any]:
+def answer(calls: PoolCalls, request: Mapping[str, Any]) -> dict[str, Any]:
     """Make one call; every failure becomes an answer."""
     with suppress(OSError):
         os.ftruncate(2, 0)
     try:
-        return {"ok": handlers[request["call"]](**request["args"])}
-    except CallError as exc:
-        return {"error": {"kind": exc.kind, "reason": exc.reason, "daemon": exc.daemon}}
+        return {"ok": getattr(calls, request["call"])(**request["args"])}
     except Exception as exc:  # noqa: BLE001  (the parent decides about any failure of the bindings)
-        kind, reason = explain_failure(read_log()) or ("pool", f"{exc}" or type(exc).__name__)
-        return {"error": {"kind": kind, "reason": reason, "daemon": None}}
+        return {"error": vars(exc if isinstance(exc, CallError) else failure_of(exc))}
 
 
 def die_with_parent() -> None:
@@ -77,12 +59,12 @@ def main() -> NoReturn:
     for ignored in (signal.SIGINT, signal.SIGTERM):  # the parent decides when this process ends
         signal.signal(ignored, signal.SIG_IGN)
     channel = take_channel()
-    handlers = build_handlers()
+    calls = PoolCalls()
     with channel, channel.makefile("rb") as requests:
         channel.sendall(b'{"id": 0, "ok": "ready"}\n')
         for line in requests:
             request = json.loads(line)
-            reply = {"id": request["id"], **answer(handlers, request)}
+            reply = {"id": request["id"], **answer(calls, request)}
             channel.sendall(json.dumps(reply).encode() + b"\n")
     sys.exit(0)
 

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .library import Ad, Bindings, CallError, describe_denial, explain_failure, read_log
-from .values import SITE_WIDE_ATTRIBUTES
+from .library import Bindings, CallError, describe_denial, failure_of
+from .values import SITE_WIDE_ATTRIBUTES, Ad
 
 SITE_AD_TYPE = "DataLocality"
 SITE_AD_ATTRIBUTES = (
@@ -47,23 +47,22 @@ _MAX_HEARTBEATS = 100
 """Own heartbeats that are remembered: one of several collectors may have missed the last ones."""
 
 
-class CollectorCalls:
+class CollectorCalls(Bindings):
     """Queries and updates of the pool's collectors."""
 
-    def __init__(self, bindings: Bindings) -> None:
-        self._bindings = bindings
-        self._builder = _AdBuilder(bindings)
+    def __init__(self) -> None:
+        super().__init__()
         self._heartbeats: dict[str, deque[int]] = {}
 
     # ads of sites
 
     def site_ads(self) -> list[Ad]:
         """Return all site ads, as JSON."""
-        return self._bindings.query_scalars("Any", SITE_AD_ATTRIBUTES, f'MyType == "{SITE_AD_TYPE}"')
+        return self.query_scalars("Any", SITE_AD_ATTRIBUTES, f'MyType == "{SITE_AD_TYPE}"')
 
     def advertise(self, ads: Sequence[tuple[str, str]], lifetime: int) -> int | None:
         """Send the ads; return when the collector received the last one, by its clock, or None."""
-        site_ads = [self._builder.build_site_ad(name, text, lifetime) for name, text in ads]
+        site_ads = [self._build_site_ad(name, text, lifetime) for name, text in ads]
         self._send(site_ads, "UPDATE_AD_GENERIC")
         sent = {ad["Name"]: (ad.get("DataLocalityGeneration"), ad.get("DataLocalityAsOf")) for ad in site_ads}
 
@@ -76,7 +75,7 @@ class CollectorCalls:
 
     def invalidate(self, names: Sequence[str]) -> None:
         """Remove the site ads of these names."""
-        self._send([self._builder.build_invalidation(name) for name in names], "INVALIDATE_ADS_GENERIC")
+        self._send([self._build_invalidation(name) for name in names], "INVALIDATE_ADS_GENERIC")
         self._wait_until_visible(lambda ads: not {ad["Name"] for ad in ads} & set(names), self.site_ads)
 
     # ads of daemons
@@ -84,18 +83,21 @@ class CollectorCalls:
     def heartbeat(self, name: str, leads_since: int, lifetime: int) -> list[Ad]:
         """Send the heartbeat of the daemon *name*; return the ads of all daemons once it is visible.
 
-        Its ad is ``Shared`` where another process sent a heartbeat under this name since the last one.
+        Its ad is ``Shared`` if another process sent a heartbeat under this name since the last one.
         """
         own = self._heartbeats.setdefault(name, deque(maxlen=_MAX_HEARTBEATS))
         beats = [ad["DataLocalityBeat"] for ad in self._daemon_ads() if ad["Name"] == name]
         is_shared = bool(own) and any(beat not in own for beat in beats)
         beat = time.time_ns()
         own.append(beat)
-        self._send(
-            [self._builder.build_daemon_ad(name, leads_since, beat, lifetime)],
-            "UPDATE_AD_GENERIC",
-            one_is_enough=True,
+        ad = self._build_ad(
+            MyType=DAEMON_AD_TYPE,
+            Name=name,
+            DataLocalityLeadsSince=leads_since,
+            DataLocalityBeat=beat,
+            ClassAdLifetime=lifetime,
         )
+        self._send([ad], "UPDATE_AD_GENERIC", one_is_enough=True)
 
         def is_visible(ads: list[Ad]) -> bool:
             return any(ad["Name"] == name and ad["DataLocalityBeat"] == beat for ad in ads)
@@ -106,21 +108,17 @@ class CollectorCalls:
         return [{**ad, "Shared": is_shared and ad["Name"] == name} for ad in ads]
 
     def _daemon_ads(self) -> list[Ad]:
-        return self._bindings.query_scalars("Any", DAEMON_AD_ATTRIBUTES, f'MyType == "{DAEMON_AD_TYPE}"')
+        return self.query_scalars("Any", DAEMON_AD_ATTRIBUTES, f'MyType == "{DAEMON_AD_TYPE}"')
 
     # ads of slots
 
-    def slots(self, attributes: Sequence[str], constraint: str) -> list[Ad]:
-        """Return slot ads from the first collector that answers."""
-        return self._bindings.query_scalars("Slot", attributes, constraint)
+    def slots(self, attributes: Sequence[str], constraint: str, collector: str | None) -> list[Ad]:
+        """Return slot ads from the first collector that answers, or from *collector*."""
+        return self.query_scalars("Slot", attributes, constraint, collector)
 
     def collectors(self) -> list[str]:
         """Return the addresses of all collectors."""
-        return sorted(self._bindings.collectors())
-
-    def slots_at(self, collector: str, attributes: Sequence[str], constraint: str) -> list[Ad]:
-        """Return slot ads from one collector."""
-        return self._bindings.query_scalars("Slot", attributes, constraint, collector)
+        return sorted(self.collector_addresses())
 
     def merge(
         self,
@@ -131,23 +129,23 @@ class CollectorCalls:
     ) -> list[str]:
         """Merge into slots' ads at *collector*, over one connection; return the names of the slots sent.
 
-        A slot that its startd updated since the caller's query is left out. Its ad may be of another startd
+        A slot that its startd updated since the caller's query is omitted. Its ad may be of another startd
         by now, and a merge overwrites the address in it.
 
         Args:
             collector: the address of one collector.
-            texts: by site the lines of its ad; None takes the merge back.
+            texts: by site the lines of its ad; None withdraws the merge.
             slots: name, address, site and LastHeardFrom, as the caller read them.
             since: the latest LastHeardFrom that the caller read of any slot.
         """
-        updates = self._bindings.query_ads(
+        updates = self.query_ads(
             "Slot", ["Name", "MyAddress", "LastHeardFrom"], f"LastHeardFrom >= {since}", collector
         )
         update_times = {(ad.get("Name"), ad.get("MyAddress")): ad.get("LastHeardFrom") for ad in updates}
         updated_names = {name for name, _ in update_times}
-        contents = {site: self._builder.build_merge_attributes(site, text) for site, text in texts.items()}
+        contents = {site: self._merge_attributes(site, text) for site, text in texts.items()}
         ads = [
-            self._builder.build_merge_ad(name, address, contents[site])
+            self._build_ad(contents[site], Name=name, MyAddress=address)
             for name, address, site, last_heard_from in slots
             if name not in updated_names or update_times.get((name, address)) == last_heard_from
         ]
@@ -160,9 +158,7 @@ class CollectorCalls:
         try:
             self._send_to(collector, ads, "MERGE_STARTD_AD")
         except CallError as failure:
-            answer = (
-                self._bindings.ping("collector", "NEGOTIATOR", collector) if failure.kind == "pool" else None
-            )
+            answer = self.ping("collector", "NEGOTIATOR", collector) if failure.kind == "pool" else None
             if answer is None or answer["allowed"]:
                 raise
             reason = describe_denial(answer["identity"], answer["method"])
@@ -174,9 +170,9 @@ class CollectorCalls:
         """Send *ads* to every collector.
 
         Raises:
-            CallError: one of them took nothing; with *one_is_enough*, none of them took it.
+            CallError: one of them accepted no ad; with *one_is_enough*, none of them did.
         """
-        collectors = self._bindings.collectors()
+        collectors = self.collector_addresses()
         if not collectors:
             raise CallError("pool", "no collector is configured (COLLECTOR_HOST)")
         failures = []
@@ -189,12 +185,10 @@ class CollectorCalls:
             raise failures[0]
 
     def _send_to(self, address: str, ads: list[Any], command: str) -> None:
-        htcondor = self._bindings.htcondor
         try:
-            htcondor.Collector(address).advertise(ads, command)
-        except htcondor.HTCondorException as exc:
-            kind, reason = explain_failure(read_log()) or ("pool", str(exc))
-            raise CallError(kind, reason, f"collector {address}") from exc
+            self.htcondor.Collector(address).advertise(ads, command)
+        except self.htcondor.HTCondorException as exc:
+            raise failure_of(exc, f"collector {address}") from exc
 
     @staticmethod
     def _wait_until_visible(
@@ -210,56 +204,36 @@ class CollectorCalls:
             time.sleep(pause)
             pause = min(2 * pause, 0.5)
 
+    # building of ads
 
-class _AdBuilder:
-    """A builder of the ads that go to collectors."""
-
-    def __init__(self, bindings: Bindings) -> None:
-        self._bindings = bindings
-
-    def build_site_ad(self, name: str, text: str, lifetime: int) -> Any:
-        ad = self._bindings.classad.ClassAd()
-        for line in text.splitlines():
-            attribute, _, literal = line.partition(" = ")
-            ad[attribute] = self._bindings.parse_expression(literal, f"{attribute} of site {name}")
-        ad["MyType"] = SITE_AD_TYPE
-        ad["Name"] = name
-        ad["ClassAdLifetime"] = lifetime
+    def _build_ad(self, attributes: Mapping[str, Any] | None = None, **more: Any) -> Any:
+        ad = self.classad.ClassAd()
+        ad.update(attributes or {}, **more)
         return ad
 
-    def build_daemon_ad(self, name: str, leads_since: int, beat: int, lifetime: int) -> Any:
-        ad = self._bindings.classad.ClassAd()
-        ad["MyType"] = DAEMON_AD_TYPE
-        ad["Name"] = name
-        ad["DataLocalityLeadsSince"] = leads_since
-        ad["DataLocalityBeat"] = beat
-        ad["ClassAdLifetime"] = lifetime
-        return ad
+    def _parse_lines(self, site: str, text: str, shared: Sequence[str] = ()) -> dict[str, Any]:
+        """Parse the lines ``Name = literal`` of a site's ad, the values of *shared* in parentheses.
 
-    def build_merge_ad(self, name: str, address: str, attributes: Mapping[str, Any]) -> Any:
-        ad = self._bindings.classad.ClassAd()
-        for attribute, value in attributes.items():
-            ad[attribute] = value
-        ad["Name"] = name
-        ad["MyAddress"] = address
-        return ad
+        A collector stores a long value in parentheses once, however many ads have it.
+        """
+        lines = (line.partition(" = ")[::2] for line in text.splitlines())
+        return {
+            name: self.parse_expression(
+                f"({literal})" if name in shared else literal, f"{name} of site {site}"
+            )
+            for name, literal in lines
+        }
 
-    def build_merge_attributes(self, site: str, text: str | None) -> dict[str, Any]:
-        """Return the attributes for slots of *site*; in parentheses a collector stores long ones once."""
+    def _build_site_ad(self, name: str, text: str, lifetime: int) -> Any:
+        ad = self._parse_lines(name, text)
+        return self._build_ad(ad, MyType=SITE_AD_TYPE, Name=name, ClassAdLifetime=lifetime)
+
+    def _merge_attributes(self, site: str, text: str | None) -> dict[str, Any]:
         if text is None:
-            return dict.fromkeys(MERGE_ATTRIBUTES, self._bindings.classad.Value.Undefined)
-        attributes: dict[str, Any] = {"DataLocalityVia": "merge"}
-        for line in text.splitlines():
-            name, _, literal = line.partition(" = ")
-            shared = f"({literal})" if name in SITE_WIDE_ATTRIBUTES else literal
-            attributes[name] = self._bindings.parse_expression(shared, f"{name} of site {site}")
-        return attributes
+            return dict.fromkeys(MERGE_ATTRIBUTES, self.classad.Value.Undefined)
+        return {"DataLocalityVia": "merge", **self._parse_lines(site, text, SITE_WIDE_ATTRIBUTES)}
 
-    def build_invalidation(self, name: str) -> Any:
+    def _build_invalidation(self, name: str) -> Any:
         """Build the query for INVALIDATE_ADS_GENERIC; TargetType is the ads' own type, not "Generic"."""
-        ad = self._bindings.classad.ClassAd()
-        ad["MyType"] = "Query"
-        ad["TargetType"] = SITE_AD_TYPE
-        ad["Name"] = name
-        ad["Requirements"] = self._bindings.classad.ExprTree(f"Name =?= {self._bindings.classad.quote(name)}")
-        return ad
+        own_name = self.classad.ExprTree(f"Name =?= {self.classad.quote(name)}")
+        return self._build_ad(MyType="Query", TargetType=SITE_AD_TYPE, Name=name, Requirements=own_name)

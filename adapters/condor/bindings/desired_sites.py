@@ -18,7 +18,8 @@ from typing import Any
 
 from hydrator.domain.classad import record_literal, string_literal
 
-from .values import is_plain, read_strings
+from .library import CallError
+from .values import Ad, is_plain, read_strings
 
 ID_ATTRIBUTES = ("ClusterId", "ProcId")
 DESIRED_SITES = "DESIRED_Sites"
@@ -30,11 +31,11 @@ GROUP_BY_ATTRIBUTES = (*JOB_ATTRIBUTES, OPT_IN_ATTRIBUTE, DESIRED_SITES, SAVED_A
 IDLE_CONSTRAINT = "JobStatus == 1"
 QUEUED_CONSTRAINT = "JobStatus =!= 3 && JobStatus =!= 4"
 EDITS_AT_ONCE = 1000
-Ad = dict[str, Any]
 
 
-class EditRejected(Exception):
-    """An edit that the schedd did not make; the text is the reason."""
+def rejection(reason: str) -> CallError:
+    """Return the failure of an edit that the schedd did not make."""
+    return CallError("denied", reason)
 
 
 class DesiredSitesEditor:
@@ -43,8 +44,8 @@ class DesiredSitesEditor:
     Args:
         classad: the bindings' module.
         error_type: the exception that the bindings raise.
-        queue: their schedd.
-        group_by: their option for one ad a combination of attributes.
+        queue: the bindings' schedd.
+        group_by: the bindings' option to get one ad for each combination of the attributes.
     """
 
     def __init__(self, classad: Any, error_type: type[Exception], queue: Any, group_by: Any) -> None:
@@ -54,7 +55,7 @@ class DesiredSitesEditor:
         self._group_by = group_by
 
     def read_job_groups(self) -> list[Ad]:
-        """Return idle jobs that ask, or are marked, alike jobs in one row."""
+        """Return idle jobs that opted in, or have a mark; alike jobs in one row."""
         constraint = f"{IDLE_CONSTRAINT} && ({OPT_IN_ATTRIBUTE} =?= true || {SAVED_ATTRIBUTE} isnt undefined)"
         return [
             self._build_group_row(ad)
@@ -75,12 +76,12 @@ class DesiredSitesEditor:
         mark = _record_literal(value=value, own=original_value, was=previous, pending=token)
         self._edit(ids, SAVED_ATTRIBUTE, mark, constraint)
         has_token = f"{SAVED_ATTRIBUTE}.Pending =?= {_string_literal(token)}"
-        if not self._query_ids(has_token, 1):
-            raise EditRejected("it rejected the edit of jobs and gave no reason")
+        if not self.query_ids(has_token, 1):
+            raise rejection("it rejected the edit of jobs and gave no reason")
         if value != previous:
             self._replace_value(has_token, row, value)
         edited = f"{has_token} && {DESIRED_SITES} =?= {_string_literal(value)}"
-        count = len(self._query_ids(edited, max_jobs))
+        count = len(self.query_ids(edited, max_jobs))
         saved = _record_literal(value=value, own=original_value) if keep else "undefined"
         self._edit_matching(edited, SAVED_ATTRIBUTE, saved)
         return count
@@ -90,14 +91,14 @@ class DesiredSitesEditor:
         unchanged = f"{has_token} && {DESIRED_SITES} =?= {_string_literal(row['desired'])}"
         unchanged_idle = f"{unchanged} && {IDLE_CONSTRAINT}"
         self._edit_matching(unchanged_idle, DESIRED_SITES, _string_literal(value))
-        if ids := self._query_ids(unchanged_idle, 1):
+        if ids := self.query_ids(unchanged_idle, 1):
             self._edit_matching(unchanged, SAVED_ATTRIBUTE, _record_literal(**row["kept"] or {}))
-            raise EditRejected(f"it keeps {DESIRED_SITES} as it was submitted (of job {ids[0]})")
+            raise rejection(f"it keeps {DESIRED_SITES} as it was submitted (of job {ids[0]})")
 
     def restore(self, constraint: str, should_opt_out: bool) -> int:
         """Restore the lists that all jobs in the queue had, and remove the marks; return how many.
 
-        A ``DESIRED_Sites`` that a user wrote since stays. With *should_opt_out* the jobs ask no longer, too.
+        A ``DESIRED_Sites`` that a user has set since stays. *should_opt_out* sets the option to false, too.
         """
         selection = f"({constraint}) && {QUEUED_CONSTRAINT}"
         groups: dict[str, tuple[Ad, list[str]]] = {}
@@ -110,47 +111,47 @@ class DesiredSitesEditor:
         for row, ids in groups.values():
             if _is_unchanged(row):
                 self._restore_group(selection, row, ids)
-            self._edit_all(ids, SAVED_ATTRIBUTE, "undefined")
+            self.edit_all(ids, SAVED_ATTRIBUTE, "undefined")
         if should_opt_out:
-            self._edit_all(
-                self._query_ids(f"{selection} && {OPT_IN_ATTRIBUTE} =?= true", None),
+            self.edit_all(
+                self.query_ids(f"{selection} && {OPT_IN_ATTRIBUTE} =?= true"),
                 OPT_IN_ATTRIBUTE,
                 "false",
             )
         also = f" || {OPT_IN_ATTRIBUTE} =?= true" if should_opt_out else ""
-        if unedited := self._query_ids(f"{selection} && ({SAVED_ATTRIBUTE} isnt undefined{also})", 1):
-            raise EditRejected(f"it rejected the edit of job {unedited[0]}")
+        if unedited := self.query_ids(f"{selection} && ({SAVED_ATTRIBUTE} isnt undefined{also})", 1):
+            raise rejection(f"it rejected the edit of job {unedited[0]}")
         return sum(len(ids) for _, ids in groups.values())
 
     def _restore_group(self, constraint: str, row: Ad, ids: Sequence[str]) -> None:
         own = row["kept"]["own"]
         if own == row["desired"]:
             return
-        self._edit_all(ids, DESIRED_SITES, _string_literal(own))
+        self.edit_all(ids, DESIRED_SITES, _string_literal(own))
         previous = _string_literal(row["desired"])
         unchanged = f"{constraint} && {SAVED_ATTRIBUTE} isnt undefined && {DESIRED_SITES} =?= {previous}"
-        if unedited := set(self._query_ids(unchanged, None)) & set(ids):
-            raise EditRejected(f"it keeps {DESIRED_SITES} as it is (of job {min(unedited)})")
+        if unedited := set(self.query_ids(unchanged)) & set(ids):
+            raise rejection(f"it keeps {DESIRED_SITES} as it is (of job {min(unedited)})")
 
     # attributes of a job
 
     def _build_group_row(self, ad: Any) -> Ad:
         desired = self._evaluate_scalar(ad, DESIRED_SITES)
-        kept = {
+        mark = {
             name: self._evaluate_scalar(ad, f"{SAVED_ATTRIBUTE}.{field}")
             for name, field in SAVED_FIELDS.items()
         }
         marked = self._evaluate(ad, SAVED_ATTRIBUTE) is not None
-        texts = [value for value in (desired, *kept.values()) if value is not None]
+        texts = [value for value in (desired, *mark.values()) if value is not None]
         odd = any(not isinstance(value, str) for value in texts) or self._is_expression(ad)
-        odd = odd or (marked and not any(kept.values()))
+        odd = odd or (marked and not any(mark.values()))
         datasets = read_strings(ad, "RequiredDatasets")
         mode, after, age = (self._evaluate_scalar(ad, name) for name in JOB_ATTRIBUTES[1:])
         return {
             "datasets": datasets if all("," not in one for one in datasets) else [],
             "asks": self._evaluate_scalar(ad, OPT_IN_ATTRIBUTE) is True,
             "desired": desired if isinstance(desired, str) else None,
-            "kept": kept if marked and not odd else None,
+            "kept": mark if marked and not odd else None,
             "mode": mode if isinstance(mode, str) else None,
             "any_after": _integer_or_none(after),
             "max_age": _integer_or_none(age),
@@ -165,7 +166,7 @@ class DesiredSitesEditor:
         return not (value is None or isinstance(value, str) or value is self._classad.Value.Undefined)
 
     def _evaluate(self, ad: Any, text: str) -> Any:
-        """Evaluate *text*; None for undefined, the bindings' own object for a value without a JSON form."""
+        """Evaluate *text*; None for undefined, the bindings' object for a value that JSON cannot express."""
         with suppress(Exception):
             value = self._classad.ExprTree(text).eval(ad)
             return None if value is self._classad.Value.Undefined else value
@@ -179,14 +180,14 @@ class DesiredSitesEditor:
     # selection of jobs
 
     def _build_constraint(self, row: Ad) -> str:
-        """Return the constraint for the idle jobs of this row, as they are now."""
-        kept = row["kept"] or {}
+        """Return the constraint for the idle jobs of this row, with their present values."""
+        mark = row["kept"] or {}
         parts = [
             IDLE_CONSTRAINT,
             f"({OPT_IN_ATTRIBUTE} =?= true) == {'true' if row['asks'] else 'false'}",
             f"{DESIRED_SITES} =?= {_string_literal(row['desired'])}",
             *(
-                f"{SAVED_ATTRIBUTE}.{field} =?= {_string_literal(kept.get(name))}"
+                f"{SAVED_ATTRIBUTE}.{field} =?= {_string_literal(mark.get(name))}"
                 for name, field in SAVED_FIELDS.items()
             ),
             _integer_constraint("DataLocalityAnyAfter", row["any_after"]),
@@ -197,31 +198,33 @@ class DesiredSitesEditor:
         ]
         if row["datasets"]:
             parts.append(f'join(",", RequiredDatasets) =?= {_string_literal(",".join(row["datasets"]))}')
-        else:  # garbage: no expression says what two of these have in common
+        else:  # the value is invalid: no constraint selects all jobs with the same one
             cluster, _, proc = row["example"].partition(".")
             parts.append(f"ClusterId == {int(cluster)} && ProcId == {int(proc)}")
         return " && ".join(parts)
 
-    def _query_ids(self, constraint: str, max_jobs: int | None) -> list[str]:
+    def query_ids(self, constraint: str, max_jobs: int | None = None) -> list[str]:
+        """Return the ids of the jobs that match, up to *max_jobs*."""
         limit = {} if max_jobs is None else {"limit": max_jobs}
         return [_job_id(ad) for ad in self._queue.query(constraint, list(ID_ATTRIBUTES), **limit)]
 
     # edits
 
-    def _edit_all(self, ids: Sequence[str], attribute: str, literal: str) -> None:
+    def edit_all(self, ids: Sequence[str], attribute: str, literal: str) -> None:
+        """Set *attribute* of these jobs, some at a time; skip jobs that have left the queue."""
         for start in range(0, len(ids), EDITS_AT_ONCE):
             self._edit(ids[start : start + EDITS_AT_ONCE], attribute, literal, QUEUED_CONSTRAINT)
 
     def _edit(self, ids: Sequence[str], attribute: str, literal: str, constraint: str) -> None:
-        """Edit jobs by id; a job that left the queue meanwhile would make the whole transaction fail."""
+        """Edit jobs by id; without those that left the queue, which would make the whole transaction fail."""
         try:
             self._queue.edit(list(ids), attribute, literal)
         except self._error_type as failure:
-            queued = set(self._query_ids(constraint, None))
+            queued = set(self.query_ids(constraint))
             remaining = [job for job in ids if job in queued]
             if len(remaining) == len(ids):
-                if rejection := re.search(r"commit transaction: *(.+)", str(failure)):
-                    raise EditRejected(rejection[1].strip()) from failure
+                if match := re.search(r"commit transaction: *(.+)", str(failure)):
+                    raise rejection(match[1].strip()) from failure
                 raise
             if remaining:
                 self._queue.edit(remaining, attribute, literal)
@@ -233,7 +236,7 @@ class DesiredSitesEditor:
 
 
 def _string_literal(value: str | None) -> str:
-    """Return a literal as queues store it: with these two escapes only, and letters unchanged."""
+    """Return a literal as job queues store it: only quote and backslash escaped, letters unchanged."""
     return "undefined" if value is None else string_literal(value)
 
 
@@ -245,10 +248,10 @@ def _record_literal(**fields: str | None) -> str:
 
 
 def _is_unchanged(row: Ad) -> bool:
-    kept = row["kept"]
-    if kept is None:
+    mark = row["kept"]
+    if mark is None:
         return False
-    return row["desired"] == kept["value"] or bool(kept["pending"] and row["desired"] == kept["was"])
+    return row["desired"] == mark["value"] or bool(mark["pending"] and row["desired"] == mark["was"])
 
 
 def _job_id(ad: Any) -> str:
@@ -256,7 +259,7 @@ def _job_id(ad: Any) -> str:
 
 
 def _integer_or_none(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if type(value) is int else None
 
 
 def _integer_constraint(attribute: str, value: int | None) -> str:

@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from .values import FIRST_COLLECTOR, expression_text, is_plain
+from .values import FIRST_COLLECTOR, Ad, expression_text, is_plain
 
 NO_DATA_SLOT = "IsDataSlot =!= true"
 """HTCondor 25 keeps common input files on slots of their own (``data1_1@…``), which run no jobs."""
 LOCATION_ATTRIBUTES = ("Name", "MyAddress", "MyType", "CondorVersion", "AddressV1")
 """Attributes of a daemon's ad that the bindings need to connect to it."""
-Ad = dict[str, Any]
 
 
 class CallError(Exception):
@@ -51,15 +50,17 @@ def explain_failure(log: str) -> tuple[str, str] | None:
 
 
 def describe_denial(identity: str, method: str) -> str:
-    """Return the reason of a denial; the parent reads identity and method out of it again."""
+    """Return the reason of a denial; the parent parses identity and method from it."""
     return f"it authenticated the client as {identity} (by {method}) and denies that identity"
 
 
-def read_log() -> str:
-    """Return the text that went to descriptor 2 since this request began, where that is a file."""
-    with suppress(OSError):
-        return os.pread(2, 200_000, 0).decode("utf-8", "replace")
-    return ""
+def failure_of(error: Exception, daemon: str | None = None) -> CallError:
+    """Return the failure by the security log of this request, or else by the text of *error*."""
+    log = ""
+    with suppress(OSError):  # descriptor 2 is not always a file
+        log = os.pread(2, 200_000, 0).decode("utf-8", "replace")
+    kind, reason = explain_failure(log) or ("pool", f"{error}" or type(error).__name__)
+    return CallError(kind, reason, daemon)
 
 
 class Bindings:
@@ -101,14 +102,14 @@ class Bindings:
         return [folder or home for folder in folders if folder or os.geteuid() != 0]
 
     def parse(self, expressions: Mapping[str, str]) -> None:
-        """Check that the texts, by their description, are expressions, also in parentheses with others."""
+        """Check that the texts, by their description, are expressions, also inside parentheses."""
         for description, text in expressions.items():
             self.parse_expression(text, description)
             self.parse_expression(f"({text})", description)
 
     # queries
 
-    def collectors(self) -> list[str]:
+    def collector_addresses(self) -> list[str]:
         """Return the addresses of all collectors, first those that did not hang at the last query.
 
         The bindings would choose one at random and wait for it longer than the parent waits for this process.
@@ -124,17 +125,15 @@ class Bindings:
         """Return ads from the first collector that answers, or from *collector*."""
         kind = getattr(self.htcondor.AdType, ad_type)
         constraint = f"({constraint}) && {NO_DATA_SLOT}" if ad_type == "Slot" else constraint
-        failures = []
-        addresses = [collector] if collector else self.collectors() or [""]
+        addresses = [collector] if collector else self.collector_addresses() or [""]
         for address in addresses:
             try:
                 return list(
                     self.htcondor.Collector(address or None).query(kind, constraint, list(attributes))
                 )
             except self.htcondor.HTCondorException as exc:
-                failures.append((explain_failure(read_log()) or ("pool", str(exc)), exc))
-        failure, cause = failures[-1]
-        raise CallError(*failure, f"collector {', '.join(addresses)}".strip()) from cause
+                failure, cause = failure_of(exc, f"collector {', '.join(addresses)}".strip()), exc
+        raise failure from cause
 
     def query_scalars(
         self,

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .clauses import find_names
-from .library import Ad, Bindings, CallError
+from .library import Bindings, CallError
 from .matchmaking import RESOURCES, JobMatch
-from .values import SITE_WIDE_ATTRIBUTES, expression_text
+from .values import SITE_WIDE_ATTRIBUTES, Ad, expression_text
 
 MATCH_SLOT_ATTRIBUTES = (
     "Name",
@@ -45,27 +45,24 @@ SlotQuery = Callable[[Sequence[str], str], list[Any]]
 """A query for slots, by attributes and constraint."""
 
 
-class MatchCalls:
+class MatchCalls(Bindings):
     """Queries that explain why a job does not start."""
-
-    def __init__(self, bindings: Bindings) -> None:
-        self._bindings = bindings
 
     # the job
 
     def jobs(self, schedd: str, cluster: int, proc: int | None) -> list[Ad]:
         """Return the jobs of a cluster, or one: alike jobs together, with their ids, and the ad of the first.
 
-        Kinds beyond MAX_JOB_GROUPS are ``brief``: their ads have only the attributes read of all jobs.
+        Kinds beyond MAX_JOB_GROUPS are ``brief``: their ads have only the attributes of the first query.
         """
-        queue = self._bindings.schedd(schedd)
+        queue = self.schedd(schedd)
         attributes = (*JOB_KIND_ATTRIBUTES, "Requirements", "DataLocalityHere")
         procs_by_kind: dict[JobKind, list[int]] = {}
         rejections: dict[JobKind, tuple[int, str]] = {}
         for ad in queue.query(_job_constraint(cluster, proc), ["ProcId", *REJECTION_ATTRIBUTES, *attributes]):
             kind = tuple(expression_text(ad, name) if name in ad else None for name in attributes)
             procs_by_kind.setdefault(kind, []).append(ad["ProcId"])
-            at, reason = (self._bindings.scalar(ad, name) for name in REJECTION_ATTRIBUTES)
+            at, reason = (self.scalar(ad, name) for name in REJECTION_ATTRIBUTES)
             if isinstance(at, int) and isinstance(reason, str):
                 rejections[kind] = max(rejections.get(kind, (0, "")), (at, reason))
         groups = sorted((sorted(procs), kind) for kind, procs in procs_by_kind.items())
@@ -82,7 +79,7 @@ class MatchCalls:
         The negotiator answers for one job of many alike ones, so its last answer is for all of them.
         """
         at, reason = rejection or (0, "")
-        values = (str(at), self._bindings.classad.quote(reason))
+        values = (str(at), self.classad.quote(reason))
         texts = dict(zip(REJECTION_ATTRIBUTES, values, strict=True)) if rejection else {}
         return [
             {"procs": procs, "ad": {name: expression_text(ad, name) for name in ad} | texts}
@@ -90,19 +87,19 @@ class MatchCalls:
         ]
 
     def find_ended_job(self, schedd: str, cluster: int, proc: int | None) -> list[Ad]:
-        """Return the history's ad of a job, or of the last one of a cluster; empty where there is none."""
-        queue = self._bindings.schedd(schedd)
+        """Return the history's ad of a job, or of the last one of a cluster; empty if there is none."""
+        queue = self.schedd(schedd)
         ads = queue.history(_job_constraint(cluster, proc), list(ENDED_JOB_ATTRIBUTES), 1)
-        return [self._bindings.scalars(ad, ENDED_JOB_ATTRIBUTES) for ad in ads]
+        return [self.scalars(ad, ENDED_JOB_ATTRIBUTES) for ad in ads]
 
     def count_uploads(self, schedd: str, user: str, least_bytes: int) -> int:
-        """Return the number of jobs of *user* that send *least_bytes* of input or more, or wait to."""
+        """Return the number of jobs of *user* that send *least_bytes* of input or more, or wait for it."""
         constraint = (
-            f"User =?= {self._bindings.classad.quote(user)}"
+            f"User =?= {self.classad.quote(user)}"
             " && (TransferringInput =?= true || TransferQueued =?= true)"
             f" && (TransferInputSizeMB ?: 0) >= {least_bytes // 2**20}"
         )
-        return len(self._bindings.schedd(schedd).query(constraint, ["ProcId"]))
+        return len(self.schedd(schedd).query(constraint, ["ProcId"]))
 
     # the match
 
@@ -112,33 +109,19 @@ class MatchCalls:
         facts: Sequence[str],
         site_attributes: Sequence[str],
         atomic_attributes: Sequence[str],
-        constraint: str,
         flock: Sequence[str],
     ) -> Ad:
-        """Evaluate a job against every slot as the negotiator does, clause by clause; alike slots together.
-
-        Args:
-            job: the job's ad, the text of each attribute.
-            facts: expressions to evaluate for one slot of each group, MY being the job.
-            site_attributes: slot attributes with the site; the first that a slot has counts.
-            atomic_attributes: attributes of the job that stay one clause, whatever they are made of.
-            constraint: selects slots; data slots are left out.
-            flock: collectors of other pools; their groups name it as ``pool``, and ``unreachable_pools`` has
-                the reasons of those that did not answer.
-        """
-        self._bindings.parse_expression(constraint, "the constraint")
-        match = JobMatch(
-            self._bindings.classad, self._build_job_ad(job), facts, site_attributes, atomic_attributes
-        )
+        """See :meth:`adapters.condor.bindings.client.MatchClient.evaluate_match`."""
+        match = JobMatch(self.classad, self._build_job_ad(job), facts, site_attributes, atomic_attributes)
         attributes = match.collect_slot_attributes()
 
         def fetch(addresses: Sequence[str]) -> list[tuple[Any, Any]]:
             query = self._build_slot_query(addresses)
-            return self._fetch_match_slots(query, attributes, site_attributes, constraint)
+            return self._fetch_match_slots(query, attributes, site_attributes)
 
-        own_collectors = self._bindings.collectors()
+        own_collectors = self.collector_addresses()
         own_slots = fetch(own_collectors or [""])
-        own_names = {self._bindings.scalar(ad, "Name") for ad, _ in own_slots}
+        own_names = {self.scalar(ad, "Name") for ad, _ in own_slots}
         answer = match.evaluate_slots(own_slots)
         failures = {}
         for address in [one for one in flock if one not in own_collectors]:
@@ -147,7 +130,7 @@ class MatchCalls:
             except CallError as failure:
                 failures[address] = failure.reason
                 continue
-            slots = [pair for pair in pairs if self._bindings.scalar(pair[0], "Name") not in own_names]
+            slots = [pair for pair in pairs if self.scalar(pair[0], "Name") not in own_names]
             answer["groups"] += [
                 {**group, "pool": address} for group in match.evaluate_slots(slots)["groups"]
             ]
@@ -156,7 +139,7 @@ class MatchCalls:
     def _build_slot_query(self, addresses: Sequence[str]) -> SlotQuery:
         """Return a query for slots of all collectors at *addresses*, each slot once.
 
-        A collector that did not answer is left out of later queries; at least one must answer.
+        A collector that did not answer is not queried again; at least one must answer.
         """
         responsive = list(addresses)
 
@@ -165,12 +148,12 @@ class MatchCalls:
             failures: dict[str, CallError] = {}
             for address in responsive:
                 try:
-                    ads = self._bindings.query_ads("Slot", attributes, constraint, address)
+                    ads = self.query_ads("Slot", attributes, constraint, address)
                 except CallError as failure:
                     failures[address] = failure
                     continue
                 for ad in ads:
-                    slots.setdefault(self._bindings.scalar(ad, "Name"), ad)
+                    slots.setdefault(self.scalar(ad, "Name"), ad)
             if len(failures) == len(responsive):
                 raise failures[responsive[-1]]
             responsive[:] = [address for address in responsive if address not in failures]
@@ -179,11 +162,11 @@ class MatchCalls:
         return query
 
     def _fetch_match_slots(
-        self, query: SlotQuery, attributes: set[str], site_attributes: Sequence[str], constraint: str
+        self, query: SlotQuery, attributes: set[str], site_attributes: Sequence[str]
     ) -> list[tuple[Any, Any]]:
         """Fetch slots with all referenced attributes, each with an ad that has its site's long ones.
 
-        A slot's own expressions show their references only once they are fetched: so in a few rounds.
+        The references of a slot's own expressions are known only after a fetch, so there are a few rounds.
         """
         totals = [f"TotalSlot{name}" for name in RESOURCES]
         names = {
@@ -192,12 +175,12 @@ class MatchCalls:
         }
         long_names = {name.lower() for name in SITE_WIDE_ATTRIBUTES}
         for _ in range(MAX_REFERENCE_DEPTH):
-            slots = query(sorted(names - long_names), constraint)
+            slots = query(sorted(names - long_names), "true")
             references = {
                 name.lower()
                 for ad in slots
                 for value in ad.values()
-                if isinstance(value, self._bindings.classad.ExprTree)
+                if isinstance(value, self.classad.ExprTree)
                 for name in find_names(str(value))
             }
             if references <= names:
@@ -211,7 +194,7 @@ class MatchCalls:
         self, query: SlotQuery, slots: Sequence[Any], long_attributes: Sequence[str]
     ) -> list[tuple[Any, Any]]:
         """Pair slots with the long attributes of their site's generation, which are fetched once."""
-        scalar, quote = self._bindings.scalar, self._bindings.classad.quote
+        scalar, quote = self.scalar, self.classad.quote
 
         def content(ad: Any) -> tuple[Any, ...]:
             generation = scalar(ad, "DataLocalityGeneration")
@@ -229,9 +212,9 @@ class MatchCalls:
         return [(ad, carriers.get(content(ad))) for ad in slots]
 
     def _build_job_ad(self, texts: Mapping[str, str]) -> Any:
-        ad = self._bindings.classad.ClassAd()
+        ad = self.classad.ClassAd()
         for name, text in texts.items():
-            ad[name] = self._bindings.parse_expression(text, f"{name} of the job")
+            ad[name] = self.parse_expression(text, f"{name} of the job")
         return ad
 
 

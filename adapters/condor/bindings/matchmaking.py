@@ -1,17 +1,17 @@
-"""Match of a job with slots, in the child process: the bindings' value of each clause of both."""
+"""Match of a job with slots, in the child process: the value of each clause of the job and of the slot."""
 # ruff: noqa: ANN401  (the bindings have no types)
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from .clauses import find_names, split_into_clauses
-from .values import expression_text, is_number, is_plain
+from .values import Ad, expression_text, is_number, is_plain
 
 RESOURCES = ("Cpus", "Memory", "Disk", "GPUs")
 """Resources of a partitionable slot; ``TotalSlot…`` is the amount when nothing of it is in use."""
-Ad = dict[str, Any]
 
 
 class JobMatch:
@@ -30,8 +30,8 @@ class JobMatch:
         self._facts = facts
         self._site_attributes = site_attributes
         self._clauses = split_into_clauses("Requirements", self._text_reader(job), atomic_attributes)
-        self._expressions: dict[str, Any] = {}
-        self._depends_by_clause: dict[str, bool] = {}
+        self._parse = cache(classad.ExprTree)
+        self._depends_on_resources = cache(self._mentions_resources)
 
     def collect_slot_attributes(self) -> set[str]:
         """Return the names that the job's expressions mention, also indirectly."""
@@ -52,15 +52,14 @@ class JobMatch:
         """Evaluate slots, each with the ad of its site's long attributes; alike slots in one group."""
         groups: dict[str, Ad] = {}
         for ad, carrier in slots:
-            target = ad
-            if carrier is not None:
-                target = carrier
-                added = [name for name in ad if name not in carrier]
-                carrier.update(ad)
-            self._add_to_group(groups, target)
-            if carrier is not None:
-                for name in added:
-                    del carrier[name]
+            if carrier is None:
+                self._add_to_group(groups, ad)
+                continue
+            added = [name for name in ad if name not in carrier]
+            carrier.update(ad)
+            self._add_to_group(groups, carrier)
+            for name in added:
+                del carrier[name]
         requests = {name: self._evaluate_scalar(f"Request{name}", self._job) for name in RESOURCES}
         return {"clauses": self._clauses, "requests": requests, "groups": list(groups.values())}
 
@@ -82,7 +81,7 @@ class JobMatch:
                     )
 
     def _evaluate_slot(self, slot: Any) -> Ad:
-        """Return the values that make slots alike: site, kind, and the value of every clause."""
+        """Return the values by which slots are grouped: site, kind, and the value of every clause."""
         text = expression_text(slot, "Requirements") if "Requirements" in slot else "undefined"
         theirs = split_into_clauses("Requirements", self._text_reader(slot), ())
         site = next(
@@ -117,13 +116,9 @@ class JobMatch:
             for text, value in zip(texts, values, strict=True)
         ]
 
-    def _depends_on_resources(self, clause: str) -> bool:
-        if clause not in self._depends_by_clause:
-            mentioned = self._collect_names({clause})
-            self._depends_by_clause[clause] = not {name.lower() for name in RESOURCES}.isdisjoint(
-                name.lower() for name in mentioned
-            )
-        return self._depends_by_clause[clause]
+    def _mentions_resources(self, clause: str) -> bool:
+        resources = {name.lower() for name in RESOURCES}
+        return any(name.lower() in resources for name in self._collect_names({clause}))
 
     @contextmanager
     def _assume_empty(self, slot: Any) -> Iterator[None]:
@@ -139,19 +134,10 @@ class JobMatch:
     def _text_reader(self, ad: Any) -> Callable[[str], str | None]:
         return lambda name: expression_text(ad, name) if name in ad else None
 
-    def _evaluate(self, text: str, my: Any, target: Any = None) -> Any:
-        if text not in self._expressions:
-            self._expressions[text] = self._classad.ExprTree(text)
-        return (
-            self._expressions[text].eval(my, target)
-            if target is not None
-            else self._expressions[text].eval(my)
-        )
-
     def _truth_value(self, text: str, my: Any, target: Any) -> str:
         """Return ``true`` if *text* allows the match, else ``false``, ``undefined`` or ``error``."""
         try:
-            value = self._evaluate(text, my, target)
+            value = self._parse(text).eval(my, target)
         except Exception:  # noqa: BLE001  (the bindings raise several kinds)
             return "error"
         if value is self._classad.Value.Undefined:
@@ -163,7 +149,7 @@ class JobMatch:
     def _evaluate_scalar(self, text: str, my: Any, target: Any = None) -> Any:
         """Evaluate *text* to a scalar; None for any other value."""
         try:
-            value = self._evaluate(text, my, target)
+            value = self._parse(text).eval(my, target)
         except Exception:  # noqa: BLE001
             return None
         return value if is_plain(value) else None

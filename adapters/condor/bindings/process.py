@@ -16,14 +16,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self
 
 from hydrator.domain.errors import ConfigError, PoolDenied, PoolError
 from hydrator.domain.redaction import escape_unprintable_tree
 
-from .token_advice import LEVEL_BY_ADVICE, describe_token_limit, is_level_missing, token_advice, token_limits
-from .values import FIRST_COLLECTOR
+from .token_advice import NEEDS, READ_NEED, describe_token_limit, is_level_missing, token_advice, token_limits
+from .values import FIRST_COLLECTOR, Ad
 
 CHILD = (sys.executable, "-P", "-m", "adapters.condor.bindings.child")
 START_SECONDS = 60.0
@@ -37,6 +36,8 @@ MAX_CALLS_OF_CHILD = 10_000
 """Answers after which another child takes over: the bindings leak some 0.7 kB a call (benchmarks, soak)."""
 COLLECTOR_QUERIES = {"site_ads", "schedds", "slots"}
 """Calls in which only a collector can hang: the next child queries another one first, where there is one."""
+LOCAL_CALLS = {"parse": "the ClassAd parser", "token_folders": "HTCondor's configuration"}
+"""Calls that ask no daemon, with what answers them."""
 TIMEOUT_FACTORS = {
     "evaluate_match": 6,
     "outcomes": 6,
@@ -45,7 +46,6 @@ TIMEOUT_FACTORS = {
     "restore_desired_sites": 6,
 }
 """Timeouts that a call may take; 2,000 slots and 244 datasets take 4 s, and the queries come on top."""
-Ad = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,11 @@ def build_environment(
 ) -> dict[str, str]:
     """Build the child's environment.
 
-    HTCondor reads ``_CONDOR_NAME`` as configuration. With a token directory
-    and without ``settings.config_file`` the token is the only credential: by
-    default the client does not authenticate where the daemon does not insist,
-    and would be unauthenticated there. *config_files* are the places where
-    HTCondor looks for a configuration; without any, only this environment counts.
+    HTCondor reads ``_CONDOR_NAME`` as configuration. With a token directory and without
+    ``settings.config_file`` the token is the only credential. By default HTCondor's clients authenticate only
+    if the daemon requires it; so authentication is preferred then, or the daemon would see an unauthenticated
+    client. *config_files* are the places where HTCondor looks for a configuration; if none of them exists,
+    only this environment counts.
     """
     env = dict(base_environment)
     if settings.config_file is not None:
@@ -146,14 +146,11 @@ class _Child:
                 self._channel.settimeout(seconds)
                 self._channel.sendall(json.dumps(request).encode() + b"\n")
             line = self._read_line(deadline)
+            answer = json.loads(line)
         except TimeoutError:
             raise _ChildUnavailable(f"no answer within {seconds:g} s") from None
         except OSError:
             raise _ChildUnavailable(self._exit_reason()) from None
-        if line is None:
-            raise _ChildUnavailable(self._exit_reason())
-        try:
-            answer = json.loads(line)
         except ValueError:
             raise _ChildUnavailable(
                 f"the HTCondor process answered {line[:60]!r}, which is not JSON"
@@ -167,7 +164,7 @@ class _Child:
             return dict(escape_unprintable_tree(answer, "\n\r\t"))
         return answer
 
-    def _read_line(self, deadline: float) -> bytes | None:
+    def _read_line(self, deadline: float) -> bytes:
         chunks = [self._buffer]
         size = len(self._buffer)
         while b"\n" not in chunks[-1]:
@@ -178,7 +175,7 @@ class _Child:
             chunk = self._channel.recv(1 << 18)
             size += len(chunk)
             if not chunk:
-                return None
+                raise ConnectionResetError
             if size > MAX_ANSWER_BYTES:
                 raise _ChildUnavailable(f"the HTCondor process answered more than {MAX_ANSWER_BYTES} bytes")
             chunks.append(chunk)
@@ -186,7 +183,7 @@ class _Child:
         return line
 
     def _exit_reason(self) -> str:
-        """Return how the child ended and its last error; it closed the channel and is unusable."""
+        """Return how the child ended, with its last error, after it closed the channel."""
         try:
             status = self._process.wait(timeout=2)
         except subprocess.TimeoutExpired:
@@ -276,17 +273,15 @@ class ProcessClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def token_folders(self) -> list[Path]:
         """Return the folders where HTCondor looks for IDTOKENS, as it is configured; asks no daemon."""
-        return [Path(folder) for folder in self._call("token_folders", "HTCondor's configuration", "")]
+        return [Path(folder) for folder in self._call("token_folders")]
 
-    def _call(self, call: str, target: str, advice: str, **args: object) -> Any:  # noqa: ANN401  (JSON)
-        """Make one call; *advice* is the remedy when the daemon, *target*, denies it."""
+    def _call(self, call: str, **args: object) -> Any:  # noqa: ANN401  (JSON)
+        """Make one call of the child; *args* has values that JSON can express."""
         seconds = self._settings.timeout.total_seconds() * TIMEOUT_FACTORS.get(call, 1)
         with self._lock:
             try:
@@ -296,29 +291,42 @@ class ProcessClient:
                 answer = child.exchange(request, seconds)
             except _ChildUnavailable as exc:
                 self._discard_child()
-                if call in COLLECTOR_QUERIES:
+                if call in COLLECTOR_QUERIES and not args.get("collector"):
                     self._first_collector += 1
-                raise PoolError(target, str(exc)) from None
+                raise PoolError(self._describe_target(call, args), str(exc)) from None
         if error := answer.get("error"):
-            self._raise_error(error, target, advice)
+            level, advice = NEEDS.get(call, READ_NEED)
+            self._raise_error(error, error["daemon"] or self._describe_target(call, args), level, advice)
         return answer["ok"]
 
-    def _raise_error(self, error: Mapping[str, Any], target: str, advice: str) -> None:
-        daemon, reason = error["daemon"] or target, str(error["reason"]).rstrip(".")
+    def _describe_target(self, call: str, args: Mapping[str, object]) -> str:
+        """Return the name, in messages, of the daemon that a call goes to."""
+        if call in LOCAL_CALLS:
+            return LOCAL_CALLS[call]
+        if "daemon" in args:
+            parts = args["daemon"], args["name"]
+        elif "schedd" in args:
+            parts = "schedd", args["schedd"]
+        else:
+            parts = "collector", args.get("collector") or self._settings.collector
+        return " ".join(str(part) for part in parts if part)
+
+    def _raise_error(self, error: Mapping[str, Any], daemon: str, level: str, advice: str) -> None:
+        reason = str(error["reason"]).rstrip(".")
         if error["kind"] == "usage":
             raise ConfigError([reason])
         if error["kind"] == "denied":
             if "none of the credentials" in reason:
                 advice = token_advice(self._settings.token_directory, os.geteuid())
-            elif "(by IDTOKENS)" in reason and advice in LEVEL_BY_ADVICE:
-                advice = self._token_limit_advice(LEVEL_BY_ADVICE[advice]) or advice
+            elif "(by IDTOKENS)" in reason and level:
+                advice = self._token_limit_advice(level) or advice
             raise PoolDenied(daemon, f"{reason}; {advice}" if advice else reason)
         if "determine collector host" in reason:
             reason += "; name it: htcondor.collector (or have htcondor.config_file name it)"
         raise PoolError(daemon, reason)
 
     def _token_limit_advice(self, level: str) -> str:
-        """Return the advice where the tokens do not allow *level*; empty where they do, or on failure."""
+        """Return the advice if the tokens do not allow *level*; empty if they do, or on failure."""
         with suppress(PoolError):
             allowed_levels = token_limits(self.token_folders())
             if is_level_missing(allowed_levels, level):

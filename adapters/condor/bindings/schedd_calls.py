@@ -1,14 +1,13 @@
 """Calls to schedds, in the child process: their queues, histories and edits of queued jobs."""
 # ruff: noqa: ANN401  (the bindings have no types)
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
-from .desired_sites import EDITS_AT_ONCE, DesiredSitesEditor, EditRejected
-from .library import Ad, Bindings, CallError
-from .values import choose_misses_fairly, expression_text, read_strings
+from .desired_sites import QUEUED_CONSTRAINT, DesiredSitesEditor, rejection
+from .library import Bindings
+from .values import Ad, choose_misses_fairly, expression_text, read_strings
 
 REMOVED, COMPLETED = 3, 4  # JobStatus
 MISSES_ATTRIBUTE = "ChirpDataLocalityMisses"
@@ -23,35 +22,31 @@ MAX_COMPLETED_IN_QUEUE_SECONDS = 11 * 86_400
 OUTCOME_ATTRIBUTES = ("GlobalJobId", "QDate", "JobStartDate", "JobCurrentStartDate", "EnteredCurrentStatus")
 
 
-class ScheddCalls:
+class ScheddCalls(Bindings):
     """Queries of the pool's schedds, and edits of their jobs."""
-
-    def __init__(self, bindings: Bindings) -> None:
-        self._bindings = bindings
 
     def schedds(self) -> list[Ad]:
         """Return name, machine and version of every schedd that the collector lists."""
-        return self._bindings.query_scalars("Schedd", ("Name", "Machine", "CondorVersion"))
+        return self.query_scalars("Schedd", ("Name", "Machine", "CondorVersion"))
 
     def has_user_record(self, schedd: str, user: str) -> bool:
         """Return True if the schedd has a record of *user*; without one no user is a queue super user."""
-        constraint = f"User =?= {self._bindings.classad.quote(user)}"
-        return bool(self._bindings.schedd(schedd).queryUserAds(constraint, ["User"]))
+        constraint = f"User =?= {self.classad.quote(user)}"
+        return bool(self.schedd(schedd).queryUserAds(constraint, ["User"]))
 
     # queued jobs
 
     def count_queued_datasets(self, schedd: str) -> list[tuple[list[str], int]]:
         """Count jobs by RequiredDatasets, without those that are removed or completed.
 
-        GroupBy answers one ad, with a JobCount, for each combination of the
-        projected attributes; its constraint sees these attributes only. No job
-        is left out: "isnt undefined" would hide a list that refers to nothing.
-        Items of a late-materialization factory that are not jobs yet appear in
-        the factory's cluster ad alone, which has the list of its first item:
-        it counts as one job, however many are to come.
+        GroupBy returns one ad, with a JobCount, for each combination of the projected attributes; its
+        constraint sees these attributes only. The constraint excludes no job: "isnt undefined" would exclude
+        a list that refers to a missing attribute. Items of a late-materialization factory that are not jobs
+        yet are only in the factory's cluster ad, which has the list of its first item. That ad counts as one
+        job, whatever the number of items.
         """
-        queue = self._bindings.schedd(schedd)
-        options = self._bindings.htcondor.QueryOpt
+        queue = self.schedd(schedd)
+        options = self.htcondor.QueryOpt
         counts: dict[tuple[str, ...], int] = {}
 
         def add(ads: Iterable[Any], count_jobs: Callable[[Any], int]) -> None:
@@ -61,12 +56,12 @@ class ScheddCalls:
                     counts[datasets] = counts.get(datasets, 0) + count_jobs(ad)
 
         groups = queue.query("true", ["RequiredDatasets", "JobStatus"], opts=options.GroupBy)
-        scalar = self._bindings.scalar
+        scalar = self.scalar
         live = (ad for ad in groups if scalar(ad, "JobStatus") not in {REMOVED, COMPLETED})
         add(live, lambda ad: scalar(ad, "JobCount") or 1)
         factories = queue.query(
             "ProcId is undefined && JobMaterializeDigestFile isnt undefined "
-            f"&& JobStatus =!= {REMOVED} && JobStatus =!= {COMPLETED} "
+            f"&& {QUEUED_CONSTRAINT} "
             "&& (TotalSubmitProcs > JobMaterializeNextProcId) =!= false",
             ["RequiredDatasets"],
             opts=options.IncludeClusterAd,
@@ -75,62 +70,54 @@ class ScheddCalls:
         return [(list(datasets), jobs) for datasets, jobs in sorted(counts.items()) if jobs]
 
     def release(self, schedd: str, constraint: str) -> int:
-        """Set DataLocalityHere to true; return the number of jobs that the queue shows so afterwards.
+        """Set DataLocalityHere to true; return the number of released jobs, read back from the queue.
 
-        A 23.9 schedd that rejects an edit answers as if it had done it.
+        A 23.9 schedd that rejects an edit returns the answer of a successful one.
         """
-        queue = self._bindings.schedd(schedd)
-        self._bindings.parse_expression(constraint, "the constraint")
+        editor = self._sites_editor(schedd)
+        self.parse_expression(constraint, "the constraint")
         withheld = (
             f"({constraint}) && DataLocalityTransformed =?= true && DataLocalityHere =!= true "
-            f"&& JobStatus =!= {REMOVED} && JobStatus =!= {COMPLETED}"
+            f"&& {QUEUED_CONSTRAINT}"
         )
-        jobs = _query_job_ids(queue, withheld)
-        for start in range(0, len(jobs), EDITS_AT_ONCE):
-            try:
-                queue.edit(jobs[start : start + EDITS_AT_ONCE], "DataLocalityHere", "true")
-            except self._bindings.htcondor.HTCondorException as exc:
-                if rejection := re.search(r"commit transaction: *(.+)", str(exc)):
-                    raise CallError("denied", rejection[1].strip()) from exc
-                raise
-        remaining = set(_query_job_ids(queue, withheld)) if jobs else set()
+        jobs = editor.query_ids(withheld)
+        editor.edit_all(jobs, "DataLocalityHere", "true")
+        remaining = set(editor.query_ids(withheld)) if jobs else set()
         if rejected := [job for job in jobs if job in remaining]:
-            reason = f"it rejected the edit of {len(rejected)} of {len(jobs)} jobs ({rejected[0]} first)"
-            raise CallError("denied", reason)
+            raise rejection(
+                f"it rejected the edit of {len(rejected)} of {len(jobs)} jobs ({rejected[0]} first)"
+            )
         return len(jobs)
 
     def read_job_groups(self, schedd: str) -> list[Ad]:
         """See :meth:`DesiredSitesEditor.read_job_groups`."""
         return self._sites_editor(schedd).read_job_groups()
 
-    def set_desired_sites(
-        self, schedd: str, row: Ad, value: str | None, original_value: str | None, keep: bool, max_jobs: int
-    ) -> int:
+    def set_desired_sites(self, schedd: str, **edit: Any) -> int:
         """See :meth:`DesiredSitesEditor.set_desired_sites`."""
-        with _translate_rejections():
-            return self._sites_editor(schedd).set_desired_sites(row, value, original_value, keep, max_jobs)
+        return self._sites_editor(schedd).set_desired_sites(**edit)
 
     def restore_desired_sites(self, schedd: str, constraint: str, should_opt_out: bool) -> int:
         """See :meth:`DesiredSitesEditor.restore`."""
-        self._bindings.parse_expression(constraint, "the constraint")
-        with _translate_rejections():
-            return self._sites_editor(schedd).restore(constraint, should_opt_out)
+        self.parse_expression(constraint, "the constraint")
+        return self._sites_editor(schedd).restore(constraint, should_opt_out)
 
     def _sites_editor(self, schedd: str) -> DesiredSitesEditor:
-        htcondor = self._bindings.htcondor
-        queue, group_by = self._bindings.schedd(schedd), htcondor.QueryOpt.GroupBy
-        return DesiredSitesEditor(self._bindings.classad, htcondor.HTCondorException, queue, group_by)
+        group_by = self.htcondor.QueryOpt.GroupBy
+        return DesiredSitesEditor(
+            self.classad, self.htcondor.HTCondorException, self.schedd(schedd), group_by
+        )
 
     # ended jobs
 
     def query_misses(self, schedd: str, since: int) -> list[list[str]]:
         """Return misses of jobs in the queue, and of ended jobs in the history after *since* (Unix s)."""
-        queue = self._bindings.schedd(schedd)
+        queue = self.schedd(schedd)
         constraint = f"{MISSES_ATTRIBUTE} isnt undefined"
         ads = list(queue.query(constraint, [MISSES_ATTRIBUTE, "User"]))
         stop = f"EnteredCurrentStatus < {since}"
         ads += queue.history(constraint, [MISSES_ATTRIBUTE, "User"], MAX_ENDED_JOBS, since=stop)
-        scalar = self._bindings.scalar
+        scalar = self.scalar
         reports = ((str(scalar(ad, "User")), read_strings(ad, MISSES_ATTRIBUTE)) for ad in ads)
         return choose_misses_fairly(reports, MAX_MISSES)
 
@@ -144,11 +131,10 @@ class ScheddCalls:
     ) -> list[Ad]:
         """Return jobs that ended after *since* (Unix s), the last to leave the queue first.
 
-        History is in the order in which jobs left the queue. With *after_job_id*, a
-        GlobalJobId, it is read back to that job, else as far as a job that
-        ended before *since* may have stayed in the queue.
+        History is in the order in which jobs left the queue. With *after_job_id*, a GlobalJobId, it is read
+        back to that job; else as far back as a job that ended at *since* may have left the queue.
         """
-        queue = self._bindings.schedd(schedd)
+        queue = self.schedd(schedd)
         machine_attributes = [f"MachineAttr{name}0" for name in site_attributes]
         attributes = [
             *OUTCOME_ATTRIBUTES,
@@ -159,23 +145,23 @@ class ScheddCalls:
         ]
         stop = f"EnteredCurrentStatus < {since - MAX_COMPLETED_IN_QUEUE_SECONDS}"
         if after_job_id is not None:
-            stop = f"GlobalJobId =?= {self._bindings.classad.quote(after_job_id)} || {stop}"
+            stop = f"GlobalJobId =?= {self.classad.quote(after_job_id)} || {stop}"
         constraint = f"{NEGOTIATED_UNIVERSES} && EnteredCurrentStatus >= {since}"
         ads = queue.history(constraint, attributes, max_jobs, since=stop)
         return [self._outcome_row(ad, machine_attributes) for ad in ads]
 
     def last_ended(self, schedd: str) -> str | None:
         """Return the GlobalJobId of the job that left the queue last."""
-        for ad in self._bindings.schedd(schedd).history("true", ["GlobalJobId"], 1):
-            job_id = self._bindings.scalar(ad, "GlobalJobId")
+        for ad in self.schedd(schedd).history("true", ["GlobalJobId"], 1):
+            job_id = self.scalar(ad, "GlobalJobId")
             return job_id if isinstance(job_id, str) else None
         return None
 
     def _outcome_row(self, ad: Any, machine_attributes: Sequence[str]) -> Ad:
-        scalar = self._bindings.scalar
+        scalar = self.scalar
         site = next((name for name in machine_attributes if isinstance(scalar(ad, name), str)), None)
         return {
-            **self._bindings.scalars(ad, OUTCOME_ATTRIBUTES),
+            **self.scalars(ad, OUTCOME_ATTRIBUTES),
             "site": scalar(ad, site) if site else None,
             "datasets": list(self._read_required_datasets(ad)) if "RequiredDatasets" in ad else None,
             "bytes": _input_sizes(ad),
@@ -183,34 +169,20 @@ class ScheddCalls:
         }
 
     def _read_required_datasets(self, ad: Any) -> tuple[str, ...]:
-        """Return the strings of RequiredDatasets; its text, which is not a DID, if it is anything else."""
+        """Return the strings of RequiredDatasets, or its text, which is not a DID, for any other value."""
         with suppress(Exception):
             value = ad.eval("RequiredDatasets")
             if isinstance(value, list):
-                tree = self._bindings.classad.ExprTree
+                tree = self.classad.ExprTree
                 items = [item.eval(ad) if isinstance(item, tree) else item for item in value]
                 if items and all(isinstance(item, str) for item in items):
                     return tuple(items)
         return (f"RequiredDatasets = {expression_text(ad, 'RequiredDatasets')}",)
 
 
-def _query_job_ids(queue: Any, constraint: str) -> list[str]:
-    return [f"{ad['ClusterId']}.{ad['ProcId']}" for ad in queue.query(constraint, ["ClusterId", "ProcId"])]
-
-
 def _input_sizes(ad: Any) -> dict[str, int]:
     """Return the entries of RequiredBytes that are whole numbers."""
     with suppress(Exception):
         sizes = ad.eval("RequiredBytes")
-        return {
-            name: size for name, size in sizes.items() if isinstance(size, int) and not isinstance(size, bool)
-        }
+        return {name: size for name, size in sizes.items() if type(size) is int}
     return {}
-
-
-@contextmanager
-def _translate_rejections() -> Iterator[None]:
-    try:
-        yield
-    except EditRejected as rejection:
-        raise CallError("denied", str(rejection)) from rejection

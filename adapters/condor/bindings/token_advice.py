@@ -5,30 +5,34 @@ from pathlib import Path
 
 from hydrator.domain.untrusted import claims_of
 
-READ_ADVICE = "it needs READ there, see ALLOW_READ in docs/reference/security.md"
+READ_NEED = "READ", "it needs READ there, see ALLOW_READ in docs/reference/security.md"
 MERGE_ADVICE = (
     "it needs NEGOTIATOR at the collector, see COLLECTOR.ALLOW_NEGOTIATOR and docs/explanation/slot-merge.md"
 )
-ADVERTISE_ADVICE = (
-    "it needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON in docs/reference/security.md"
+_ADVERTISE_NEED = (
+    "DAEMON",
+    "it needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON in docs/reference/security.md",
 )
-RELEASE_ADVICE = (
+_RELEASE_ADVICE = (
     "only a queue super user that the schedd has a user record of (QUEUE_SUPER_USERS, condor_qusers -add) "
     "may edit the attributes in PROTECTED_JOB_ATTRS; no user may edit those in IMMUTABLE_JOB_ATTRS"
 )
-DESIRED_SITES_ADVICE = (
+_DESIRED_SITES_ADVICE = (
     "only a queue super user that the schedd has a user record of may edit other people's jobs "
     "(QUEUE_SUPER_USERS, condor_qusers -add); no user may edit the attributes in IMMUTABLE_JOB_ATTRS: "
     "docs/explanation/desired-sites.md"
 )
-LEVEL_BY_ADVICE = {
-    READ_ADVICE: "READ",
-    MERGE_ADVICE: "NEGOTIATOR",
-    ADVERTISE_ADVICE: "DAEMON",
-    RELEASE_ADVICE: "WRITE",
-    DESIRED_SITES_ADVICE: "WRITE",
+NEEDS = {
+    "ping": ("", ""),
+    "advertise": _ADVERTISE_NEED,
+    "invalidate": _ADVERTISE_NEED,
+    "heartbeat": _ADVERTISE_NEED,
+    "merge": ("NEGOTIATOR", MERGE_ADVICE),
+    "release": ("WRITE", _RELEASE_ADVICE),
+    "set_desired_sites": ("WRITE", _DESIRED_SITES_ADVICE),
+    "restore_desired_sites": ("WRITE", _DESIRED_SITES_ADVICE),
 }
-"""The authorization level that a call needs, by its advice."""
+"""The authorization level that a call needs, and the advice after a denial; other calls: READ_NEED."""
 TOKEN_ADVICE = "provide an IDTOKEN of this pool (condor_token_create), in a private file of this user"  # noqa: S105
 _SCOPE = "condor:/"
 _IMPLIED_BY = {
@@ -69,7 +73,7 @@ def token_advice(folder: Path | None, uid: int) -> str:
 def token_limits(folders: Iterable[Path]) -> frozenset[str]:
     """Return the levels that all tokens in *folders* are limited to (``condor_token_create -authz``).
 
-    Empty where one of them has no limit, where there are none, or where one cannot be read.
+    Empty if one of them has no limit, if there are none, or if one cannot be read.
     """
     limits: set[str] = set()
     try:

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeGuard
 
+Ad = dict[str, Any]
+"""Attributes of an ad, or fields of a row, as JSON."""
 FIRST_COLLECTOR = "HYDRATOR_FIRST_COLLECTOR"
 """Environment variable of the child: the index, from 0, of the collector that it queries first."""
 SITE_WIDE_ATTRIBUTES = (
@@ -38,7 +40,7 @@ def expression_text(ad: Any, attribute: str) -> str:  # noqa: ANN401  (the bindi
 
 
 def read_strings(ad: Any, attribute: str) -> list[str]:  # noqa: ANN401  (the bindings have no types)
-    """Return the strings in a list attribute; a job's owner may have written anything there."""
+    """Return the strings in a list attribute; its value is untrusted, as any job's owner can set it."""
     with suppress(Exception):
         value = ad.eval(attribute)
         return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
@@ -46,10 +48,10 @@ def read_strings(ad: Any, attribute: str) -> list[str]:  # noqa: ANN401  (the bi
 
 
 def choose_misses_fairly(reports: Iterable[tuple[str, Sequence[str]]], max_misses: int) -> list[list[str]]:
-    """Choose *max_misses* misses of many, so that no user's misses hide those of another.
+    """Choose *max_misses* misses of many, so that no user's misses crowd out those of another.
 
     The users take turns. The misses of one user that differ in dataset or site come first, the newest of
-    each; misses that only repeat these come last, where there is room.
+    each; misses that only repeat these come last, if there is room.
 
     Args:
         reports: user and misses of each job, ``WHEN DID,DID,+N SITE``.

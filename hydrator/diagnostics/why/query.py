@@ -48,7 +48,6 @@ class WhyPoolClient(ScheddProbe, Protocol):
         site_attributes: Sequence[str],
         *,
         atomic_attributes: Sequence[str] = (),
-        constraint: str = "true",
         flock: Sequence[str] = (),
     ) -> dict[str, Any]: ...
     def count_uploads(self, schedd: str, user: str, least_bytes: int) -> int: ...

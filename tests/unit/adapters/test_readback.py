@@ -75,7 +75,7 @@ class Pool:
     def collectors(self) -> list[str]:
         return sorted(self.who)
 
-    def slots_at(self, *_: object) -> list[dict[str, Any]]:
+    def slots(self, *_: object) -> list[dict[str, Any]]:
         return self.rows
 
     def ping(self, daemon: str, level: str, name: str) -> Authorization:

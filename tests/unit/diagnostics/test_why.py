@@ -544,9 +544,7 @@ class FakePool:
     def count_uploads(self, schedd, user, least_bytes):
         return 30
 
-    def evaluate_match(
-        self, job, facts, site_attributes, *, atomic_attributes=(), constraint="true", flock=()
-    ):
+    def evaluate_match(self, job, facts, site_attributes, *, atomic_attributes=(), flock=()):
         self.judged.append(dict(job))
         self.flocked = tuple(flock)
         group = {

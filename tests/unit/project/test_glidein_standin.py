@@ -13,7 +13,7 @@ from hydrator import startd_cron
 from hydrator.submit.pool_config import START_CLAUSE
 from testbed.debs import program
 from testbed.glidein_standin import PATH, Ended, Glidein, Ran
-from testbed.glideinwms_standin import accepted
+from testbed.glideinwms_standin import parse_frontend
 from tests.parts import NO_READER, needs
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -256,7 +256,7 @@ def test_hook_in_a_glidein_finds_its_files_beside_condor_config(tmp_path, settin
 
 def test_the_frontend_delivers_what_a_glidein_needs_by_the_rules_of_its_files():
     folder = DEPLOY / "glideinwms"
-    roots = [accepted((folder / f"frontend-files{kind}.xml").read_text()) for kind in ("", "-condor")]
+    roots = [parse_frontend((folder / f"frontend-files{kind}.xml").read_text()) for kind in ("", "-condor")]
     periodic, condor = ([file.attrib for file in root.iter("file")] for root in roots)
     script, hook = periodic
     assert Path(script["absfname"]).name == NAME

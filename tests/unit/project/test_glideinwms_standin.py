@@ -12,7 +12,15 @@ from hydrator import startd_cron
 from hydrator.domain.model import Did
 from hydrator.submit.expressions import here_expression
 from hydrator.submit.pool_config import START_CLAUSE
-from testbed.glideinwms_standin import Group, Refused, accepted, cycle, groups_of, queried, reconfigure
+from testbed.glideinwms_standin import (
+    Group,
+    Refused,
+    cycle,
+    groups_of,
+    parse_frontend,
+    reconfigure,
+    select_jobs,
+)
 
 DEPLOY = Path(__file__).parents[3] / "deploy" / "glideinwms"
 GROUPS = groups_of(DEPLOY / "frontend-groups.xml", DEPLOY)
@@ -135,12 +143,12 @@ def test_each_frontend_cycle_reads_the_sites_file_again(file):
     assert counted(file, "lofar:L3") == {"nl"}
 
 
-def test_sites_file_is_read_and_its_problem_logged_once_a_process(file, monkeypatch, caplog):
-    from testbed.glideinwms_standin import count_matches, loaded
+def test_the_file_is_read_once_a_process_and_says_why_it_tells_nothing_once(file, monkeypatch, caplog):
+    from testbed.glideinwms_standin import count_matches, load_policy
 
     monkeypatch.setenv("HYDRATOR_SITES_BY_DATASET", str(file))
     file.unlink()
-    policy = loaded(LOCAL)
+    policy = load_policy(LOCAL)
     jobs = {"ap1": [{"RequiredDatasetsCSV": f"lofar:L{number}"} for number in range(50)]}
     assert set(count_matches(LOCAL, policy, jobs, ENTRIES).values()) == {50}
     (line,) = caplog.messages
@@ -227,16 +235,16 @@ FUTURE = 4_000_000_000
     ids=["require", "waits", "waited", "settles", "settled", "released"],
 )
 def test_a_job_gets_pilots_beside_its_data_always_and_elsewhere_once_it_may_run_there(ad, overflows):
-    assert len(queried(LOCAL.job_query, [ad])) == 1
-    assert len(queried(OVERFLOW.job_query, [ad])) == overflows
+    assert len(select_jobs(LOCAL.job_query, [ad])) == 1
+    assert len(select_jobs(OVERFLOW.job_query, [ad])) == overflows
 
 
 def test_jobs_without_datasets_are_in_neither_group():
-    assert queried(LOCAL.job_query, ["[Owner=1]"]) == queried(OVERFLOW.job_query, ["[Owner=1]"]) == []
+    assert select_jobs(LOCAL.job_query, ["[Owner=1]"]) == select_jobs(OVERFLOW.job_query, ["[Owner=1]"]) == []
 
 
-def test_overflowing_jobs_get_pilots_everywhere(file):
-    (ad,) = queried(OVERFLOW.job_query, [job("wait", 1_000_000_000)])
+def test_what_overflows_gets_pilots_everywhere(file):
+    (ad,) = select_jobs(OVERFLOW.job_query, [job("wait", 1_000_000_000)])
     assert set(cycle(OVERFLOW, {"ap1": [ad]}, ENTRIES).values()) == {1}
 
 
@@ -246,9 +254,9 @@ def test_pilots_of_both_groups_start_only_jobs_with_data_at_their_site(group):
 
 
 def test_the_policy_looks_for_a_site_as_the_hook_does(monkeypatch):
-    from testbed.glideinwms_standin import loaded
+    from testbed.glideinwms_standin import load_policy
 
-    policy = loaded(LOCAL)
+    policy = load_policy(LOCAL)
     assert (*startd_cron.SITE_KEYS, "EntryName") == policy.SITE_KEYS
 
 
@@ -263,13 +271,13 @@ def test_the_policy_is_python_of_every_frontend():
 
 @pytest.mark.parametrize("file", sorted(DEPLOY.glob("*.xml")), ids=lambda file: file.name)
 def test_every_shipped_fragment_is_taken_by_a_stand_in_for_the_frontends_parser(file):
-    assert list(accepted(file.read_text()))
+    assert list(parse_frontend(file.read_text()))
 
 
 def test_files_of_the_fragments_are_accepted_in_a_frontend_group():
     for file in DEPLOY.glob("frontend-files*.xml"):
         text = file.read_text().replace("<frontend>", '<group name="g">').replace("</frontend>", "</group>")
-        assert list(accepted(text))
+        assert list(parse_frontend(text))
 
 
 def test_every_fragment_in_the_docs_is_taken_by_a_stand_in_for_the_frontends_parser():
@@ -282,7 +290,7 @@ def test_every_fragment_in_the_docs_is_taken_by_a_stand_in_for_the_frontends_par
     for name, element in found:
         kind = re.match(r"<(\w+)", element)
         assert kind
-        assert list(accepted(f"<frontend><{kind[1]}s>{element}</{kind[1]}s></frontend>")), name
+        assert list(parse_frontend(f"<frontend><{kind[1]}s>{element}</{kind[1]}s></frontend>")), name
 
 
 @pytest.mark.parametrize(
@@ -299,7 +307,7 @@ def test_every_fragment_in_the_docs_is_taken_by_a_stand_in_for_the_frontends_par
 )
 def test_an_unknown_parameter_is_refused_by_a_stand_in_as_by_the_frontend(fragment, unknown):
     with pytest.raises(Refused, match=f"Unknown parameter .*{re.escape(unknown)}"):
-        accepted(fragment)
+        parse_frontend(fragment)
 
 
 @pytest.mark.parametrize(
@@ -314,4 +322,4 @@ def test_an_unknown_parameter_is_refused_by_a_stand_in_as_by_the_frontend(fragme
 )
 def test_a_file_against_the_rules_is_refused_by_a_stand_in(file):
     with pytest.raises(Refused):
-        accepted(f"<frontend><files>{file}</files></frontend>")
+        parse_frontend(f"<frontend><files>{file}</files></frontend>")

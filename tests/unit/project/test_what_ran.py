@@ -1,5 +1,7 @@
 """Report of the executed tests: CI fails if a suite ran nothing."""
 
+import re
+from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 import pytest
@@ -12,13 +14,13 @@ REAL = (
     "tests.integration.test_pool.test_x[23.9]",
     "tests.integration.test_rucio_server.test_y",
     "tests.contracts.test_rucio_postgres.TestRucioCatalogueOnPostgres.test_y",
-    "tests.integration.test_rucio_login.test_a_certificate_y",
-    "tests.integration.test_toil.test_our_batch_system_runs_z",
+    "tests.integration.test_rucio_login.test_certificate_y",
+    "tests.integration.test_toil.test_batch_system_runs_z",
     "tests.integration.test_toil.test_toils_own_batch_system_runs_z",
     "tests.integration.test_rapthor_reader.test_z",
     "tests.deploy.test_booted.test_z",
-    "tests.deploy.test_container.test_it_serves_z",
-    "tests.deploy.test_helm_objects.test_helm_3_makes_the_same_objects",
+    "tests.deploy.test_container.test_image_serves_z",
+    "tests.deploy.test_helm_objects.test_helm_3_renders_the_same_objects",
     "tests.deploy.test_prometheus.test_z",
     "tests.deploy.test_page.test_z",
     "tests.deploy.test_docs.test_z",
@@ -77,3 +79,14 @@ def test_missing_part_fails_in_ci_and_is_skipped_elsewhere(monkeypatch, ci, outc
     monkeypatch.setenv("CI", ci)
     with pytest.raises(outcome, match=NO_APACHE):
         without(NO_APACHE, "no index")
+
+
+@pytest.mark.parametrize("text", [text for text in what_ran.MUST_RUN.values() if "test_" in text])
+def test_required_part_names_a_test_that_exists(text):
+    root = Path(__file__).parents[3]
+    names = [
+        f"{'.'.join(file.relative_to(root).with_suffix('').parts)}.{name}"
+        for file in (root / "tests").rglob("test_*.py")
+        for name in re.findall(r"(?:def|class) ([tT]est\w+)", file.read_text("utf-8"))
+    ]
+    assert any(text in name for name in names)

@@ -1,4 +1,4 @@
-"""The supervision of the HTCondor child process, tried on a stand-in child that misbehaves."""
+"""Supervision of the HTCondor child process, with a stand-in child that misbehaves."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ STANDIN = Path(__file__).parents[2] / "condor_standin.py"
 
 
 class Bench:
-    """Makes clients of stand-in children and knows which processes they started."""
+    """A maker of clients with stand-in children; it reads which processes they started."""
 
     def __init__(self, folder: Path) -> None:
         self._starts = folder / "starts"
@@ -56,7 +56,7 @@ def ask(client: CondorClient, what: str) -> dict[str, str | None]:
 
 
 def alive(pid: int) -> bool:
-    """Neither gone nor a zombie."""
+    """Return True for a process that runs: it has not ended and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -82,7 +82,7 @@ def test_no_child_is_started_before_it_is_needed(bench: Bench):
     assert bench.started == []
 
 
-def test_a_child_that_has_served_its_time_is_relieved_without_counting_as_a_restart(bench: Bench):
+def test_child_after_its_last_call_is_replaced_without_counting_as_a_restart(bench: Bench):
     client = bench.client(max_calls_of_child=3)
     pids = [ask(client, str(n))["pid"] for n in range(7)]
     assert [pids.count(pid) for pid in dict.fromkeys(pids)] == [3, 3, 1]
@@ -97,7 +97,7 @@ def test_one_child_serves_all_calls(bench: Bench):
     assert client.restart_count == 0
 
 
-def test_what_a_child_prints_does_not_get_into_its_answers(bench: Bench):
+def test_output_that_a_child_prints_is_not_part_of_its_answers(bench: Bench):
     assert ask(bench.client(), "fine")["seen"] == "fine"
 
 
@@ -131,7 +131,7 @@ def test_a_child_that_died_between_calls_costs_one_call(bench: Bench):
     assert ask(client, "fine")["seen"] == "fine"
 
 
-def test_a_fatal_error_in_the_bindings_is_told_with_its_last_words_and_no_token(bench: Bench):
+def test_fatal_error_in_the_bindings_is_reported_by_its_last_line_without_token(bench: Bench):
     with pytest.raises(PoolError) as caught:
         ask(bench.client(), "fatal")
     assert caught.value.daemon == "schedd fatal"
@@ -142,7 +142,7 @@ def test_a_fatal_error_in_the_bindings_is_told_with_its_last_words_and_no_token(
 
 
 @pytest.mark.parametrize("how", ["garbage", "another answer", "half an answer"])
-def test_a_child_that_talks_nonsense_is_replaced(bench: Bench, how: str):
+def test_child_with_an_unreadable_answer_is_replaced(bench: Bench, how: str):
     client = bench.client()
     with pytest.raises(PoolError):
         ask(client, how)
@@ -159,7 +159,7 @@ def test_a_denial_is_an_error_of_its_own_and_costs_no_child(bench: Bench):
     assert client.restart_count == 0
 
 
-def test_a_child_that_never_comes_up_is_an_error_each_time_with_growing_pauses(bench: Bench):
+def test_child_that_never_starts_is_an_error_each_time_with_growing_pauses(bench: Bench):
     client = bench.client("stillborn")
     for _ in range(3):
         with pytest.raises(PoolError, match="ended with status 7"):
@@ -192,7 +192,7 @@ def test_the_child_outlives_the_thread_that_first_needed_it(bench: Bench):
     assert client.restart_count == 0
 
 
-def test_closing_ends_the_child_and_closing_twice_is_no_error(bench: Bench):
+def test_closing_ends_the_child_and_closing_twice_is_not_an_error(bench: Bench):
     client = bench.client()
     ask(client, "fine")
     client.close()
@@ -262,24 +262,24 @@ def test_an_installed_htcondor_keeps_its_configuration(tmp_path: Path):
     }
 
 
-def test_a_configuration_file_of_ours_outranks_the_environment_and_chooses_its_own_methods(tmp_path: Path):
+def test_config_file_setting_overrides_the_environment_and_its_methods(tmp_path: Path):
     env = build_environment(
         CondorSettings(config_file=tmp_path / "c", token_directory=tmp_path), {"CONDOR_CONFIG": "/x"}
     )
     assert env == {"CONDOR_CONFIG": str(tmp_path / "c"), "_CONDOR_SEC_TOKEN_DIRECTORY": str(tmp_path)}
 
 
-def test_params_outrank_what_we_would_choose(tmp_path: Path):
+def test_params_override_the_client_defaults(tmp_path: Path):
     settings = CondorSettings(token_directory=tmp_path, params={"SEC_CLIENT_AUTHENTICATION_METHODS": "SSL"})
     assert build_environment(settings, {})["_CONDOR_SEC_CLIENT_AUTHENTICATION_METHODS"] == "SSL"
 
 
-def test_the_long_attributes_are_not_asked_of_slots(bench: Bench):
+def test_slots_are_not_queried_for_the_long_attributes(bench: Bench):
     with pytest.raises(ValueError, match="datasetstates"):
         bench.client().slots(["Name", "datasetstates"])
 
 
-def test_last_words_are_the_last_error_where_there_is_one():
+def test_stderr_summary_is_the_last_error_line_if_any():
     assert (
         summarize_stderr("11/21/26 02:00:00 ERROR: broken\n11/21/26 02:00:01 SECMAN: chatter\n")
         == "ERROR: broken"
@@ -327,10 +327,10 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("log", REFUSALS)
-def test_a_refusal_is_explained_from_the_security_log(log: str):
+def test_denial_is_explained_from_the_security_log(log: str):
     assert explain_failure(log) == REFUSALS[log]
 
 
-def test_a_log_without_a_refusal_explains_nothing():
+def test_security_log_without_a_denial_explains_nothing():
     assert explain_failure("SECMAN: startCommand succeeded.") is None
     assert explain_failure("AUTHENTICATE: method 4 (FS) failed.\nAuthentication was a Success.\n") is None

@@ -1,7 +1,7 @@
-"""Edits of DESIRED_Sites, broken off and crossed by a user's at each of their steps.
+"""Edits of DESIRED_Sites, interrupted at each step and concurrent with edits of a user.
 
-The queue is a stand-in that keeps ads and evaluates constraints as a schedd does; what real schedds do is
-in tests/integration/test_desired_sites.py.
+The queue is a stand-in that stores ads and evaluates constraints as a schedd does;
+tests/integration/test_desired_sites.py tests real schedds.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,8 @@ import classad2
 import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 import pytest
 
-from adapters.condor.bindings.desired_sites import SAVED_ATTRIBUTE, DesiredSitesEditor, EditRejected
+from adapters.condor.bindings.desired_sites import SAVED_ATTRIBUTE, DesiredSitesEditor
+from adapters.condor.bindings.library import CallError
 from hydrator.domain.model import DatasetState, Did, Fact, Site
 from hydrator.domain.pool_ports import JobGroup, SavedDesiredSites
 from hydrator.reconcile.desired_sites.decide import decide
@@ -21,11 +22,11 @@ UK = {Site("UK"): {Did("lofar:L1"): Fact(DatasetState.AVAILABLE, NOON)}}
 
 
 class Denied(Exception):
-    """What the bindings raise."""
+    """The exception that the stand-in queue raises, as the bindings do."""
 
 
 class Queue:
-    """A schedd's queue; *before* is called before each edit with its number, from 0 on, and may do much."""
+    """A schedd's queue; it calls *before* before each edit, with the number of the edit from 0 on."""
 
     def __init__(self, *jobs: str) -> None:
         self.ads = [classad2.ClassAd(f"[ClusterId = 1; ProcId = {n}; {job}]") for n, job in enumerate(jobs)]
@@ -82,11 +83,11 @@ def sites(queue: Queue) -> DesiredSitesEditor:
 
 
 def turn(queue: Queue, known=UK, at_most: int = 100) -> int:
-    """What one turn of the daemon does."""
+    """Run one edit cycle of the daemon; return the number of edited jobs."""
     edited = 0
     for row in sites(queue).read_job_groups():
-        kept = SavedDesiredSites(**row["kept"]) if row["kept"] else None
-        jobs = JobGroup(**{**row, "kept": kept, "datasets": tuple(row["datasets"])})
+        mark = SavedDesiredSites(**row["kept"]) if row["kept"] else None
+        jobs = JobGroup(**{**row, "kept": mark, "datasets": tuple(row["datasets"])})
         _, change = decide(jobs, known, now=NOON, max_age=BOUND, default_scope=None)
         if change:
             edited += sites(queue).set_desired_sites(
@@ -96,15 +97,20 @@ def turn(queue: Queue, known=UK, at_most: int = 100) -> int:
 
 
 def job(own: str | None = None, **more: str) -> str:
-    said = {"JobStatus": "1", "RequiredDatasets": '{"lofar:L1"}', "DataLocalityDesiredSites": "true", **more}
+    attributes = {
+        "JobStatus": "1",
+        "RequiredDatasets": '{"lofar:L1"}',
+        "DataLocalityDesiredSites": "true",
+        **more,
+    }
     if own is not None:
-        said["DESIRED_Sites"] = f'"{own}"'
-    return "; ".join(f"{name} = {text}" for name, text in said.items())
+        attributes["DESIRED_Sites"] = f'"{own}"'
+    return "; ".join(f"{name} = {text}" for name, text in attributes.items())
 
 
 @pytest.mark.parametrize("own", ["UK,NL", None])
 @pytest.mark.parametrize("step", [0, 1, 2])
-def test_wherever_a_turn_is_broken_off_the_next_one_ends_it_and_what_was_there_comes_back(own, step):
+def test_next_cycle_completes_an_interrupted_edit_and_restores_the_own_list(own, step):
     queue = Queue(job(own), job(own))
 
     def kill(number):
@@ -129,8 +135,8 @@ def test_wherever_a_turn_is_broken_off_the_next_one_ends_it_and_what_was_there_c
 
 @pytest.mark.parametrize("theirs", ['"NL"', '"UK,NL,AU"', "undefined", '"UK,NL"'])
 @pytest.mark.parametrize("step", [0, 1, 2, 3])
-def test_an_edit_of_a_users_at_any_moment_of_a_turn_stays(step, theirs):
-    """One that writes just what was there before, while we edit, is none that anybody could see."""
+def test_edit_of_a_user_at_any_step_of_a_cycle_is_kept(step, theirs):
+    """An edit that writes the same value as before, during a cycle, cannot be recognised."""
     queue = Queue(job("UK,NL"), job("UK,NL"))
 
     def edit(number):
@@ -151,7 +157,7 @@ def test_an_edit_of_a_users_at_any_moment_of_a_turn_stays(step, theirs):
         assert wanted == (None if theirs == "undefined" else theirs.strip('"'))
 
 
-def test_a_job_that_starts_meanwhile_is_left_as_it_is_and_looked_at_when_it_is_idle_again():
+def test_job_that_starts_during_a_cycle_is_edited_once_it_is_idle_again():
     queue = Queue(job("UK,NL"))
 
     def start(number):
@@ -166,7 +172,7 @@ def test_a_job_that_starts_meanwhile_is_left_as_it_is_and_looked_at_when_it_is_i
     assert queue.desired() == "UK"
 
 
-def test_a_job_that_leaves_the_queue_meanwhile_hinders_no_other():
+def test_job_that_leaves_the_queue_during_a_cycle_does_not_block_others():
     queue = Queue(job("UK,NL"), job("UK,NL"))
 
     def leave(number):
@@ -181,22 +187,22 @@ def test_a_job_that_leaves_the_queue_meanwhile_hinders_no_other():
 @pytest.mark.parametrize(
     ("keeps", "why"), [("DESIRED_Sites", "it keeps DESIRED_Sites"), (SAVED_ATTRIBUTE, "rejected the edit")]
 )
-def test_a_schedd_that_refuses_without_a_word_is_found_out_and_leaves_no_mark(keeps, why):
+def test_schedd_that_drops_an_edit_without_an_error_is_detected_and_has_no_mark(keeps, why):
     queue = Queue(job("UK,NL"))
     queue.keeps = {keeps}
-    with pytest.raises(EditRejected, match=why):
+    with pytest.raises(CallError, match=why):
         turn(queue)
     assert queue.desired() == "UK,NL"
     assert not queue.marked()
 
 
-def test_jobs_that_were_let_go_by_hand_get_no_list():
+def test_jobs_released_by_hand_get_no_list():
     queue = Queue(job(DataLocalityHere="true"), job(DataLocalityHere="TARGET.x =?= 1"))
     assert turn(queue) == 1
     assert [queue.desired(n) for n in (0, 1)] == [None, "UK"]
 
 
-def test_jobs_that_differ_in_what_decides_are_never_edited_together():
+def test_jobs_with_different_inputs_of_the_decision_are_edited_apart():
     young = job(DataLocalityMaxAge="600")
     queue = Queue(young, job(), job(DataLocalityAnyAfter="1"), job("NL"), job(DataLocalityMaxAge='"odd"'))
     aged = {

@@ -1,4 +1,4 @@
-"""Schedds are asked several at a time, for a bounded time; the silent rest, and no other waits for them."""
+"""Queries of schedds: several at a time, for a bounded time, with backoff for those that do not answer."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from adapters.condor.schedd_rounds import ScheddPoller
+from adapters.condor.schedd_rounds import ScheddRounds
 from adapters.condor.schedds import ScheddHistory, ScheddMisses, ScheddQueues
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen
@@ -21,7 +21,7 @@ TIMEOUT = 0.4
 
 
 class Pool:
-    """Schedds of which some are silent, and how often each was asked, by how many at a time."""
+    """Schedds of which some do not answer; counts the queries of each, and concurrent ones."""
 
     def __init__(self, *silent: str, well: int = 3) -> None:
         self.silent = set(silent)
@@ -37,7 +37,7 @@ class Pool:
 
 
 class Client:
-    """Stands in for a CondorClient: one question at a time, each with a time limit."""
+    """A stand-in for a CondorClient: one query at a time, each with a time limit."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -79,7 +79,7 @@ class Client:
 
 
 class Seconds:
-    """A clock that never goes back, and that a test may also turn."""
+    """A clock that never goes back; a test may advance it."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
@@ -88,16 +88,16 @@ class Seconds:
         return time.monotonic() + self.ahead
 
 
-def rounds(pool: Pool, *, more=True, **given) -> ScheddPoller:
+def rounds(pool: Pool, *, more=True, **given) -> ScheddRounds:
     given = {"stall": STALL, "budget": BUDGET, **given}
-    return ScheddPoller(pool.client(), pool.client if more else None, **given)
+    return ScheddRounds(pool.client(), pool.client if more else None, **given)
 
 
 def question(client, schedd):
     return client.count_queued_datasets(schedd)
 
 
-def test_all_answer_one_after_the_other_through_one_client():
+def test_schedds_that_answer_are_queried_in_turn_through_one_client():
     pool = Pool(well=40)
     answers = rounds(pool).ask(question)
     assert list(answers) == pool.names
@@ -105,7 +105,7 @@ def test_all_answer_one_after_the_other_through_one_client():
     assert (pool.most, pool.closed) == (1, 0)
 
 
-def test_the_silent_are_asked_several_at_a_time_and_every_other_is_asked_all_the_same():
+def test_schedds_without_an_answer_are_queried_in_parallel_and_block_no_other():
     pool = Pool(*(f"silent{n:02}" for n in range(6)))
     answers = rounds(pool, budget=timedelta(minutes=1)).ask(question)
     assert {name for name, answer in answers.items() if isinstance(answer, Unseen)} == pool.silent
@@ -113,7 +113,7 @@ def test_the_silent_are_asked_several_at_a_time_and_every_other_is_asked_all_the
     assert pool.closed >= pool.most - 1  # those beyond the first end with the question
 
 
-def test_however_many_are_silent_a_round_takes_one_time_limit_and_the_rest_is_asked_the_next_time():
+def test_round_takes_one_time_limit_and_leaves_the_rest_to_the_next_round():
     pool = Pool(*(f"silent{n:02}" for n in range(38)), well=2)
     seconds = Seconds()
     asking = rounds(pool, monotonic=seconds)
@@ -126,7 +126,7 @@ def test_however_many_are_silent_a_round_takes_one_time_limit_and_the_rest_is_as
     assert pool.most <= 8
 
 
-def test_a_silent_schedd_rests_longer_each_time_and_those_that_answer_never_do():
+def test_backoff_of_a_schedd_without_an_answer_grows_and_others_have_none():
     pool, seconds = Pool("silent", well=1), Seconds()
     asking = rounds(pool, monotonic=seconds)
     rests = []
@@ -145,7 +145,7 @@ def test_a_silent_schedd_rests_longer_each_time_and_those_that_answer_never_do()
     assert pool.asked[-2:].count("silent") == 1
 
 
-def test_those_that_answered_come_first_and_those_asked_longest_ago_next():
+def test_schedds_that_answered_come_first_then_those_queried_longest_ago():
     pool, seconds = Pool("a", "b", well=1), Seconds()
     asking = rounds(pool, more=False, monotonic=seconds)
     for asked in (["a"], ["b"], ["well0", "a"], ["well0", "b"], ["well0", "a"]):  # at first none is known
@@ -155,7 +155,7 @@ def test_those_that_answered_come_first_and_those_asked_longest_ago_next():
         seconds.ahead += 1000
 
 
-def test_a_schedd_that_refuses_at_once_does_not_rest():
+def test_schedd_that_fails_at_once_has_no_backoff():
     pool = Pool(well=2)
 
     def refused(client, schedd):
@@ -168,7 +168,7 @@ def test_a_schedd_that_refuses_at_once_does_not_rest():
     assert pool.asked.count("well0") == 3
 
 
-def test_a_bug_in_one_answer_is_that_schedds_failure_and_logged_once():
+def test_bug_in_one_query_fails_that_schedd_alone_and_is_logged_once():
     pool = Pool(well=2)
 
     def odd(client, schedd):
@@ -197,7 +197,7 @@ def test_a_schedd_that_left_the_pool_is_forgotten():
     assert asking._statuses.keys() == {"well0"}
 
 
-def test_what_waits_for_silent_schedds_ends_when_it_is_closed():
+def test_closing_ends_a_round_that_waits_for_schedds():
     pool = Pool(*(f"silent{n}" for n in range(8)), well=0)
     client = pool.client()
     queues = ScheddQueues(client, lambda: NOON, pool.client)
@@ -215,7 +215,7 @@ def test_what_waits_for_silent_schedds_ends_when_it_is_closed():
 
 
 @pytest.mark.parametrize("silent", [(), ("silent",)])
-def test_queues_misses_and_histories_are_asked_this_way(silent):
+def test_queues_misses_and_histories_are_queried_in_rounds(silent):
     pool = Pool(*silent, well=1)
     queues = ScheddQueues(pool.client(), lambda: NOON, pool.client).read_demand()
     misses = ScheddMisses(pool.client(), lambda: NOON).read_reports()

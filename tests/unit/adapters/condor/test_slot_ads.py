@@ -1,4 +1,4 @@
-"""Which slots a merge is for, and how long they were covered; no pool is needed."""
+"""Selection of slots for a merge, and the time for which they carried one; no pool is needed."""
 
 from datetime import timedelta
 
@@ -57,18 +57,18 @@ def test_a_slot_that_cannot_be_addressed_is_left_out(missing):
 
 
 @pytest.mark.parametrize("via", ["hook", "Hook", "something new", 'strcat("ho", "ok")', 5])
-def test_a_slot_that_somebody_else_hydrates_is_none_of_ours_whatever_it_says(via):
+def test_slot_with_another_source_than_a_merge_is_never_merged_into(via):
     other = slot(via=via, told="CAM", generation=1)
     assert select_mergeable_slots([other], ADS) == select_due_slots([other], ADS, MINUTES) == []
     assert select_slots_to_withdraw([slot(via=via, told="RAL")], {}, lambda _: True) == []
 
 
 @pytest.mark.parametrize("site", [None, "UNMAPPED", "cam"])
-def test_a_slot_of_no_site_of_ours_is_none_of_ours(site):
+def test_slot_of_an_unknown_site_is_never_merged_into(site):
     assert select_due_slots([slot(site=site)], ADS, MINUTES) == []
 
 
-def test_a_slot_that_says_nothing_or_something_else_is_due_and_one_that_says_the_same_is_not():
+def test_slot_is_due_unless_it_has_the_content_of_the_ad():
     slots = [
         slot("wiped"),
         carrying("same"),
@@ -88,16 +88,16 @@ def test_an_age_is_sent_again_when_it_is_five_minutes_behind(behind, expected):
     assert names(select_due_slots([carrying(as_of=AS_OF - behind)], ADS, MINUTES)) == expected
 
 
-def test_an_age_that_is_no_number_is_sent_again():
+def test_age_that_is_not_a_number_is_sent_again():
     assert names(select_due_slots([carrying(as_of="time()")], ADS, MINUTES)) == ["slot1@a"]
 
 
-def test_slots_that_say_nothing_come_first_and_those_heard_last_before_others():
+def test_slots_without_content_come_first_by_their_latest_startd_update():
     slots = [carrying("differs", generation=1, heard=300), slot("early", heard=100), slot("late", heard=200)]
     assert names(select_due_slots(slots, ADS, MINUTES)) == ["late", "early", "differs"]
 
 
-def test_what_was_merged_is_taken_back_where_the_site_was_retired_or_left():
+def test_merge_is_withdrawn_where_the_site_was_retired_or_the_slot_left_it():
     slots = [
         carrying("retired", site="GONE"),
         carrying("left", site="UNMAPPED", told="CAM"),
@@ -123,13 +123,13 @@ def test_batches_are_bounded_by_number_and_by_size_and_none_is_empty():
     assert split_into_batches([], {}, 3, 1000) == []
 
 
-def test_a_slot_that_carries_its_attributes_at_both_looks_was_covered_all_the_time():
+def test_slot_with_attributes_at_both_queries_counts_as_covered_between_them():
     time = SlotTime()
     assert time.measure([carrying()], 1000) == (0, 0)
     assert time.measure([carrying()], 1060) == (60, 0)
 
 
-def test_a_slot_that_was_wiped_between_two_looks_was_covered_until_its_startd_was_heard():
+def test_slot_counts_as_covered_until_the_startd_update_that_removed_the_merge():
     time = SlotTime()
     time.measure([slot(heard=990)], 1000)
     time.record_merge([slot()], 1000)
@@ -137,7 +137,7 @@ def test_a_slot_that_was_wiped_between_two_looks_was_covered_until_its_startd_wa
     assert time.measure([slot(heard=1045)], 1070) == (0, 10)  # and never merged since
 
 
-def test_a_merge_late_in_a_turn_covers_from_then_on():
+def test_merge_covers_a_slot_from_the_time_it_was_sent():
     time = SlotTime()
     time.measure([slot()], 1000)
     time.record_merge([slot()], 1030)
@@ -151,7 +151,7 @@ def test_attributes_of_another_site_cover_nothing():
     assert time.measure([carrying(site="RAL", told="CAM")], 1060) == (0, 60)
 
 
-def test_a_clock_that_is_set_back_and_one_that_differs_from_the_collectors_count_nothing_twice():
+def test_clock_steps_and_clock_differences_count_no_slot_time_twice():
     time = SlotTime()
     time.measure([carrying()], 1000)
     assert time.measure([carrying()], 900) == (0, 0)
@@ -161,7 +161,7 @@ def test_a_clock_that_is_set_back_and_one_that_differs_from_the_collectors_count
     assert time.measure([slot(heard=3)], 1020) == (0, 60)
 
 
-def test_a_merge_arrived_where_it_shows_and_did_not_where_nothing_renewed_the_slot():
+def test_merge_is_confirmed_if_visible_and_missing_if_the_slot_sent_no_update():
     sent = {
         slot("there"): content_of(ADS[CAM]),
         slot("lost"): content_of(ADS[CAM]),
@@ -172,7 +172,7 @@ def test_a_merge_arrived_where_it_shows_and_did_not_where_nothing_renewed_the_sl
     assert count_confirmed_merges([], sent) == (0, 0)
 
 
-def test_what_was_taken_back_arrived_where_nothing_shows():
+def test_withdrawal_is_confirmed_where_the_slot_has_no_attributes():
     empty = slot("taken back", as_of=None)
     assert count_confirmed_merges([empty], {carrying("taken back"): content_of(None)}) == (1, 0)
     assert count_confirmed_merges([carrying("taken back")], {carrying("taken back"): content_of(None)}) == (

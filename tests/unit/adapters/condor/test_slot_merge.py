@@ -15,14 +15,14 @@ COMPLETE, INCOMING, PARTIAL, STUCK = (
 )  # fmt: skip
 
 
-def memory(name, *said, at=NOON):
-    replicas = tuple(Replica(DID, CAM, state, fraction, f"{name}-element") for state, fraction in said)
+def memory(name, *readings, at=NOON):
+    replicas = tuple(Replica(DID, CAM, state, fraction, f"{name}-element") for state, fraction in readings)
     survey = Survey(name, at, frozenset({CAM}), {DID: Seen(at, replicas)})
     return apply_survey(CatalogueMemory(), survey, {DID}, now=at)
 
 
 def shown(one, other, now=NOON):
-    """State and fraction at CAM; whichever catalogue comes first."""
+    """Return state and fraction at CAM, the same for either order of the catalogues."""
     found = set()
     for memories in ({"dmapi": one, "rucio": other}, {"rucio": other, "dmapi": one}):
         fact = build_snapshot(memories, {DID}, now=now, max_age=BOUND).sites[CAM].facts.get(DID)
@@ -47,20 +47,20 @@ def test_dmapis_location_and_rucios_completeness(dmapi, rucio, expected):
     assert shown(memory("dmapi", *dmapi), memory("rucio", *rucio)) == expected
 
 
-def test_an_error_of_one_leaves_its_word_and_takes_nothing_from_the_other():
+def test_error_of_one_catalogue_keeps_its_last_state_and_the_other_counts():
     rucio = apply_survey(memory("rucio", (COMPLETE, 1.0)), Unseen("down"), {DID}, now=NOON + MINUTE)
     assert shown(memory("dmapi", (PARTIAL, None)), rucio, NOON + MINUTE) == ("AVAILABLE", 1.0)
     never = apply_survey(CatalogueMemory(), Unseen("down"), {DID}, now=NOON)
     assert shown(memory("dmapi", (PARTIAL, None)), never) == ("PARTIAL", None)
 
 
-def test_what_is_older_than_the_bound_loses_to_anything_newer():
+def test_state_older_than_the_age_limit_loses_to_any_newer_one():
     later = NOON + BOUND + timedelta(seconds=1)
     old, new = memory("rucio", (COMPLETE, 1.0)), memory("dmapi", (PARTIAL, 0.5), at=later)
     assert shown(new, old, later) == ("PARTIAL", 0.5)
 
 
-def test_why_lists_every_catalogues_word_also_the_one_that_lost():
+def test_why_lists_the_state_of_every_catalogue_also_the_one_that_lost():
     memories = {"dmapi": memory("dmapi", (PARTIAL, None)), "rucio": memory("rucio", (COMPLETE, 1.0))}
     rows = provenance_rows(memories, [DID], now=NOON)
     assert [(r["catalogue"], r["site"], r["state"], r["storage"], r["as_of"]) for r in rows] == [

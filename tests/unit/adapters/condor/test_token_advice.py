@@ -1,4 +1,4 @@
-"""What is said where HTCondor found no token: which of the plausible reasons it is."""
+"""Advice where HTCondor has no valid token: the most probable of several reasons."""
 
 import base64
 import json
@@ -15,35 +15,35 @@ from adapters.condor.bindings.token_advice import (
 )
 
 
-def test_a_folder_that_is_not_there_or_not_ours_to_read_is_named_with_who_we_are(tmp_path):
-    said = token_advice(tmp_path / "tokens.d", os.geteuid())
-    assert f"{tmp_path}/tokens.d: No such file or directory (this process has uid {os.geteuid()})" in said
-    assert "LoadCredential=" in said
+def test_unreadable_token_folder_is_named_with_the_uid_of_the_process(tmp_path):
+    advice = token_advice(tmp_path / "tokens.d", os.geteuid())
+    assert f"{tmp_path}/tokens.d: No such file or directory (this process has uid {os.geteuid()})" in advice
+    assert "LoadCredential=" in advice
 
 
-def test_an_empty_folder_is_told_as_such(tmp_path):
+def test_empty_token_folder_is_named(tmp_path):
     assert token_advice(tmp_path, os.geteuid()) == f"{TOKEN_ADVICE}: {tmp_path} contains none"
 
 
-def test_a_token_of_somebody_else_is_told_with_both_owners(tmp_path):
+def test_token_of_another_user_is_named_with_both_uids(tmp_path):
     (tmp_path / "hydrator").touch()
     owner = os.geteuid()
-    said = token_advice(tmp_path, owner + 1)
-    assert f"{tmp_path}/hydrator belongs to uid {owner}" in said
-    assert f"only tokens of this process's user, uid {owner + 1}" in said
+    advice = token_advice(tmp_path, owner + 1)
+    assert f"{tmp_path}/hydrator belongs to uid {owner}" in advice
+    assert f"only tokens of this process's user, uid {owner + 1}" in advice
 
 
-def test_a_token_of_ours_that_is_refused_is_no_token_of_that_pool(tmp_path):
+def test_rejected_token_of_this_user_belongs_to_another_pool(tmp_path):
     (tmp_path / "hydrator").touch()
     assert token_advice(tmp_path, os.geteuid()) == TOKEN_ADVICE
 
 
-def test_without_a_folder_its_key_is_named():
+def test_missing_token_folder_setting_is_named():
     assert "htcondor.token_directory" in token_advice(None, 0)
 
 
 def token(**claims) -> str:
-    """A JWT as condor_token_create makes them; its signature is nobody's."""
+    """Return a JWT as condor_token_create makes them, with an invalid signature."""
     body = base64.urlsafe_b64encode(json.dumps({"iss": "pool", **claims}).encode()).decode().rstrip("=")
     return f"e30.{body}.sig\n"
 
@@ -60,7 +60,7 @@ def token(**claims) -> str:
         ([], set()),
     ],
 )
-def test_the_levels_that_tokens_are_limited_to_are_those_of_all(tmp_path, tokens, limited):
+def test_token_limits_are_the_levels_of_all_tokens(tmp_path, tokens, limited):
     for number, text in enumerate(tokens):
         (tmp_path / str(number)).write_text(text)
     assert token_limits([tmp_path, tmp_path / "not there"]) == limited
@@ -77,11 +77,11 @@ def test_the_levels_that_tokens_are_limited_to_are_those_of_all(tmp_path, tokens
         (set(), "DAEMON", False),
     ],
 )
-def test_a_limit_lacks_what_no_level_of_it_brings_along(limited, level, is_lacking):
+def test_limit_lacks_a_level_that_none_of_its_levels_implies(limited, level, is_lacking):
     assert is_level_missing(frozenset(limited), level) is is_lacking
 
 
-def test_what_to_do_names_every_level_that_the_new_token_needs():
-    said = describe_token_limit(frozenset({"READ"}), "DAEMON")
-    assert said.startswith("its token is limited to READ: ")
-    assert "-authz DAEMON -authz READ" in said
+def test_advice_names_every_level_that_the_new_token_needs():
+    advice = describe_token_limit(frozenset({"READ"}), "DAEMON")
+    assert advice.startswith("its token is limited to READ: ")
+    assert "-authz DAEMON -authz READ" in advice

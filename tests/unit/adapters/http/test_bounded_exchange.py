@@ -12,7 +12,7 @@ import pytest
 
 from adapters.http.client import HttpLimits, JsonClient
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
-from testbed.hostile import ENDLESS, Hostile, answer, gzip_bomb, streamed
+from testbed.hostile import ENDLESS, Hostile, answer, gzip_bomb, stream
 
 LIMITS = HttpLimits(
     timeout=timedelta(seconds=0.3), deadline=timedelta(seconds=0.8), attempts=1, max_bytes=300_000
@@ -99,9 +99,9 @@ def test_an_absurd_retry_after_raises_no_error_and_has_a_limit(header):
 
 
 BOMBS = {
-    "empty lists": streamed(b"[],", 49_000_000),
-    "empty records": streamed(b"{},", 49_000_000),
-    "a stream of 1 GB": streamed(b'{"name": "L1"},', 1_000_000_000),
+    "empty lists": stream(b"[],", 49_000_000),
+    "empty records": stream(b"{},", 49_000_000),
+    "a stream of 1 GB": stream(b'{"name": "L1"},', 1_000_000_000),
     "1 GB, packed": answer(gzip_bomb(1_000_000_000), "Content-Encoding: gzip"),
     "as many values as are allowed": answer(b"[" + b'{"ab":"cd"},' * 240_000 + b"{}]"),
 }

@@ -112,7 +112,7 @@ def test_a_renewed_token_is_used_in_the_poll_that_refused_the_old_one(
         )
     else:
         catalogue = rucio(auth_type="token", token_file=secret, concurrent_calls=lines)
-        server.refused = lambda: secret.write_text(second)  # it is renewed after the poll has read it
+        server.on_denial = lambda: secret.write_text(second)  # it is renewed after the poll has read it
     assert sees(catalogue)
 
 

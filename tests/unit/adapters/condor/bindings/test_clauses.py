@@ -1,4 +1,4 @@
-"""The clauses of a Requirements expression, as HTCondor prints them."""
+"""Clauses of a Requirements expression, as HTCondor prints them."""
 
 import pytest
 
@@ -10,7 +10,7 @@ def of(text: str, whole=(), **others: str) -> list[str]:
     return split_into_clauses("Requirements", lambda name: texts.get(name.lower()), whole)
 
 
-def test_parentheses_around_a_chain_are_looked_into():
+def test_clauses_inside_outer_parentheses_are_split():
     assert of("((A && (B)) && C)") == ["A", "B", "C"]
 
 
@@ -18,11 +18,11 @@ def test_parentheses_around_a_chain_are_looked_into():
     "text",
     ["A && B || C", "A ? B && C : D", "A ?: B && C", 'x == "a && b"', "f(A && B)", "'A && B'", "!(A && B)"],
 )
-def test_what_is_weaker_or_inside_something_is_not_cut(text):
+def test_operands_of_weaker_operators_or_inside_brackets_are_not_split(text):
     assert of(text) == [text]
 
 
-def test_is_and_isnt_operators_are_no_conditionals():
+def test_is_and_isnt_operators_are_not_read_as_conditionals():
     assert of("A =?= B && C =!= D") == ["A =?= B", "C =!= D"]
 
 
@@ -30,11 +30,11 @@ def test_quotes_inside_strings_do_not_end_them():
     assert split_conjunction(r'x == "a\"&&" && y') == [r'x == "a\"&&"', "y"]
 
 
-def test_an_attribute_of_the_ad_is_replaced_by_what_it_is_made_of():
+def test_attribute_of_the_ad_is_replaced_by_its_clauses():
     assert of("MY.Start && Limits", Start="(true) && (X)", Limits="A > 1 && B") == ["true", "X", "A > 1", "B"]
 
 
-def test_an_attribute_that_counts_as_a_whole_or_is_a_literal_stays():
+def test_atomic_attribute_or_literal_stays_a_reference():
     assert of("(A) && MY.Here && Start", whole=["HERE"], Here="X && Y", Start="false") == [
         "A",
         "MY.Here",
@@ -42,15 +42,15 @@ def test_an_attribute_that_counts_as_a_whole_or_is_a_literal_stays():
     ]
 
 
-def test_attributes_that_refer_to_each_other_end():
+def test_attributes_that_refer_to_each_other_do_not_loop():
     assert of("A && C", A="B && X", B="A && Y") == ["A", "Y", "X", "C"]
 
 
-def test_no_requirements_are_undefined():
+def test_missing_requirements_are_the_clause_undefined():
     assert split_into_clauses("Requirements", lambda name: None, ()) == ["undefined"]
 
 
-def test_names_stand_outside_strings():
+def test_names_inside_strings_are_not_attributes():
     assert find_names("TARGET.Cpus >= RequestCpus && X == \"Y Z\" && 'Q'") == {
         "TARGET",
         "Cpus",

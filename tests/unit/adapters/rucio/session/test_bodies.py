@@ -11,7 +11,7 @@ import pytest
 from adapters.rucio.session.client import RucioConnection
 from adapters.rucio.session.settings import RucioSettings
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
-from testbed.hostile import ENDLESS, Hostile, answer, gzip_bomb, rows_of, streamed
+from testbed.hostile import ENDLESS, Hostile, answer, gzip_bomb, rows_of, stream
 
 ROWS = "Content-Type: application/x-json-stream"
 PACKED = "Content-Encoding: gzip"
@@ -108,12 +108,12 @@ def test_a_row_with_a_repeated_key_is_not_a_record(tmp_path):
 
 
 BOMBS = {
-    "empty lists": streamed(b"[]\n", 49_000_000, ROWS),
-    "empty records": streamed(b"{}\n", 49_000_000, ROWS),
-    "one row": streamed(b"{},", 49_000_000, ROWS),
-    "a stream of 1 GB": streamed(b'{"name": "L1", "scope": "s"}\n', 1_000_000_000, ROWS),
+    "empty lists": stream(b"[]\n", 49_000_000, ROWS),
+    "empty records": stream(b"{}\n", 49_000_000, ROWS),
+    "one row": stream(b"{},", 49_000_000, ROWS),
+    "a stream of 1 GB": stream(b'{"name": "L1", "scope": "s"}\n', 1_000_000_000, ROWS),
     "1 GB, packed": rows_of(gzip_bomb(1_000_000_000, b" " * 65_536), PACKED),
-    "a document": streamed(b"{},", 49_000_000),
+    "a document": stream(b"{},", 49_000_000),
 }
 
 
