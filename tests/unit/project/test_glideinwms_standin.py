@@ -143,7 +143,7 @@ def test_each_frontend_cycle_reads_the_sites_file_again(file):
     assert counted(file, "lofar:L3") == {"nl"}
 
 
-def test_the_file_is_read_once_a_process_and_says_why_it_tells_nothing_once(file, monkeypatch, caplog):
+def test_sites_file_is_read_and_its_problem_logged_once_a_process(file, monkeypatch, caplog):
     from testbed.glideinwms_standin import count_matches, load_policy
 
     monkeypatch.setenv("HYDRATOR_SITES_BY_DATASET", str(file))
