@@ -521,8 +521,8 @@ def _last_confirmation(previous: HeldLoss | None, now: datetime) -> datetime:
 def _release_reasons(
     cases: Mapping[Site, _SiteLoss], confirmed_dids: Mapping[Site, AbstractSet[Did]], limits: BreakerLimits
 ) -> dict[Site, dict[Did, str]]:
-    """Return the datasets that were released after a hold, and why."""
-    reason = f"{format_count(limits.confirming_polls, 'further poll')} confirmed that it is gone"
+    """Return the datasets that were released after a hold, and why, in words that the history stores."""
+    reason = f"{format_count(limits.confirming_polls, 'further poll')} said that it is gone"
     found = {
         site: dict.fromkeys(sorted(confirmed_dids[site]), reason)
         | dict.fromkeys(sorted(case.approved_dids), "gone, as the operator approved")

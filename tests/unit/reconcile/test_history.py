@@ -102,7 +102,7 @@ def test_why_a_dataset_left_is_told(world, tmp_path):
     world.cycle = world.started()
     world.run(replica(L1))
     world.run(replica(L1), replica("lofar:l1", RAL))
-    assert world.changes() == [(L1, "AVAILABLE", None, "it differs from another dataset by letter case only")]
+    assert world.changes() == [(L1, "AVAILABLE", None, "only letter case tells it from another")]
 
 
 def test_what_nobody_could_be_asked_about_and_what_was_held_say_so(world):
@@ -110,12 +110,12 @@ def test_what_nobody_could_be_asked_about_and_what_was_held_say_so(world):
     world.cycle = world.started()
     world.run()
     world.run()
-    assert world.changes() == [(L1, "AVAILABLE", None, "1 further poll confirmed that it is gone")]
+    assert world.changes() == [(L1, "AVAILABLE", None, "1 further poll said that it is gone")]
     world.run(replica(L1))
     world.catalogue.is_broken = True
     world.run(after=BOUND + MINUTE)
     assert world.changes() == [
-        (L1, "AVAILABLE", "UNKNOWN", "no catalogue answered for it for longer than the age bound")
+        (L1, "AVAILABLE", "UNKNOWN", "nobody could be asked about it for longer than the age bound")
     ]
 
 

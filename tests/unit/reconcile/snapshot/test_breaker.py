@@ -204,7 +204,7 @@ def test_so_many_further_polls_that_say_the_same_let_it_go():
         assert pool.listed() == set(MANY)
     pool.poll({CAM: [], RAL: MANY})
     assert (pool.held, pool.listed()) == ({}, set())
-    assert pool.thought.released == {CAM: dict.fromkeys(MANY, "3 further polls confirmed that it is gone")}
+    assert pool.thought.released == {CAM: dict.fromkeys(MANY, "3 further polls said that it is gone")}
     assert pool.ad().as_of == pool.now
 
 
