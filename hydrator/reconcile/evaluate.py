@@ -4,13 +4,13 @@ A cycle costs by what changed, not by what is known: docs/explanation/incrementa
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
-from hydrator.domain.model import Demand, Did, Pending, Seen, Site, SiteAd, Snapshot, Survey, Unseen
+from hydrator.domain.model import Demand, Did, Pending, Site, SiteAd, Snapshot, Survey, Unseen
 from hydrator.reconcile.ads.site_ads import (
     Budget,
     Draft,
@@ -40,8 +40,9 @@ from hydrator.reconcile.snapshot.merge import MergedSnapshot, merge_catalogues
 from hydrator.reconcile.snapshot.update import apply_survey
 from hydrator.reconcile.state import ReconcileState
 
-Answers = Mapping[str, Survey | Unseen | Pending]
-"""By catalogue its survey, the reason why it gave none, or that it is pending."""
+Answer = Survey | Unseen | Pending
+"""A catalogue's survey, the reason why it gave none, or that it is pending."""
+Answers = Mapping[str, Answer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,30 +125,21 @@ def evaluate(
         sites_to_renumber: sites whose ads the operator gives a new generation.
         previous: the evaluation of the last cycle. It changes no result: it only saves work.
         polls_started_at: when the poll of a catalogue began, where that was before this cycle.
-        withheld_reasons: sites that get no ad yet, as :func:`choose_withheld_sites` returns them.
+        withheld_reasons: sites that get no ad yet, each with the reason; see ``publish/withhold.py``.
     """
     memories = _apply_answers(state, answers, demand, now, polls_started_at or {})
-    reusable = _find_reusable_results(previous, state, answers, policy)
-    cycle = _Cycle(state, memories, demand, policy, now, reusable)
+    cycle = _Cycle(state, memories, demand, policy, now, _reusable_results(previous, state, answers, policy))
     breaker = cycle.hold_losses(approved_losses or {})
-    audit, repeated_claims = cycle.update_audit(breaker)
+    audit, false_claims = cycle.update_audit(breaker)
     merged = cycle.merge_corrected(breaker, audit)
     draft_set = cycle.draft_ads(merged, audit)
     drafts = cycle.add_unseen_and_rolled_back(draft_set.drafts, audit, breaker)
     withheld = withheld_reasons or {}
     ads = cycle.number_ads(drafts, withheld, published_generations, sites_to_renumber)
-    new_state = replace(
-        state, memories=breaker.memories, held_losses=breaker.held_losses, ads=ads, audit=audit
-    )
+    results = cycle.results_to_reuse(breaker, merged, draft_set)
+    new_state = cycle.next_state(breaker, audit, ads)
     return Evaluation(
-        new_state,
-        merged.snapshot,
-        draft_set.drafts,
-        ads,
-        repeated_claims,
-        breaker.released,
-        cycle.results_to_reuse(breaker, merged, draft_set),
-        withheld,
+        new_state, merged.snapshot, draft_set.drafts, ads, false_claims, breaker.released, results, withheld
     )
 
 
@@ -171,7 +163,7 @@ def _apply_answers(
     }
 
 
-def _find_reusable_results(
+def _reusable_results(
     previous: Evaluation | None, state: ReconcileState, answers: Collection[str], policy: ReconcilePolicy
 ) -> ReusableResults | None:
     """Return the results of *previous* that hold for *state*, the same catalogues and the same policy."""
@@ -309,65 +301,18 @@ class _Cycle:
             sites_to_renumber=sites_to_renumber,
         )
 
+    def next_state(self, breaker: BreakerResult, audit: Audit, ads: Mapping[Site, SiteAd]) -> ReconcileState:
+        """Return the state that this cycle leaves to the next."""
+        return replace(
+            self.state, memories=breaker.memories, held_losses=breaker.held_losses, ads=ads, audit=audit
+        )
+
     def results_to_reuse(
         self, breaker: BreakerResult, merged: MergedSnapshot, draft_set: DraftSet
     ) -> ReusableResults:
         """Return the results from which the next evaluation can start."""
         versions = _versions(breaker.memories)
         return ReusableResults(versions, self.policy, self.retired, breaker.listed_counts, merged, draft_set)
-
-
-def choose_withheld_sites(
-    state: ReconcileState,
-    answers: Answers,
-    *,
-    published_sites: Collection[Site],
-    unanswered_sources: Sequence[str],
-    policy: ReconcilePolicy,
-) -> dict[Site, str]:
-    """Choose the sites whose published ad must not be replaced yet, because the state behind it is lost.
-
-    A daemon without its state knows neither the demand of a silent schedd nor the replicas of a
-    silent catalogue. A published ad of a site that *state* does not have was made of both. So the
-    ad is left unchanged until all schedds and catalogues have answered.
-
-    Args:
-        state: the state that the last cycle left.
-        answers: those of this cycle, by catalogue.
-        published_sites: the sites that any publisher shows.
-        unanswered_sources: sources of demand, such as ``schedd ap1``, without an answer since the
-            state was lost.
-        policy: the operator's decisions.
-
-    Returns:
-        By site the reason; empty once every source has answered.
-    """
-    known_sites = state.ads.keys() | state.rollbacks.keys()
-    lost_sites = [site for site in published_sites if site not in known_sites and not policy.is_retired(site)]
-    reason = _withholding_reason(state, answers, unanswered_sources) if lost_sites else None
-    return dict.fromkeys(sorted(lost_sites), reason) if reason else {}
-
-
-def _withholding_reason(
-    state: ReconcileState, answers: Answers, unanswered_sources: Sequence[str]
-) -> str | None:
-    """Return the sentence that names the first source without an answer; None if all have answered."""
-    reasons = [f"the demand of {name} is not known yet" for name in unanswered_sources]
-    reasons += [
-        f"catalogue {name} has not answered for everything yet"
-        for name, answer in answers.items()
-        if not _has_complete_memory(state.memories.get(name), answer)
-    ]
-    more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
-    return f"{reasons[0]}{more}; what is published stays as it is" if reasons else None
-
-
-def _has_complete_memory(memory: CatalogueMemory | None, answer: Survey | Unseen | Pending) -> bool:
-    """Return True if the catalogue has ever answered for every dataset that it was asked about."""
-    records = memory.records if memory else {}
-    if isinstance(answer, Survey):
-        return all(isinstance(reading, Seen) or did in records for did, reading in answer.readings.items())
-    return bool(memory and memory.answered_at)
 
 
 def _corrections_past_breaker(
