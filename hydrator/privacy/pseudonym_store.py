@@ -111,14 +111,14 @@ class PseudonymStore:
 
         A file that cannot be written loses none of the answers: ``problem`` says so.
         """
-        answer = {did: self.pseudonymizer.pseudonym(did) for did in dids}
-        private = [did for did in answer if self.pseudonymizer.privacy.is_private(did)]
+        name_by_did = {did: self.pseudonymizer.pseudonym(did) for did in dids}
+        private = [did for did in name_by_did if self.pseudonymizer.privacy.is_private(did)]
         with self._lock:
             self._forget_expired()
             self._add_exchanged(private)
             known = [did for did in private if did in self._confirmed_dids or did in self._exchanged_at]
             self._append_to_file([did for did in known if did not in self._stored_dids])
-        return answer
+        return name_by_did
 
     def _add_confirmed(self, did: Did, names: Iterable[Did]) -> None:
         for name in names:
@@ -170,9 +170,10 @@ class PseudonymStore:
     def _append_to_file(self, dids: Sequence[Did]) -> None:
         if not self._file:
             return
-        known = len(self._exchanged_at) + len(self._confirmed_dids)
+        known_count = len(self._exchanged_at) + len(self._confirmed_dids)
         has_many_old = (
-            self._line_count > 2 * known + 1000 or self._line_count > self._max_dids + self._max_dids // 4
+            self._line_count > 2 * known_count + 1000
+            or self._line_count > self._max_dids + self._max_dids // 4
         )
         try:
             if has_many_old:
@@ -191,9 +192,9 @@ class PseudonymStore:
 
     def _compact(self, file: Path) -> None:
         """Write only the DIDs that are still known; confirmed ones last, as the newest."""
-        known = [did for did in (*self._exchanged_at, *self._confirmed_dids) if did in self._stored_dids]
-        replace_file(file, "".join(f"{did}\n" for did in known).encode())
-        self._line_count = len(known)
+        dids = [did for did in (*self._exchanged_at, *self._confirmed_dids) if did in self._stored_dids]
+        replace_file(file, "".join(f"{did}\n" for did in dids).encode())
+        self._line_count = len(dids)
 
     def _load(self, file: Path) -> None:
         """Read the newest lines of the file, as many as may be kept."""

@@ -201,15 +201,14 @@ class _Cycle:
     now: datetime
     reusable: ReusableResults | None
 
-    @property
-    def retired(self) -> frozenset[Site]:
+    def find_retired_sites(self) -> frozenset[Site]:
         """Return the retired sites, of those that have an ad or that a catalogue names."""
         sites = self.state.ads.keys() | {site for memory in self.memories.values() for site in memory.sites}
         return frozenset(site for site in sites if self.policy.is_retired(site))
 
     def hold_losses(self, approved_losses: Mapping[Site, AbstractSet[Did]]) -> BreakerResult:
         """Run the shrink breaker; reuse its last counts while the same sites are retired."""
-        retired = self.retired
+        retired = self.find_retired_sites()
         counts = self.reusable.listed_counts if self.reusable and self.reusable.retired == retired else None
         return LossCheck(
             {name: self.state.memories.get(name, CatalogueMemory()) for name in self.memories},
@@ -312,7 +311,9 @@ class _Cycle:
     ) -> ReusableResults:
         """Return the results from which the next evaluation can start."""
         versions = _versions(breaker.memories)
-        return ReusableResults(versions, self.policy, self.retired, breaker.listed_counts, merged, draft_set)
+        return ReusableResults(
+            versions, self.policy, self.find_retired_sites(), breaker.listed_counts, merged, draft_set
+        )
 
 
 def _corrections_past_breaker(

@@ -70,23 +70,23 @@ class StateReader:
         for catalogue, site, at in self.decode_rows("ages", self.read_table("ages"), records.decode_age):
             ages.setdefault(catalogue, {})[site] = at
         memories = dict(self.decode_rows("memory", self.read_table("memory"), records.decode_memory))
-        known: dict[str, dict[Did, DatasetRecord]] = {}
+        records_by_catalogue: dict[str, dict[Did, DatasetRecord]] = {}
         rows = [(*key, *row) for key, row in self.record_rows.items()]
         times = {name: memory.answered_at for name, memory in memories.items()}
         unreadable_before = len(self.unreadable_rows)
         for row in self.decode_rows("known", rows, partial(records.decode_dataset, times=times)):
-            known.setdefault(row.catalogue, {})[row.did] = row.record
+            records_by_catalogue.setdefault(row.catalogue, {})[row.did] = row.record
         lost_rows = self.unreadable_rows[unreadable_before:]
         facts_by_site = {site: facts_of(ad) for site, ad in ads.items()} if lost_rows else {}
         for row in records.recover_from_ads([text for _, text in lost_rows], facts_by_site):
-            known.setdefault(row.catalogue, {})[row.did] = row.record
+            records_by_catalogue.setdefault(row.catalogue, {})[row.did] = row.record
         return {
             name: replace(
-                memories.get(name) or records.recover_memory(known[name]),
-                records=known.get(name, {}),
+                memories.get(name) or records.recover_memory(records_by_catalogue[name]),
+                records=records_by_catalogue.get(name, {}),
                 last_read_at=ages.get(name, {}),
             )
-            for name in sorted(memories.keys() | known.keys())
+            for name in sorted(memories.keys() | records_by_catalogue.keys())
         }
 
     def read_record_rows(self) -> RecordRows:

@@ -127,30 +127,30 @@ class StateWriter:
 
     def _find_row_changes(self, memories: Mapping[str, CatalogueMemory]) -> _RowChanges:
         """Return the changes to the rows of ``known``; compare only changed datasets if versions allow it."""
-        news = _RowChanges(
+        changes = _RowChanges(
             StateReader(self._db).read_record_rows() if self._stored_rows is None else self._stored_rows,
             {},
             [],
         )
         for catalogue, memory in memories.items():
-            known = DatasetRows.wrap(memory.records)
-            last = None if self._stored_rows is None else self._saved_datasets.get(catalogue)
-            look = _dids_that_may_differ(known, last) if last else None
-            if look is None:
-                look = known.keys()
-                news.deleted_keys.extend(
-                    key for key in news.stored_rows if key[0] == catalogue and key[1] not in known
+            datasets = DatasetRows.wrap(memory.records)
+            saved = None if self._stored_rows is None else self._saved_datasets.get(catalogue)
+            dids = _dids_that_may_differ(datasets, saved) if saved else None
+            if dids is None:
+                dids = datasets.keys()
+                changes.deleted_keys.extend(
+                    key for key in changes.stored_rows if key[0] == catalogue and key[1] not in datasets
                 )
-            for did in look:
-                news.compare_row(catalogue, did, known, memory.answered_at)
+            for did in dids:
+                changes.compare_row(catalogue, did, datasets, memory.answered_at)
         if self._stored_rows is None or self._saved_datasets.keys() != memories.keys():
-            news.deleted_keys.extend(key for key in news.stored_rows if key[0] not in memories)
-        return news
+            changes.deleted_keys.extend(key for key in changes.stored_rows if key[0] not in memories)
+        return changes
 
     def _save_memories(self, memories: Mapping[str, CatalogueMemory]) -> _RowChanges:
-        news = self._find_row_changes(memories)
-        self._db.executemany("delete from known where catalogue = ? and did = ?", news.deleted_keys)
-        insert_rows(self._db, "known", [(*key, *row) for key, row in news.changed_rows.items()])
+        changes = self._find_row_changes(memories)
+        self._db.executemany("delete from known where catalogue = ? and did = ?", changes.deleted_keys)
+        insert_rows(self._db, "known", [(*key, *row) for key, row in changes.changed_rows.items()])
         self._replace_rows(
             "memory",
             [
@@ -173,7 +173,7 @@ class StateWriter:
                 for site, at in memory.last_read_at.items()
             ],
         )
-        return news
+        return changes
 
 
 def _dids_that_may_differ(datasets: DatasetRows, saved_datasets: DatasetRows) -> AbstractSet[Did] | None:

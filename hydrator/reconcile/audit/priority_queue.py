@@ -204,14 +204,14 @@ class AuditQueue(Generic[T]):
         if item in self._item_sites:
             for site in self._item_sites[item] - sites:
                 self._sites[site].item_count -= 1
-        fresh = sites - self._item_sites.get(item, frozenset())
+        new_sites = sites - self._item_sites.get(item, frozenset())
         self._item_sites[item] = sites
-        for site in sorted(fresh):
+        for site in sorted(new_sites):
             if site not in self._sites:
                 behind = min((site_queue.virtual_time for site_queue in self._sites.values()), default=0.0)
                 self._sites[site] = _SiteQueue(virtual_time=behind)
             self._sites[site].item_count += 1
-        self._enqueue(item, fresh)
+        self._enqueue(item, new_sites)
 
     def _enqueue(self, item: T, sites: AbstractSet[Site]) -> None:
         order, last = _tie_break(self._seed, item), self._last_turns.get(item)

@@ -53,9 +53,9 @@ class CleanCatalogue:
         survey = self._inner.read(dids)
         readings = {did: self._clean_reading(did, reading) for did, reading in survey.readings.items()}
         self._cleaned_replicas = {
-            did: (said.replicas, made.replicas)
-            for (did, said), made in zip(survey.readings.items(), readings.values(), strict=True)
-            if isinstance(said, Seen) and isinstance(made, Seen)
+            did: (reading.replicas, clean_reading.replicas)
+            for (did, reading), clean_reading in zip(survey.readings.items(), readings.values(), strict=True)
+            if isinstance(reading, Seen) and isinstance(clean_reading, Seen)
         }
         return replace(
             survey,
@@ -85,24 +85,32 @@ class CleanCatalogue:
     def _clean_reading(self, did: Did, reading: Reading) -> Reading:
         if isinstance(reading, Unseen):
             return Unseen(sanitize(reading.reason))
-        blind, twins = reading.unreachable_sites, reading.case_variants
-        before, replicas = self._cleaned_replicas.get(did, (None, reading.replicas))
-        if before is not reading.replicas:
+        unreachable_sites, case_variants = reading.unreachable_sites, reading.case_variants
+        last_replicas, replicas = self._cleaned_replicas.get(did, (None, reading.replicas))
+        if last_replicas is not reading.replicas:
             clean = self._are_clean({text for one in reading.replicas for text in _replica_texts(one)})
             replicas = reading.replicas if clean else tuple(map(_clean_replica, reading.replicas))
-        if replicas is reading.replicas and not blind and not twins:
+        if replicas is reading.replicas and not unreachable_sites and not case_variants:
             return reading
         return replace(
             reading,
             replicas=replicas,
-            unreachable_sites=frozenset(map(_clean_site, blind)),
-            case_variants=frozenset(did for did in twins if _is_did(did)),
+            unreachable_sites=frozenset(map(_clean_site, unreachable_sites)),
+            case_variants=frozenset(did for did in case_variants if _is_did(did)),
         )
 
 
 def _replica_texts(replica: Replica) -> tuple[str, ...]:
-    told = replica.provenance
-    return replica.site, replica.storage, told.call, told.reason, told.storage, told.rule, told.account
+    provenance = replica.provenance
+    return (
+        replica.site,
+        replica.storage,
+        provenance.call,
+        provenance.reason,
+        provenance.storage,
+        provenance.rule,
+        provenance.account,
+    )
 
 
 def _is_clean(text: str) -> bool:

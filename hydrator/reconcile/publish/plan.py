@@ -98,11 +98,11 @@ def _action(
         return Publish(ad, f"replaces generation {published_ad.generation}")
     is_newer = to_unix(ad.as_of) != to_unix(published_ad.as_of)
     # a copy received in the future is of a clock that jumped: its age is unknown
-    ahead = to_unix(published_ad.as_of) > to_unix(now)  # others must not take it for fresh until then
-    due = (ahead or abs(now - published_ad.received_at) >= policy.refresh_after) and (
+    is_ahead = to_unix(published_ad.as_of) > to_unix(now)  # others must not take it for fresh until then
+    is_due = (is_ahead or abs(now - published_ad.received_at) >= policy.refresh_after) and (
         is_newer or policy.has_expiring_ads
     )
-    if not due:
+    if not is_due:
         return NoOp(site)
     if to_unix(ad.as_of) > to_unix(published_ad.as_of):
         return Refresh(ad)

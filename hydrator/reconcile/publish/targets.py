@@ -54,16 +54,16 @@ class PublishTargets:
 
     def read_back(self, timeout: timedelta | None) -> dict[str, PublishedAds]:
         """Return by publisher the ads that it shows; one that takes longer than *timeout* is an error."""
-        busy = {target.name: self._senders.find_unfinished(target.name) for target in self._targets}
+        unfinished = {target.name: self._senders.find_unfinished(target.name) for target in self._targets}
         work = {
             target.name: lambda target=target: _read_published(target.publisher, self._bugs)
             for target in self._targets
-            if not busy[target.name]
+            if not unfinished[target.name]
         }
-        shown = {**busy, **self._readers.run(work, timeout)}
+        ads_by_publisher = {**unfinished, **self._readers.run(work, timeout)}
         return {
             name: PublishError(name, ads.reason) if isinstance(ads, UnfinishedWork) else ads
-            for name, ads in shown.items()
+            for name, ads in ads_by_publisher.items()
             if ads is not None
         }
 
@@ -155,7 +155,7 @@ class PublishTargets:
         return {name: reason for name, reason in reasons.items() if reason}
 
     def forget_rivals(self) -> None:
-        """Forget all writes: a daemon that stands by sees the leader's ads, which are not a rival's."""
+        """Forget all writes: a standby daemon sees the ads of the leader, which is not a rival."""
         self._rival_detector = RivalDetector()
 
 
@@ -177,7 +177,7 @@ def apply_plan(
         if to_withdraw:
             with fence.step():
                 publisher.withdraw(to_withdraw)
-        there = publisher.published()
+        published_ads = publisher.published()
     except PublishError as error:
         return PublishResult(publisher.name, actions, error=error.reason)
     except SupersededByReload:
@@ -186,9 +186,9 @@ def apply_plan(
         return PublishResult(
             publisher.name, actions, error=(bugs or BugReporter()).report(_part_name(publisher), error)
         )
-    missing = [ad.site for ad in to_send if not _is_published(ad, there.get(ad.site))]
-    missing += [site for site in to_withdraw if site in there]
-    return PublishResult(publisher.name, actions, there, tuple(sorted(missing)))
+    missing = [ad.site for ad in to_send if not _is_published(ad, published_ads.get(ad.site))]
+    missing += [site for site in to_withdraw if site in published_ads]
+    return PublishResult(publisher.name, actions, published_ads, tuple(sorted(missing)))
 
 
 def ad_to_send(action: object) -> SiteAd | None:
@@ -212,15 +212,15 @@ def _part_name(publisher: Publisher) -> str:
 
 def _read_published(publisher: Publisher, bugs: BugReporter) -> PublishedAds:
     try:
-        there = publisher.published()
-        if not isinstance(there, Mapping):
-            raise TypeError(f"it shows a {type(there).__name__}, not its ads by site")  # noqa: TRY301
+        published_ads = publisher.published()
+        if not isinstance(published_ads, Mapping):
+            raise TypeError(f"it shows a {type(published_ads).__name__}, not its ads by site")  # noqa: TRY301
     except PublishError as error:
         return error
     except BaseException as error:  # noqa: BLE001 - a bug of this part fails this part alone
         return PublishError(publisher.name, bugs.report(_part_name(publisher), error))
     bugs.mark_resolved(_part_name(publisher))
-    return there
+    return published_ads
 
 
 def highest_generations(shown_ads: Collection[PublishedAds]) -> dict[Site, int]:

@@ -148,7 +148,7 @@ class _SiteLoss:
 
 @dataclass(frozen=True, slots=True)
 class _DoubtfulLoss:
-    """The part of a site's loss that is not yet confirmed, and the datasets that were listed besides."""
+    """The part of a site's loss that is not yet confirmed, with the datasets that are certainly gone."""
 
     loss: _SiteLoss
     missing_polls: Mapping[Did, int]
