@@ -20,9 +20,9 @@ from .globs import CharacterClass, Glob, GlobToken, compile_glob, matches_any, t
 
 SCOPE = "private"
 MASK_SCOPE = "private-in-plain"
-"""The scope of the mask of a private DID that a job names in plain: no catalogue is asked about it."""
+"""The scope of the mask of a private DID that a job names in plain text; no catalogue is asked about it."""
 HEX_DIGITS = 32
-"""Of a pseudonym: 128 bits of the HMAC, too many to guess."""
+"""The length of a pseudonym: 128 bits of the HMAC, too many to guess."""
 MIN_KEY_BYTES = 32
 IN_PLAIN_REASON = (
     "is private and is never advertised under its own name:"
@@ -35,11 +35,11 @@ _CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:
 _DID_CHARACTERS = re.compile(rf"[{_CHARACTERS}]+")
 _PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
 _MAX_DECODINGS = 2
-"""How often a text may have been percent-encoded: a URL inside another is so twice."""
+"""The number of times to decode percent-encoding: a URL inside a URL is encoded twice."""
 _NOT_BEFORE_DID = "._@+~-"
-"""A DID does not begin behind these: they belong to a longer scope."""
+"""Characters after which no DID begins: they belong to a longer scope."""
 HIDDEN_DID = f"{SCOPE}:[hidden]"
-"""The replacement of a private DID in a text of an outside source, whichever DID it is."""
+"""The replacement of every private DID in a text from outside, such as an error of a catalogue."""
 
 
 def is_opaque(did: str) -> bool:
@@ -48,7 +48,7 @@ def is_opaque(did: str) -> bool:
 
 
 def is_masked(did: str) -> bool:
-    """Return True if *did* is the mask of a private DID that a job names in plain."""
+    """Return True if *did* is the mask of a private DID that a job names in plain text."""
     return did.startswith(MASK_SCOPE + ":")
 
 

@@ -52,9 +52,9 @@ _PUNCTUATION: Final = "()[]{}<>,;:.!?"
 
 
 def redact_reason(reason: str, storage: str = "") -> str:
-    """Return what may be shown of *reason*, a catalogue's word on one private dataset.
+    """Return the part of *reason*, a catalogue's message about one private dataset, that may be shown.
 
-    >>> withheld("its rule is stuck: no route to sb_17.ms")
+    >>> redact_reason("its rule is stuck: no route to sb_17.ms")
     "its rule is stuck; the catalogue's own words are not shown: the dataset is private"
     """
     if not reason:

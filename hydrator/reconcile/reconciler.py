@@ -33,7 +33,7 @@ from hydrator.reconcile.evaluate import (
 )
 from hydrator.reconcile.overrides import PendingCommands
 from hydrator.reconcile.poll.polls import CataloguePoller, PollResult, read_catalogue
-from hydrator.reconcile.poll.schedds import ScheddAnswers, ScheddPoller
+from hydrator.reconcile.poll.schedds import DemandPoller, ScheddAnswers
 from hydrator.reconcile.poll.threads import run_in_thread
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.publish.targets import (
@@ -107,7 +107,7 @@ class Reconciler:
         self.fence = fence or Fence()
         self._timeouts = timeouts
         self._polls = CataloguePoller(catalogues, clock, self._bugs, on_late_answer)
-        self._schedds = ScheddPoller(queues, self._bugs)
+        self._schedds = DemandPoller(queues, self._bugs)
         self._targets = PublishTargets(targets, clock, self.fence, self._bugs)
         self._policy = policy
         self._clock = clock

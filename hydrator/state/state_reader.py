@@ -49,9 +49,7 @@ class StateReader:
         """Yield the decoded *rows*; note those that cannot be decoded."""
         for row in rows:
             try:
-                json.dumps(
-                    row, ensure_ascii=False
-                ).encode()  # text that is not UTF-8 could not be saved again
+                records.refuse_broken_text(row)
                 value = decode(row)
             except DECODE_ERRORS:
                 self.unreadable_rows.append((source, json.dumps(row)))

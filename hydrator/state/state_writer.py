@@ -180,5 +180,5 @@ def _dids_that_may_differ(datasets: DatasetRows, saved_datasets: DatasetRows) ->
     """Return the datasets whose rows may differ from those last saved; None: any."""
     if datasets is not saved_datasets and datasets.base_version is not saved_datasets.version:
         return None
-    # an individually dated row is stored without its time while that equals the time of all
+    # A row with a time of its own is stored without it while it equals the time of the last poll.
     return datasets.changed_since_base | datasets.individually_dated | saved_datasets.individually_dated

@@ -15,7 +15,7 @@ from hydrator.reconcile.snapshot.memory import AT_LAST_POLL
 
 FRACTION_DIGITS = 2
 _ENTRY_BYTES = 4
-"""Of an entry beside its key and value: two quotes, the sign between them, the separator."""
+"""The bytes of an entry without key and value: two quotes, the equals sign, the separator."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,7 +227,7 @@ def apply_corrections(memories: Mapping[str, CatalogueMemory], audit: Audit) -> 
         if record is None or claim.site not in record.facts:
             continue
         facts = {site: fact for site, fact in record.facts.items() if site != claim.site}
-        # of two corrections the probe's is used, which sorts last
+        # If file listing and probe both disproved the claim, the probe is right: it read the storage.
         if correction.actual_fact and (
             by is VerificationMethod.PROBE or (claim, VerificationMethod.PROBE) not in audit.corrections
         ):

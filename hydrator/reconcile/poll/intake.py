@@ -1,4 +1,4 @@
-"""Intake of catalogue answers: make every text fit to be stored and shown, from plugins and adapters alike.
+"""Intake of catalogue answers: clean every text, from plugins and adapters alike, before it is stored.
 
 Texts become one line each, without secrets, of printable characters only. A search result that cannot be
 the DID of a dataset that a job names is dropped.
@@ -28,27 +28,27 @@ _MAX_CLEAN_TEXTS = 50_000
 
 
 class CleanCatalogue:
-    """Another catalogue, whose texts are made fit to be shown; see :class:`hydrator.domain.ports.Catalogue`.
+    """Another catalogue, with cleaned texts; see :class:`hydrator.domain.ports.Catalogue`.
 
     Args:
-        inner: answers.
-        before: what is done before each question, such as looking for renewed secrets.
+        inner: the catalogue that answers.
+        before_query: called before each query, for example to read renewed secrets.
     """
 
     def __init__(self, inner: Catalogue, before_query: Callable[[], None] = lambda: None) -> None:
         self._inner = inner
         self._before_query = before_query
         self._cleaned_replicas: dict[Did, tuple[tuple[Replica, ...], tuple[Replica, ...]]] = {}
-        """By dataset, its replicas as they came last, and what was made of them."""
+        """By dataset, the replicas of its last answer, before and after the cleaning."""
         self._clean_texts: set[str] = set()
-        """Texts with which there was nothing to do."""
+        """Texts that needed no cleaning."""
 
     @property
     def name(self) -> str:
         return self._inner.name
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """See :meth:`hydrator.domain.ports.Catalogue.read`."""
+        """Read as :meth:`hydrator.domain.ports.Catalogue.read`."""
         self._before_query()
         survey = self._inner.read(dids)
         readings = {did: self._clean_reading(did, reading) for did, reading in survey.readings.items()}
@@ -65,7 +65,7 @@ class CleanCatalogue:
         )
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """See :meth:`hydrator.domain.ports.Catalogue.find`."""
+        """Find as :meth:`hydrator.domain.ports.Catalogue.find`; drop matches that are not DIDs."""
         self._before_query()
         return frozenset(did for did in self._inner.find(patterns) if _is_did(did))
 
@@ -73,7 +73,7 @@ class CleanCatalogue:
         self._inner.close()
 
     def _are_clean(self, texts: AbstractSet[str]) -> bool:
-        """Is there nothing to do for any of *texts*? Most were looked at for another dataset."""
+        """Return True if none of *texts* needs cleaning; most were checked before, for another dataset."""
         new = texts - self._clean_texts
         if not all(map(_is_clean, new)):
             return False
