@@ -134,11 +134,10 @@ class Store(AbstractContextManager["Store"]):
     def load_readback(self) -> dict[str, dict[Site, PublishedAd]]:
         """Return by publisher the ads that it showed last."""
         ads_by_publisher: dict[str, dict[Site, PublishedAd]] = {}
-        reader = StateReader(self._db)
+        columns = "publisher, site, generation, as_of, heard"
         with self._transaction():
-            rows = reader.read_table("readback", "publisher, site, generation, as_of, heard")
-        for publisher, ad in reader.decode_rows("readback", rows, decode_published_ad):
-            ads_by_publisher.setdefault(publisher, {})[ad.site] = ad
+            for publisher, ad in StateReader(self._db).read("readback", columns, decode_published_ad):
+                ads_by_publisher.setdefault(publisher, {})[ad.site] = ad
         return ads_by_publisher
 
     def add_history(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import PublishError, SupersededByReload
@@ -56,7 +57,7 @@ class PublishTargets:
         """Return by publisher the ads that it shows; one that takes longer than *timeout* is an error."""
         unfinished = {target.name: self._senders.find_unfinished(target.name) for target in self._targets}
         work = {
-            target.name: lambda target=target: _read_published(target.publisher, self._bugs)
+            target.name: partial(_read_published, target.publisher, self._bugs)
             for target in self._targets
             if not unfinished[target.name]
         }
@@ -85,36 +86,24 @@ class PublishTargets:
         withheld_reasons: Mapping[Site, str],
     ) -> dict[str, PlanOrError]:
         """Return by publisher its plan; or the error for one that could not be read or planned for."""
-        return {
-            target.name: self._plan_one(
-                target, published[target.name], ads, is_retired, now, withheld_reasons
-            )
-            for target in self._targets
-        }
 
-    def _plan_one(
-        self,
-        target: PublishTarget,
-        published: PublishedAds,
-        ads: Mapping[Site, SiteAd],
-        is_retired: Callable[[Site], bool],
-        now: datetime,
-        withheld_reasons: Mapping[Site, str],
-    ) -> PlanOrError:
-        if isinstance(published, PublishError):
-            return published
-        try:
-            retired = frozenset(site for site in published if is_retired(site))
-            return plan(
-                published,
-                ads,
-                retired=retired,
-                now=now,
-                policy=target.policy,
-                withheld_reasons=withheld_reasons,
-            )
-        except Exception as error:  # noqa: BLE001 - the ads of this publisher cannot be used: its failure alone
-            return PublishError(target.name, self._bugs.report(_part_name(target.publisher), error))
+        def plan_for(target: PublishTarget) -> PlanOrError:
+            published_ads = published[target.name]
+            if isinstance(published_ads, PublishError):
+                return published_ads
+            try:
+                return plan(
+                    published_ads,
+                    ads,
+                    retired=frozenset(filter(is_retired, published_ads)),
+                    now=now,
+                    policy=target.policy,
+                    withheld_reasons=withheld_reasons,
+                )
+            except Exception as error:  # noqa: BLE001 - the ads of this publisher cannot be used: its failure alone
+                return PublishError(target.name, self._bugs.report(_part_name(target.publisher), error))
+
+        return {target.name: plan_for(target) for target in self._targets}
 
     def apply(self, plans: Mapping[str, PlanOrError], timeout: timedelta | None) -> tuple[PublishResult, ...]:
         """Send what *plans* say and read it back; return a result for each publisher.
@@ -122,18 +111,11 @@ class PublishTargets:
         Raises:
             SupersededByReload: the fence is closed.
         """
-        work = {
-            target.name: lambda target=target, actions=actions: apply_plan(
-                actions, target.publisher, self._fence, self._bugs
-            )
-            for target in self._targets
-            if not isinstance(actions := plans[target.name], PublishError)
-        }
-        for name, actions in plans.items():
-            if not isinstance(actions, PublishError):
-                self._rival_detector.note_sent(
-                    name, [ad for action in actions if (ad := ad_to_send(action)) is not None]
-                )
+        work = {}
+        for target in self._targets:
+            if not isinstance(actions := plans[target.name], PublishError):
+                self._rival_detector.note_sent(target.name, ads_to_send(actions))
+                work[target.name] = partial(apply_plan, actions, target.publisher, self._fence, self._bugs)
         sent = self._senders.run(work, timeout)
         results = tuple(
             _publish_result(target.name, plans[target.name], sent.get(target.name))
@@ -168,7 +150,7 @@ def apply_plan(
         SupersededByReload: *fence* is closed, so nothing may be sent.
     """
     fence = fence or Fence()
-    to_send = [ad for action in actions if (ad := ad_to_send(action)) is not None]
+    to_send = ads_to_send(actions)
     to_withdraw = frozenset(action.site for action in actions if isinstance(action, Withdraw))
     try:
         if to_send:
@@ -191,9 +173,10 @@ def apply_plan(
     return PublishResult(publisher.name, actions, published_ads, tuple(sorted(missing)))
 
 
-def ad_to_send(action: object) -> SiteAd | None:
-    """Return the ad that *action* sends, if it sends one."""
-    return action.ad if isinstance(action, Publish | Refresh | Hold) else None
+def ads_to_send(actions: Plan) -> list[SiteAd]:
+    """Return the ads that *actions* send."""
+    sending = (action for action in actions if isinstance(action, Publish | Refresh | Hold))
+    return [action.ad for action in sending if action.ad is not None]
 
 
 def _publish_result(
