@@ -595,9 +595,7 @@ def test_withheld_ad_is_published_once_the_schedd_answers(wanted_by_two):
 
 
 @pytest.mark.parametrize("leaves", [False, True])
-def test_silent_schedd_withholds_ads_for_ten_minutes(
-    wanted_by_two, leaves
-):
+def test_silent_schedd_withholds_ads_for_ten_minutes(wanted_by_two, leaves):
     world = wanted_by_two
     world.cycle.refresh_demand()
     world.run(MINUTE)

@@ -487,9 +487,7 @@ def test_catalogue_with_a_damaged_row_keeps_its_datasets_and_reports_a_failure(t
     ],
 )
 @pytest.mark.parametrize("spoilt", ["'spoilt'", "cast(x'c328' as text)"])
-def test_damaged_row_of_any_table_leaves_the_rest_readable_and_savable(
-    tmp_path, table, column, spoilt
-):
+def test_damaged_row_of_any_table_leaves_the_rest_readable_and_savable(tmp_path, table, column, spoilt):
     with Store.open_to_write(tmp_path) as store:
         state = spoiled(store, f"update or ignore {table} set {column} = {spoilt}")
         assert state.memories["rucio"].records == FULL.memories["rucio"].records

@@ -77,9 +77,7 @@ def test_undemanded_dataset_is_not_listed_in_the_ad():
     ("fraction", "printed"),
     [(None, "[]"), (0.0, "[]"), (1.0, "[]"), (0.004, "[]"), (0.5, "0.50"), (0.999, "0.99"), (0.01, "0.01")],
 )
-def test_fraction_is_listed_only_between_0_and_1_and_rounded_down(
-    fraction, printed
-):
+def test_fraction_is_listed_only_between_0_and_1_and_rounded_down(fraction, printed):
     view = facts(replica(L1, state=ReplicaState.PARTIAL, fraction=fraction))
     assert said(draft(view))["DatasetFractions"] in (printed, f"['{L1}'={printed}]")
 
