@@ -1,7 +1,7 @@
 """Exchange of private datasets' names for pseudonyms at the daemon, before anything enters the pool."""
 
 import ssl
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from urllib.parse import quote, urlsplit
@@ -27,52 +27,17 @@ class ExchangeFailed(HydratorError):
     """The daemon could not be reached, or refuses to exchange the names."""
 
 
-class PoolNamedCatalogue:
-    """A catalogue that is asked by the pool's names; see :class:`hydrator.domain.ports.Catalogue`.
+class RenamedCatalogue:
+    """Another catalogue, asked under other names; see :class:`hydrator.domain.ports.Catalogue`.
 
     Args:
-        inner: answers by DID.
-        pseudonym_by_did: the names in the pool; DIDs without one are used as they are.
+        inner: answers under its own names.
+        names: returns by asked name the name for *inner*; an error of it is one of this catalogue.
     """
 
-    def __init__(self, inner: Catalogue, pseudonym_by_did: Mapping[Did, Did]) -> None:
+    def __init__(self, inner: Catalogue, names: Callable[[AbstractSet[Did]], Mapping[Did, Did]]) -> None:
         self._inner = inner
-        self._did_by_pseudonym = {name: did for did, name in pseudonym_by_did.items()}
-
-    @property
-    def name(self) -> str:
-        return self._inner.name
-
-    def read(self, dids: AbstractSet[Did]) -> Survey:
-        """Read as :meth:`hydrator.domain.ports.Catalogue.read`."""
-        plain = {name: self._did_by_pseudonym.get(name, name) for name in dids}
-        survey = self._inner.read(frozenset(plain.values()))
-        readings = {
-            name: with_did(name, survey.readings[did])
-            for name, did in plain.items()
-            if did in survey.readings
-        }
-        return replace(survey, readings=readings)
-
-    def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """Find as :meth:`hydrator.domain.ports.Catalogue.find`, by DIDs."""
-        return self._inner.find(patterns)
-
-    def close(self) -> None:
-        self._inner.close()
-
-
-class DaemonNamedCatalogue:
-    """A catalogue that has private datasets by the pool's names only, such as the daemon, asked by DID.
-
-    Args:
-        inner: answers in the pool's names.
-        settings: the daemon that exchanges the names.
-    """
-
-    def __init__(self, inner: Catalogue, settings: Settings) -> None:
-        self._inner = inner
-        self._settings = settings
+        self._names = names
 
     @property
     def name(self) -> str:
@@ -81,23 +46,34 @@ class DaemonNamedCatalogue:
     def read(self, dids: AbstractSet[Did]) -> Survey:
         """Read as :meth:`hydrator.domain.ports.Catalogue.read`."""
         try:
-            names = fetch_pseudonyms(dids, self._settings)
+            inner_names = self._names(dids)
         except HydratorError as error:
             raise CatalogueUnreachable(self.name, str(error)) from None
-        survey = self._inner.read(frozenset(names.values()))
+        survey = self._inner.read(frozenset(inner_names.values()))
         readings = {
-            did: with_did(did, survey.readings[name])
-            for did, name in names.items()
-            if name in survey.readings
+            did: with_did(did, survey.readings[inner_name])
+            for did, inner_name in inner_names.items()
+            if inner_name in survey.readings
         }
         return replace(survey, readings=readings)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """Find as :meth:`hydrator.domain.ports.Catalogue.find`."""
+        """Find as :meth:`hydrator.domain.ports.Catalogue.find`, under the names of *inner*."""
         return self._inner.find(patterns)
 
     def close(self) -> None:
         self._inner.close()
+
+
+def pool_named(inner: Catalogue, pseudonym_by_did: Mapping[Did, Did]) -> RenamedCatalogue:
+    """Return *inner*, which answers by DID, asked by the pool's names; a DID without one is used as it is."""
+    did_by_pseudonym = {name: did for did, name in pseudonym_by_did.items()}
+    return RenamedCatalogue(inner, lambda names: {name: did_by_pseudonym.get(name, name) for name in names})
+
+
+def daemon_named(inner: Catalogue, settings: Settings) -> RenamedCatalogue:
+    """Return *inner*, which has the pool's names only, such as the daemon, asked by DID."""
+    return RenamedCatalogue(inner, lambda dids: fetch_pseudonyms(dids, settings))
 
 
 def fetch_pseudonyms(
@@ -122,20 +98,17 @@ def fetch_pseudonyms(
         return names
     url, token = _daemon_url_and_token(settings, private)
     try:
-        verify: ssl.SSLContext | bool = True
-        if settings.submit.ca_cert:
-            verify = ssl.create_default_context(cafile=settings.submit.ca_cert)
-        headers = {"Authorization": f"Bearer {token}"}
+        ca_cert = settings.submit.ca_cert
         with httpx.Client(
-            headers=headers,
-            verify=verify,
+            headers={"Authorization": f"Bearer {token}"},
+            verify=ssl.create_default_context(cafile=ca_cert) if ca_cert else True,
             timeout=_TIMEOUT_SECONDS,
             transport=transport,
             trust_env=not is_loopback(urlsplit(url).hostname or ""),
         ) as client:
-            for some in _batches(private):
-                names |= _fetch_batch(client, url, some)
-    except (httpx.HTTPError, ssl.SSLError, OSError) as error:
+            for batch in _batches(private):
+                names |= _fetch_batch(client, url, batch)
+    except (httpx.HTTPError, OSError) as error:
         why = sanitize(reason_of(error))
         raise ExchangeFailed(
             f"{summarize_dids(private)}: private, and the daemon at {url}, which exchanges it,"
@@ -164,16 +137,16 @@ def _daemon_url_and_token(settings: Settings, private: Sequence[Did]) -> tuple[s
 
 
 def _batches(dids: Sequence[Did]) -> Iterator[list[Did]]:
-    some: list[Did] = []
+    batch: list[Did] = []
     size = 0
     for did in dids:
         length = len(quote(did, safe=":/")) + len("&did=")
-        if some and size + length > _MAX_QUERY_BYTES:
-            yield some
-            some, size = [], 0
-        some.append(did)
+        if batch and size + length > _MAX_QUERY_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(did)
         size += length
-    yield some
+    yield batch
 
 
 def _fetch_batch(client: httpx.Client, url: str, dids: Sequence[Did]) -> dict[Did, Did]:
@@ -186,16 +159,16 @@ def _fetch_batch(client: httpx.Client, url: str, dids: Sequence[Did]) -> dict[Di
             raise ExchangeFailed(
                 f"the daemon at {url}: {sanitize(str(content['detail']))}; {NOTHING_SUBMITTED}"
             )
-        given = {parse_did(row["did"]): parse_did(row["name"]) for row in content["datasets"]}
+        pseudonyms = {parse_did(row["did"]): parse_did(row["name"]) for row in content["datasets"]}
     except (ValueError, LookupError, TypeError, BadDid):
         raise ExchangeFailed(
             f"{url} does not answer as a classad-hydrator daemon does (status {answer.status_code});"
             f" {NOTHING_SUBMITTED}"
         ) from None
-    open_ones = [did for did in dids if not is_opaque(given.get(did, did))]
-    if open_ones:
+    public_dids = [did for did in dids if not is_opaque(pseudonyms.get(did, did))]
+    if public_dids:
         raise ExchangeFailed(
-            f"{summarize_dids(open_ones)}: private here and not at the daemon {url}: give both the same"
+            f"{summarize_dids(public_dids)}: private here and not at the daemon {url}: give both the same"
             f" [private].patterns; {NOTHING_SUBMITTED}"
         )
-    return {did: given[did] for did in dids}
+    return {did: pseudonyms[did] for did in dids}

@@ -108,21 +108,21 @@ def compile_glob(pattern: str) -> Glob:
 
 def tokenize(pattern: str) -> list[GlobToken | None]:
     """Split *pattern*; None is a star. A bracket without an end is a plain character."""
-    found: list[GlobToken | None] = []
-    place = 0
-    while place < len(pattern):
-        letter = pattern[place]
-        place += 1
-        if letter == "*":
-            found.append(None)
-        elif letter == "?":
-            found.append(ANY_CHARACTER)
-        elif letter == "[" and (end := _find_bracket_end(pattern, place)) > 0:
-            found.append(_parse_character_class(pattern[place:end]))
-            place = end + 1
+    tokens: list[GlobToken | None] = []
+    position = 0
+    while position < len(pattern):
+        character = pattern[position]
+        position += 1
+        if character == "*":
+            tokens.append(None)
+        elif character == "?":
+            tokens.append(ANY_CHARACTER)
+        elif character == "[" and (end := _find_bracket_end(pattern, position)) > 0:
+            tokens.append(_parse_character_class(pattern[position:end]))
+            position = end + 1
         else:
-            found.append(letter)
-    return found
+            tokens.append(character)
+    return tokens
 
 
 def _find_bracket_end(pattern: str, position: int) -> int:

@@ -25,16 +25,16 @@ from .pseudonyms import MIN_KEY_BYTES, Pseudonymizer
 
 FILE_NAME = "private-datasets"
 MAX_DIDS = 200_000
-"""Private datasets whose names are known; one that is forgotten is found again where a catalogue lists it."""
+"""The number of private datasets to remember; a forgotten one is found again if a catalogue lists it."""
 UNCONFIRMED_SECONDS = 86_400
-"""How long an exchanged name is kept that neither a job nor a catalogue has."""
+"""The time after which an exchanged name is forgotten that neither a job nor a catalogue has."""
 
 
 class PseudonymStore:
     """Maps pseudonyms to DIDs; safe to use from several threads.
 
     Args:
-        pseudonymizer: which datasets are private, and the keys.
+        pseudonymizer: the private datasets and the keys.
         file: stores exchanged DIDs; None keeps them in memory only.
         max_dids: the number of DIDs to keep, in memory and, roughly, in the file; 2 or more.
         monotonic_seconds: a clock that never goes back.
@@ -55,9 +55,9 @@ class PseudonymStore:
         self._lock = threading.Lock()
         self._did_by_pseudonym: dict[Did, Did] = {}
         self._exchanged_at: dict[Did, float] = {}
-        """Those that only an exchange named, and when; the oldest first."""
+        """The DIDs that were exchanged and not seen since, each with the time, the oldest first."""
         self._confirmed_dids: dict[Did, None] = {}
-        """Those that a job's name or a catalogue had since; the one first that none had for longest."""
+        """The DIDs that a job or a catalogue has named, the one first that was named longest ago."""
         self._stored_dids: set[Did] = set()
         self._line_count = 0
         self._write_problem: str | None = None
@@ -69,8 +69,8 @@ class PseudonymStore:
     def problem(self) -> str | None:
         """Return why names may be lost; None while all are kept."""
         full = f"more than {self._max_dids} private datasets were named, so the oldest are forgotten"
-        said = [self._write_problem or "", full if self._is_full else ""]
-        return "; ".join(filter(None, said)) or None
+        problems = [self._write_problem, full if self._is_full else None]
+        return "; ".join(filter(None, problems)) or None
 
     def resolve(self, pseudonym: Did) -> Did | None:
         """Return the DID of *pseudonym*, which a job has; None if it is unknown."""
@@ -86,7 +86,7 @@ class PseudonymStore:
         If these are more than the limit, those with *sought_pseudonyms* are kept.
         """
         with self._lock:
-            last = []
+            sought = []
             for did in dids:
                 if not self.pseudonymizer.privacy.is_private(did):
                     continue
@@ -94,35 +94,31 @@ class PseudonymStore:
                 if sought_pseudonyms.isdisjoint(names):
                     self._add_confirmed(did, names)
                 else:
-                    last.append((did, names))
-            for did, names in last:
+                    sought.append((did, names))
+            for did, names in sought:
                 self._add_confirmed(did, names)
 
     def learn_from(self, other: "PseudonymStore") -> None:
         """Add the names that *other*, of the configuration before a reload, received meanwhile."""
         with other._lock:
-            named, exchanged = list(other._confirmed_dids), list(other._exchanged_at)
-        self.learn(named)
+            confirmed_dids, exchanged_dids = list(other._confirmed_dids), list(other._exchanged_at)
+        self.learn(confirmed_dids)
         with self._lock:
-            self._add_exchanged([did for did in exchanged if self.pseudonymizer.privacy.is_private(did)])
+            self._add_exchanged([did for did in exchanged_dids if self.pseudonymizer.privacy.is_private(did)])
 
     def exchange(self, dids: Iterable[Did]) -> Mapping[Did, Did]:
         """Return by DID the name to use in the pool; store private ones, so that they survive a restart.
 
         A file that cannot be written loses none of the answers: ``problem`` says so.
         """
-        answer = {did: self.pseudonymizer.pseudonym(did) for did in dids}
-        private = [did for did in answer if self.pseudonymizer.privacy.is_private(did)]
+        name_by_did = {did: self.pseudonymizer.pseudonym(did) for did in dids}
+        private = [did for did in name_by_did if self.pseudonymizer.privacy.is_private(did)]
         with self._lock:
             self._forget_expired()
             self._add_exchanged(private)
-            self._append_to_file(
-                [did for did in private if did not in self._stored_dids and self._is_known(did)]
-            )
-        return answer
-
-    def _is_known(self, did: Did) -> bool:
-        return did in self._confirmed_dids or did in self._exchanged_at
+            known = [did for did in private if did in self._confirmed_dids or did in self._exchanged_at]
+            self._append_to_file([did for did in known if did not in self._stored_dids])
+        return name_by_did
 
     def _add_confirmed(self, did: Did, names: Iterable[Did]) -> None:
         for name in names:
@@ -174,9 +170,10 @@ class PseudonymStore:
     def _append_to_file(self, dids: Sequence[Did]) -> None:
         if not self._file:
             return
-        known = len(self._exchanged_at) + len(self._confirmed_dids)
+        known_count = len(self._exchanged_at) + len(self._confirmed_dids)
         has_many_old = (
-            self._line_count > 2 * known + 1000 or self._line_count > self._max_dids + self._max_dids // 4
+            self._line_count > 2 * known_count + 1000
+            or self._line_count > self._max_dids + self._max_dids // 4
         )
         try:
             if has_many_old:
@@ -195,9 +192,9 @@ class PseudonymStore:
 
     def _compact(self, file: Path) -> None:
         """Write only the DIDs that are still known; confirmed ones last, as the newest."""
-        known = [did for did in (*self._exchanged_at, *self._confirmed_dids) if did in self._stored_dids]
-        replace_file(file, "".join(f"{did}\n" for did in known).encode())
-        self._line_count = len(known)
+        dids = [did for did in (*self._exchanged_at, *self._confirmed_dids) if did in self._stored_dids]
+        replace_file(file, "".join(f"{did}\n" for did in dids).encode())
+        self._line_count = len(dids)
 
     def _load(self, file: Path) -> None:
         """Read the newest lines of the file, as many as may be kept."""
@@ -228,8 +225,8 @@ def _append_lines(file: Path, lines: str) -> None:
     try:
         os.fchmod(handle, 0o600)
         size = os.fstat(handle).st_size
-        torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-        os.write(handle, (("\n" if torn else "") + lines).encode())
+        is_torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+        os.write(handle, (("\n" if is_torn else "") + lines).encode())
         os.fsync(handle)
     finally:
         os.close(handle)
@@ -243,9 +240,9 @@ def read_key(file: Path, key: str) -> bytes:
     """
     advice = f"make it again: head -c 32 /dev/urandom | base64 > {file}; chmod 600 {file}"
     try:
-        with file.open("rb") as opened:
-            status = os.fstat(opened.fileno())
-            content = opened.read(4097).rstrip(b"\r\n")
+        with file.open("rb") as stream:
+            status = os.fstat(stream.fileno())
+            content = stream.read(4097).rstrip(b"\r\n")
     except OSError as error:
         raise ConfigError([f"{key} {file}: {error.strerror}"]) from error
     if is_open_to_others(status):

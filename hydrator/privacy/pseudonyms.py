@@ -20,9 +20,9 @@ from .globs import CharacterClass, Glob, GlobToken, compile_glob, matches_any, t
 
 SCOPE = "private"
 MASK_SCOPE = "private-in-plain"
-"""The scope of the mask of a private DID that a job names in plain: no catalogue is asked about it."""
+"""The scope of the mask of a private DID that a job names in plain text; no catalogue is asked about it."""
 HEX_DIGITS = 32
-"""Of a pseudonym: 128 bits of the HMAC, too many to guess."""
+"""The length of a pseudonym: 128 bits of the HMAC, too many to guess."""
 MIN_KEY_BYTES = 32
 IN_PLAIN_REASON = (
     "is private and is never advertised under its own name:"
@@ -35,11 +35,11 @@ _CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:
 _DID_CHARACTERS = re.compile(rf"[{_CHARACTERS}]+")
 _PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
 _MAX_DECODINGS = 2
-"""How often a text may have been percent-encoded: a URL inside another is so twice."""
+"""The number of times to decode percent-encoding: a URL inside a URL is encoded twice."""
 _NOT_BEFORE_DID = "._@+~-"
-"""A DID does not begin behind these: they belong to a longer scope."""
+"""Characters after which no DID begins: they belong to a longer scope."""
 HIDDEN_DID = f"{SCOPE}:[hidden]"
-"""The replacement of a private DID in a text of an outside source, whichever DID it is."""
+"""The replacement of every private DID in a text from outside, such as an error of a catalogue."""
 
 
 def is_opaque(did: str) -> bool:
@@ -48,7 +48,7 @@ def is_opaque(did: str) -> bool:
 
 
 def is_masked(did: str) -> bool:
-    """Return True if *did* is the mask of a private DID that a job names in plain."""
+    """Return True if *did* is the mask of a private DID that a job names in plain text."""
     return did.startswith(MASK_SCOPE + ":")
 
 
@@ -74,13 +74,13 @@ class Privacy:
 
     def find_mentions(self, text: str) -> list[str]:
         """Return the private DIDs that *text* has in plain, each once."""
-        found = [
-            _trim_punctuation(run.decoded_text[start:end])
-            for run in _stretches(text)
-            for look in self._compile_globs()
-            for start, end in _matches(look, run.decoded_text.lower(), _NOT_BEFORE_DID)
+        mentions = [
+            _trim_punctuation(stretch.decoded_text[start:end])
+            for stretch in _stretches(text)
+            for glob in self._compile_globs()
+            for start, end in _matches(glob, stretch.decoded_text.lower(), _NOT_BEFORE_DID)
         ]
-        return list(dict.fromkeys(word for word in found if self.is_private(word)))
+        return list(dict.fromkeys(word for word in mentions if self.is_private(word)))
 
     def has_private_did(self, text: str) -> bool:
         """Return True if *text* has a private DID in plain."""
@@ -92,24 +92,24 @@ class Privacy:
         Characters that follow a private DID without a space are hidden with it. The time this takes grows
         with the length of *text* and no faster, whatever it holds.
         """
-        looks = self._compile_globs("/")
-        if not looks:
+        globs = self._compile_globs("/")
+        if not globs:
             return text
-        kept: list[str] = []
-        done = 0
-        for run in _stretches(text):
-            folded = run.decoded_text.lower().replace(":", "/")
+        parts: list[str] = []
+        end = 0
+        for stretch in _stretches(text):
+            lower_text = stretch.decoded_text.lower().replace(":", "/")
             starts = (
                 start
-                for look in looks
-                for start in [_first_private_did(look, run, folded)]
+                for glob in globs
+                for start in [_first_private_did(glob, stretch, lower_text)]
                 if start is not None
             )
             first = min(starts, default=None)
             if first is not None:
-                kept += [text[done : run.position_in_text(first)], HIDDEN_DID]
-                done = run.position_in_text(max(first, len(_trim_punctuation(run.decoded_text))))
-        return "".join([*kept, text[done:]])
+                parts += [text[end : stretch.position_in_text(first)], HIDDEN_DID]
+                end = stretch.position_in_text(max(first, len(_trim_punctuation(stretch.decoded_text))))
+        return "".join([*parts, text[end:]])
 
     def _compile_globs(self, colon: str = ":") -> list[Glob]:
         """Return the globs of private DIDs in a text; patterns without two letters would match anything."""
@@ -139,13 +139,13 @@ class _TextStretch:
 
 def _stretches(text: str) -> Iterator[_TextStretch]:
     """Yield every stretch of *text* that DIDs may be in."""
-    for found in _DID_CHARACTERS.finditer(text):
-        plain, places = found[0], None
+    for match in _DID_CHARACTERS.finditer(text):
+        plain, positions = match[0], None
         for _ in range(_MAX_DECODINGS):
             if "%" not in plain:
                 break
-            plain, places = _decode_percent(plain, places)
-        yield _TextStretch(found.start(), plain, places)
+            plain, positions = _decode_percent(plain, positions)
+        yield _TextStretch(match.start(), plain, positions)
 
 
 def _decode_percent(text: str, positions: Sequence[int] | None) -> tuple[str, Sequence[int]]:
@@ -242,15 +242,15 @@ def _replace_names(text: str, pseudonym_by_did: Mapping[Did, Did]) -> str:
     for word in names:
         by_begin.setdefault(word[0], set()).add(len(word))
     lower = text.lower() if text.isascii() else "".join(map(_lower_ascii, text))
-    kept: list[str] = []
-    done = at = 0
+    parts: list[str] = []
+    end = at = 0
     while at < len(text):
         size = _longest_name_length(lower, at, by_begin.get(lower[at], ()), names)
         if size:
-            kept += [text[done:at], names[lower[at : at + size]]]
-            done = at + size
+            parts += [text[end:at], names[lower[at : at + size]]]
+            end = at + size
         at += size or 1
-    return "".join([*kept, text[done:]])
+    return "".join([*parts, text[end:]])
 
 
 def _lower_ascii(letter: str) -> str:
@@ -322,16 +322,16 @@ def find_leaks(text: str, dids: Iterable[Did]) -> list[tuple[Did, str]]:
 
     Comments do not count.
     """
-    found = []
+    leaks = []
     for did in sorted(set(dids)):
         name = did.partition(":")[2].rstrip("/")
         words = [word for word in (did, name, name.rpartition("/")[2]) if len(word) > 2]
-        look = re.compile(
+        pattern = re.compile(
             rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, words))})(?![A-Za-z0-9])", re.IGNORECASE
         )
         lines = (line.strip() for line in text.splitlines())
-        found += [(did, line) for line in lines if not line.startswith("#") and look.search(line)][:1]
-    return found
+        leaks += [(did, line) for line in lines if not line.startswith("#") and pattern.search(line)][:1]
+    return leaks
 
 
 def summarize_dids(dids: Collection[Did]) -> str:

@@ -52,9 +52,9 @@ _PUNCTUATION: Final = "()[]{}<>,;:.!?"
 
 
 def redact_reason(reason: str, storage: str = "") -> str:
-    """Return what may be shown of *reason*, a catalogue's word on one private dataset.
+    """Return the part of *reason*, a catalogue's message about one private dataset, that may be shown.
 
-    >>> withheld("its rule is stuck: no route to sb_17.ms")
+    >>> redact_reason("its rule is stuck: no route to sb_17.ms")
     "its rule is stuck; the catalogue's own words are not shown: the dataset is private"
     """
     if not reason:
@@ -88,18 +88,18 @@ def redact_names(text: str) -> str:
 
 
 def _redact_words(text: str) -> Iterator[str]:
-    before = ""
+    previous = ""
     for word in text.split():
         bare = word.strip(_PUNCTUATION)
         if bare in _SAFE_WORDS or bare.isalpha() or not bare or _NUMBER.match(bare) or _is_safe_word(bare):
-            shown = word
+            visible = word
         elif bare.startswith(("https://", "http://")) and (server := _server(bare)):
-            shown = f"{server}/{HIDDEN_DID}"
+            visible = f"{server}/{HIDDEN_DID}"
         else:
-            shown = HIDDEN_DID
-        if not (shown == before == HIDDEN_DID):
-            yield shown
-        before = shown
+            visible = HIDDEN_DID
+        if not (visible == previous == HIDDEN_DID):
+            yield visible
+        previous = visible
 
 
 def _is_safe_word(word: str) -> bool:

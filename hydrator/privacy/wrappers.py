@@ -69,13 +69,13 @@ class PseudonymizedCatalogue:
         """
         self._search(frozenset(did for did in dids if is_opaque(did) and not self._pseudonyms.resolve(did)))
         plain = {did: self._pseudonyms.resolve(did) if is_opaque(did) else did for did in dids}
-        shown = {did for did in dids if is_masked(did) or self._pseudonymizer.privacy.is_private(did)}
-        asked = frozenset(did for name, did in plain.items() if did and name not in shown)
+        plain_names = {did for did in dids if is_masked(did) or self._pseudonymizer.privacy.is_private(did)}
+        dids_to_ask = frozenset(did for name, did in plain.items() if did and name not in plain_names)
         names = {did: name for name, did in plain.items() if did and name != did}
-        survey = self._read_inner(asked, names)
+        survey = self._read_inner(dids_to_ask, names)
         readings: dict[Did, Reading] = {}
         for name, did in plain.items():
-            if name in shown:
+            if name in plain_names:
                 readings[name] = Seen(survey.started_at)
             elif did is None:
                 readings[name] = Unseen(self._not_found_reason or _UNKNOWN_NAME_REASON)
@@ -86,14 +86,14 @@ class PseudonymizedCatalogue:
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
         """Find as :meth:`hydrator.domain.ports.Catalogue.find`; private datasets under their pseudonyms."""
         try:
-            found = self._inner.find(patterns)
+            dids = self._inner.find(patterns)
         except CatalogueError as error:
             why = redact_names(self._pseudonymizer.redact(error.reason))
             raise type(error)(error.catalogue, why) from None
         except Exception as error:  # noqa: BLE001 - whatever it is, its text may name a dataset
             raise _strip_error_text(error) from None
-        self._pseudonyms.learn(found)
-        return frozenset(self._pseudonymizer.pseudonym(did) for did in found)
+        self._pseudonyms.learn(dids)
+        return frozenset(self._pseudonymizer.pseudonym(did) for did in dids)
 
     def close(self) -> None:
         self._inner.close()
@@ -105,11 +105,11 @@ class PseudonymizedCatalogue:
         nothing again, the next one waits.
         """
         now = self._clock()
-        lately = self._searched_at is not None and now - self._searched_at < SEARCH_INTERVAL
-        rests = (
+        is_recent = self._searched_at is not None and now - self._searched_at < SEARCH_INTERVAL
+        is_backing_off = (
             self._backoff_until is not None and timedelta(0) < self._backoff_until - now <= SEARCH_INTERVAL
         )
-        if not unknown_names or rests or (lately and unknown_names <= self._sought_pseudonyms):
+        if not unknown_names or is_backing_off or (is_recent and unknown_names <= self._sought_pseudonyms):
             return
         part = f"the search for opaque names in catalogue {self.name}"
         try:
@@ -136,8 +136,8 @@ class PseudonymizedCatalogue:
 
     def _back_off(self, now: datetime, *, is_failure: bool) -> None:
         self._fruitless_searches += 1
-        rest = min(_SEARCH_BACKOFF * 2 ** min(self._fruitless_searches - 1, 10), SEARCH_INTERVAL)
-        self._backoff_until = now + (rest if is_failure or self._fruitless_searches > 1 else timedelta(0))
+        wait = min(_SEARCH_BACKOFF * 2 ** min(self._fruitless_searches - 1, 10), SEARCH_INTERVAL)
+        self._backoff_until = now + (wait if is_failure or self._fruitless_searches > 1 else timedelta(0))
 
     def _read_inner(self, dids: frozenset[Did], names: Mapping[Did, Did]) -> Survey:
         try:
@@ -190,8 +190,8 @@ class PseudonymizedAuditor:
         try:
             seen = self._inner.verify(plain)
         except CatalogueError as error:
-            scrubbed = self._pseudonyms.pseudonymizer.redact(error.reason)
-            why = redact_reason(error.reason) if plain != did else scrubbed
+            redacted = self._pseudonyms.pseudonymizer.redact(error.reason)
+            why = redact_reason(error.reason) if plain != did else redacted
             raise type(error)(error.catalogue, why) from None
         seen = replace(
             seen, case_variants=frozenset(map(self._pseudonyms.pseudonymizer.pseudonym, seen.case_variants))

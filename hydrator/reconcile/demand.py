@@ -55,18 +55,18 @@ def update_demand_memory(
     A schedd that could not be queried (Unseen) keeps its demand for however long, and its jobs count as
     demanding until now. A schedd that left the pool, like a job that ended, is remembered for *keep_for*.
     """
-    wants: list[RememberedJobs] = []
-    refused: dict[str, str] = {}
+    entries: list[RememberedJobs] = []
+    rejected_texts: dict[str, str] = {}
     for schedd, answer in answers.items():
         if isinstance(answer, ScheddDemand):
-            wants += _jobs_of_schedd(schedd, answer, default_scope, refused)
-    fresh = {(want.schedd, want.dids) for want in wants}
+            entries += _jobs_of_schedd(schedd, answer, default_scope, rejected_texts)
+    current_keys = {(want.schedd, want.dids) for want in entries}
     for old in memory.entries:
         if isinstance(answers.get(old.schedd), Unseen):
-            wants.append(replace(old, last_demanded_at=now) if old.jobs else old)
-        elif (old.schedd, old.dids) not in fresh and now - old.last_demanded_at < keep_for:
-            wants.append(replace(old, jobs=0))
-    return DemandMemory(tuple(sorted(wants, key=lambda want: (want.schedd, want.dids))), refused)
+            entries.append(replace(old, last_demanded_at=now) if old.jobs else old)
+        elif (old.schedd, old.dids) not in current_keys and now - old.last_demanded_at < keep_for:
+            entries.append(replace(old, jobs=0))
+    return DemandMemory(tuple(sorted(entries, key=lambda want: (want.schedd, want.dids))), rejected_texts)
 
 
 def build_demand(

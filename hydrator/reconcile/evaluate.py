@@ -4,13 +4,13 @@ A cycle costs by what changed, not by what is known: docs/explanation/incrementa
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
-from hydrator.domain.model import Demand, Did, Pending, Seen, Site, SiteAd, Snapshot, Survey, Unseen
+from hydrator.domain.model import Demand, Did, Pending, Site, SiteAd, Snapshot, Survey, Unseen
 from hydrator.reconcile.ads.site_ads import (
     Budget,
     Draft,
@@ -32,14 +32,17 @@ from hydrator.reconcile.snapshot.breaker import (
     BreakerLimits,
     BreakerResult,
     HeldLoss,
-    ListedCounts,
-    PreviousCounts,
-    check_loss,
+    LossCheck,
 )
+from hydrator.reconcile.snapshot.listings import ListedCounts, PreviousCounts
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRows
 from hydrator.reconcile.snapshot.merge import MergedSnapshot, merge_catalogues
 from hydrator.reconcile.snapshot.update import apply_survey
 from hydrator.reconcile.state import ReconcileState
+
+Answer = Survey | Unseen | Pending
+"""A catalogue's survey, the reason why it gave none, or that it is pending."""
+Answers = Mapping[str, Answer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class ReconcilePolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class PreviousEvaluation:
+class ReusableResults:
     """Intermediate results of one evaluation, from which the next one can start.
 
     They can be reused only for the same memories under the same policy. ``versions`` has, by catalogue,
@@ -94,13 +97,13 @@ class Evaluation:
     ads: Mapping[Site, SiteAd]
     repeated_claims: tuple[RepeatedFalseClaim, ...] = ()
     released: Mapping[Site, Mapping[Did, str]] = field(default_factory=dict)
-    basis: PreviousEvaluation | None = field(default=None, compare=False, repr=False)
+    reusable: ReusableResults | None = field(default=None, compare=False, repr=False)
     withheld_reasons: Mapping[Site, str] = field(default_factory=dict)
 
 
 def evaluate(
     state: ReconcileState,
-    answers: Mapping[str, Survey | Unseen | Pending],
+    answers: Answers,
     demand: Demand,
     *,
     published_generations: Mapping[Site, int],
@@ -116,67 +119,33 @@ def evaluate(
 
     Args:
         state: the state that the last cycle left, with the audit's verdicts since.
-        answers: by catalogue, its survey, the reason why it gave none, or that it is pending.
-        demand: the datasets in question.
         published_generations: by site, the highest generation that any publisher shows.
-        policy: the operator's decisions.
-        now: aware UTC time at which this cycle began. Readings taken since count as of then, so
-            that one poll has one age.
+        now: aware UTC time at which this cycle began; a later reading counts as of then.
         approved_losses: by site, the held datasets that the operator lets go.
         sites_to_renumber: sites whose ads the operator gives a new generation.
         previous: the evaluation of the last cycle. It changes no result: it only saves work.
         polls_started_at: when the poll of a catalogue began, where that was before this cycle.
-        withheld_reasons: sites that get no ad yet, each with the reason; see :func:`choose_withheld_sites`.
-
-    Returns:
-        The state to save, and the ads. A site that was not seen in this cycle keeps its ad, with the
-        age it has, until that is older than ``policy.max_age``; then its ad lists nothing.
+        withheld_reasons: sites that get no ad yet, each with the reason; see ``publish/withhold.py``.
     """
     memories = _apply_answers(state, answers, demand, now, polls_started_at or {})
-    basis = _reusable_results(previous, state, answers, policy)
-    retired = _find_retired_sites(state, memories, policy)
-    breaker = _hold_losses(state, memories, demand, approved_losses or {}, retired, basis, policy, now)
-    audit, repeated_claims = expire_and_confirm(
-        state.audit, breaker.memories, now=now, window=policy.audit_window, max_age=policy.max_age
-    )
-    merged = _merge_corrected(memories, breaker, audit, demand, basis, policy, now)
-    included_sites = {
-        site: facts for site, facts in merged.snapshot.sites.items() if not policy.is_retired(site)
-    }
-    draft_set = build_drafts(
-        replace(merged.snapshot, sites=included_sites),
-        demand,
-        budget=policy.budget,
-        trust=audit.trust,
-        previous=basis.draft_set if basis else None,
-        changed_dids=merged.changed_dids,
-    )
-    drafts = _add_unseen_and_rolled_back(draft_set.drafts, state, audit, breaker, policy, now)
+    cycle = _Cycle(state, memories, demand, policy, now, _reusable_results(previous, state, answers, policy))
+    breaker = cycle.hold_losses(approved_losses or {})
+    audit, false_claims = cycle.update_audit(breaker)
+    merged = cycle.merge_corrected(breaker, audit)
+    draft_set = cycle.draft_ads(merged, audit)
+    drafts = cycle.add_unseen_and_rolled_back(draft_set.drafts, audit, breaker)
     withheld = withheld_reasons or {}
-    ads = assign_generations(
-        {site: draft for site, draft in drafts.items() if site not in withheld},
-        state.ads,
-        published_generations=published_generations,
-        now=now,
-        sites_to_renumber=sites_to_renumber,
-    )
+    ads = cycle.number_ads(drafts, withheld, published_generations, sites_to_renumber)
+    results = cycle.results_to_reuse(breaker, merged, draft_set)
+    new_state = cycle.next_state(breaker, audit, ads)
     return Evaluation(
-        replace(state, memories=breaker.memories, held_losses=breaker.held_losses, ads=ads, audit=audit),
-        merged.snapshot,
-        draft_set.drafts,
-        ads,
-        repeated_claims,
-        breaker.released,
-        PreviousEvaluation(
-            _versions(breaker.memories), policy, retired, breaker.listed_counts, merged, draft_set
-        ),
-        withheld,
+        new_state, merged.snapshot, draft_set.drafts, ads, false_claims, breaker.released, results, withheld
     )
 
 
 def _apply_answers(
     state: ReconcileState,
-    answers: Mapping[str, Survey | Unseen | Pending],
+    answers: Answers,
     demand: Demand,
     now: datetime,
     polls_started_at: Mapping[str, datetime],
@@ -196,12 +165,16 @@ def _apply_answers(
 
 def _reusable_results(
     previous: Evaluation | None, state: ReconcileState, answers: Collection[str], policy: ReconcilePolicy
-) -> PreviousEvaluation | None:
-    """Return the *previous* results where they hold for *state*, the same catalogues and the same policy."""
-    basis = previous.basis if previous else None
-    if basis is None or basis.versions != _versions(state.memories) or basis.versions.keys() != set(answers):
+) -> ReusableResults | None:
+    """Return the results of *previous* that hold for *state*, the same catalogues and the same policy."""
+    results = previous.reusable if previous else None
+    if (
+        results is None
+        or results.versions != _versions(state.memories)
+        or results.versions.keys() != set(answers)
+    ):
         return None
-    return basis if basis.policy is policy or basis.policy == policy else None
+    return results if results.policy is policy or results.policy == policy else None
 
 
 def _versions(memories: Mapping[str, CatalogueMemory]) -> dict[str, object]:
@@ -214,136 +187,133 @@ def _changed_dids(memories: Mapping[str, CatalogueMemory]) -> frozenset[Did]:
     )
 
 
-def _hold_losses(
-    state: ReconcileState,
-    memories: Mapping[str, CatalogueMemory],
-    demand: Demand,
-    approved_losses: Mapping[Site, AbstractSet[Did]],
-    retired: frozenset[Site],
-    basis: PreviousEvaluation | None,
-    policy: ReconcilePolicy,
-    now: datetime,
-) -> BreakerResult:
-    """Run the shrink breaker; reuse its last counts while the same sites are retired."""
-    listed_counts = basis.listed_counts if basis and basis.retired == retired else None
-    return check_loss(
-        state.memories,
-        memories,
-        demand.dids,
-        held_losses=state.held_losses,
-        approved_losses=approved_losses,
-        retired=retired,
-        limits=policy.breaker_limits,
-        now=now,
-        previous_counts=PreviousCounts(listed_counts, _changed_dids(memories)) if listed_counts else None,
-    )
+@dataclass(frozen=True, slots=True)
+class _Cycle:
+    """The steps of :func:`evaluate` in their order, and the inputs that they share.
 
-
-def _merge_corrected(
-    memories: Mapping[str, CatalogueMemory],
-    breaker: BreakerResult,
-    audit: Audit,
-    demand: Demand,
-    basis: PreviousEvaluation | None,
-    policy: ReconcilePolicy,
-    now: datetime,
-) -> MergedSnapshot:
-    """Merge the catalogues, with the audit's corrections, into one snapshot.
-
-    A dataset is merged again if its answer, the breaker or a correction changed it.
+    ``memories`` have the answers of this cycle in them, ``state`` has the memories before.
     """
-    corrections = _corrections_past_breaker(audit, breaker.held_losses, policy.breaker_limits)
-    corrected_memories = apply_corrections(breaker.memories, corrections)
-    return merge_catalogues(
-        corrected_memories,
-        demand.dids,
-        now=now,
-        max_age=policy.max_age,
-        previous=basis.merged_snapshot if basis else None,
-        changed_dids=_changed_dids(memories) | _changed_dids(corrected_memories) if basis else None,
-    )
 
+    state: ReconcileState
+    memories: Mapping[str, CatalogueMemory]
+    demand: Demand
+    policy: ReconcilePolicy
+    now: datetime
+    reusable: ReusableResults | None
 
-def _add_unseen_and_rolled_back(
-    drafts: Mapping[Site, Draft],
-    state: ReconcileState,
-    audit: Audit,
-    breaker: BreakerResult,
-    policy: ReconcilePolicy,
-    now: datetime,
-) -> dict[Site, Draft]:
-    """Return *drafts* with those of sites that were not seen, and of sites that the operator rolled back.
+    def find_retired_sites(self) -> frozenset[Site]:
+        """Return the retired sites, of those that have an ad or that a catalogue names."""
+        sites = self.state.ads.keys() | {site for memory in self.memories.values() for site in memory.sites}
+        return frozenset(site for site in sites if self.policy.is_retired(site))
 
-    An unseen site keeps its ad. The ad is emptied once it is older than ``policy.max_age``, or when the
-    breaker released datasets of the site.
-    """
-    unseen_ads = {
-        site: ad for site, ad in state.ads.items() if site not in drafts and not policy.is_retired(site)
-    }
-    unseen_drafts = {
-        site: empty_draft(ad, audit.trust.get(site, 1.0))
-        if now - ad.as_of > policy.max_age or site in breaker.released
-        else redraft(ad, audit.trust.get(site, 1.0), now=now, max_age=policy.max_age)
-        for site, ad in unseen_ads.items()
-    }
-    rollback_drafts = {
-        site: redraft(rollback.ad, audit.trust.get(site, 1.0), now=now, max_age=policy.max_age)
-        for site, rollback in state.rollbacks.items()
-        if not policy.is_retired(site)
-    }
-    return {**drafts, **unseen_drafts, **rollback_drafts}
+    def hold_losses(self, approved_losses: Mapping[Site, AbstractSet[Did]]) -> BreakerResult:
+        """Run the shrink breaker; reuse its last counts while the same sites are retired."""
+        retired = self.find_retired_sites()
+        counts = self.reusable.listed_counts if self.reusable and self.reusable.retired == retired else None
+        return LossCheck(
+            {name: self.state.memories.get(name, CatalogueMemory()) for name in self.memories},
+            self.memories,
+            self.demand.dids,
+            self.state.held_losses,
+            approved_losses,
+            retired,
+            self.policy.breaker_limits,
+            self.now,
+            PreviousCounts(counts, _changed_dids(self.memories)) if counts else None,
+        ).run()
 
+    def update_audit(self, breaker: BreakerResult) -> tuple[Audit, tuple[RepeatedFalseClaim, ...]]:
+        """Compare the audit with the catalogues' present answers, held facts included."""
+        return expire_and_confirm(
+            self.state.audit,
+            breaker.memories,
+            now=self.now,
+            window=self.policy.audit_window,
+            max_age=self.policy.max_age,
+        )
 
-def choose_withheld_sites(
-    state: ReconcileState,
-    answers: Mapping[str, Survey | Unseen | Pending],
-    *,
-    published_sites: Collection[Site],
-    unanswered_sources: Sequence[str],
-    policy: ReconcilePolicy,
-) -> dict[Site, str]:
-    """Choose the sites whose published ad must not be replaced yet, because the state behind it is lost.
+    def merge_corrected(self, breaker: BreakerResult, audit: Audit) -> MergedSnapshot:
+        """Merge the catalogues, with the audit's corrections, into one snapshot.
 
-    A daemon without its state knows neither the demand of a silent schedd nor the replicas of a
-    silent catalogue. A published ad of a site that *state* does not have was made of both. So the
-    ad is left unchanged until all schedds and catalogues have answered.
+        A dataset is merged again if its answer, the breaker or a correction changed it.
+        """
+        corrections = _corrections_past_breaker(audit, breaker.held_losses, self.policy.breaker_limits)
+        corrected = apply_corrections(breaker.memories, corrections)
+        return merge_catalogues(
+            corrected,
+            self.demand.dids,
+            now=self.now,
+            max_age=self.policy.max_age,
+            previous=self.reusable.merged_snapshot if self.reusable else None,
+            changed_dids=_changed_dids(self.memories) | _changed_dids(corrected) if self.reusable else None,
+        )
 
-    Args:
-        state: the state that the last cycle left.
-        answers: those of this cycle, by catalogue.
-        published_sites: the sites that any publisher shows.
-        unanswered_sources: sources of demand, such as ``schedd ap1``, without an answer since the
-            state was lost.
-        policy: the operator's decisions.
+    def draft_ads(self, merged: MergedSnapshot, audit: Audit) -> DraftSet:
+        """Draft the ad of every site that was seen and is not retired."""
+        facts_by_site = {
+            site: facts for site, facts in merged.snapshot.sites.items() if not self.policy.is_retired(site)
+        }
+        return build_drafts(
+            replace(merged.snapshot, sites=facts_by_site),
+            self.demand,
+            budget=self.policy.budget,
+            trust=audit.trust,
+            previous=self.reusable.draft_set if self.reusable else None,
+            changed_dids=merged.changed_dids,
+        )
 
-    Returns:
-        By site the reason; empty once every source has answered.
-    """
-    lost_sites = [
-        site
-        for site in published_sites
-        if site not in state.ads and site not in state.rollbacks and not policy.is_retired(site)
-    ]
-    if not lost_sites:
-        return {}
-    reasons = [f"the demand of {name} is not known yet" for name in unanswered_sources]
-    reasons += [
-        f"catalogue {name} has not answered for everything yet"
-        for name, answer in answers.items()
-        if not _has_complete_memory(state.memories.get(name), answer)
-    ]
-    if not reasons:
-        return {}
-    more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
-    return dict.fromkeys(sorted(lost_sites), f"{reasons[0]}{more}; what is published stays as it is")
+    def add_unseen_and_rolled_back(
+        self, drafts: Mapping[Site, Draft], audit: Audit, breaker: BreakerResult
+    ) -> dict[Site, Draft]:
+        """Return *drafts* with those of sites that were not seen, and of sites that the operator rolled back.
 
+        An unseen site keeps its ad, with the age it has. The ad is emptied once it is older than
+        ``policy.max_age``, or when the breaker released datasets of the site.
+        """
+        now, max_age = self.now, self.policy.max_age
+        kept_ads = {site: ad for site, ad in self.state.ads.items() if site not in drafts}
+        rollback_ads = {site: rollback.ad for site, rollback in self.state.rollbacks.items()}
+        all_drafts = dict(drafts)
+        for site, ad in {**kept_ads, **rollback_ads}.items():
+            if self.policy.is_retired(site):
+                continue
+            trust = audit.trust.get(site, 1.0)
+            is_over = site not in rollback_ads and (now - ad.as_of > max_age or site in breaker.released)
+            all_drafts[site] = (
+                empty_draft(ad, trust) if is_over else redraft(ad, trust, now=now, max_age=max_age)
+            )
+        return all_drafts
 
-def _has_complete_memory(memory: CatalogueMemory | None, answer: Survey | Unseen | Pending) -> bool:
-    """Return True if the catalogue has ever answered for every dataset that it was asked about."""
-    records = memory.records if memory else {}
-    if isinstance(answer, Survey):
-        return all(isinstance(reading, Seen) or did in records for did, reading in answer.readings.items())
-    return bool(memory and memory.answered_at)
+    def number_ads(
+        self,
+        drafts: Mapping[Site, Draft],
+        withheld_sites: Collection[Site],
+        published_generations: Mapping[Site, int],
+        sites_to_renumber: AbstractSet[Site],
+    ) -> dict[Site, SiteAd]:
+        """Give every draft but the withheld ones its generation."""
+        return assign_generations(
+            {site: draft for site, draft in drafts.items() if site not in withheld_sites},
+            self.state.ads,
+            published_generations=published_generations,
+            now=self.now,
+            sites_to_renumber=sites_to_renumber,
+        )
+
+    def next_state(self, breaker: BreakerResult, audit: Audit, ads: Mapping[Site, SiteAd]) -> ReconcileState:
+        """Return the state that this cycle leaves to the next."""
+        return replace(
+            self.state, memories=breaker.memories, held_losses=breaker.held_losses, ads=ads, audit=audit
+        )
+
+    def results_to_reuse(
+        self, breaker: BreakerResult, merged: MergedSnapshot, draft_set: DraftSet
+    ) -> ReusableResults:
+        """Return the results from which the next evaluation can start."""
+        versions = _versions(breaker.memories)
+        return ReusableResults(
+            versions, self.policy, self.find_retired_sites(), breaker.listed_counts, merged, draft_set
+        )
 
 
 def _corrections_past_breaker(
@@ -370,13 +340,6 @@ def _corrections_past_breaker(
                 continue
         corrections[claim, method] = correction
     return replace(audit, corrections=corrections)
-
-
-def _find_retired_sites(
-    state: ReconcileState, memories: Mapping[str, CatalogueMemory], policy: ReconcilePolicy
-) -> frozenset[Site]:
-    sites = state.ads.keys() | {site for memory in memories.values() for site in memory.sites}
-    return frozenset(site for site in sites if policy.is_retired(site))
 
 
 def keep_disputed_matches(

@@ -73,8 +73,9 @@ def _changes(
 
 
 def _change_reason(did: Did, fact: Fact | None, context: ChangeContext) -> str:
+    """Return the reason. The state file stores it: with new words, old and new rows would differ."""
     if fact and fact.state is DatasetState.UNKNOWN:
-        return "no catalogue answered for it for longer than the age bound"
+        return "nobody could be asked about it for longer than the age bound"
     if fact:
         return "its catalogue says so"
     if did in context.released:
@@ -82,7 +83,7 @@ def _change_reason(did: Did, fact: Fact | None, context: ChangeContext) -> str:
     if did not in context.demanded_dids:
         return "no longer wanted"
     if did in context.colliding_dids:
-        return "it differs from another dataset by letter case only"
+        return "only letter case tells it from another"
     if did in context.facts:
         return "no room in the ad"
     return "its catalogue says that it is gone"

@@ -5,22 +5,19 @@ to schedds and catalogues and the sending to publishers. Each of these may fail 
 harm to the others.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Protocol
 
 from hydrator.domain.bugs import BugReporter
-from hydrator.domain.errors import PublishError, StateError
+from hydrator.domain.errors import PublishError
 from hydrator.domain.model import (
     Demand,
     Did,
     Pending,
-    PublishedAd,
     ScheddDemand,
     Site,
-    SiteAd,
     Survey,
     Unseen,
 )
@@ -31,14 +28,12 @@ from hydrator.reconcile.audit.ledger import Audit, Verdict, record_verdicts
 from hydrator.reconcile.evaluate import (
     Evaluation,
     ReconcilePolicy,
-    choose_withheld_sites,
     evaluate,
     keep_disputed_matches,
 )
-from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.overrides import PendingCommands
 from hydrator.reconcile.poll.polls import CataloguePoller, PollResult, read_catalogue
-from hydrator.reconcile.poll.schedds import ScheddAnswers, ScheddPoller
+from hydrator.reconcile.poll.schedds import DemandPoller, ScheddAnswers
 from hydrator.reconcile.poll.threads import run_in_thread
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.publish.targets import (
@@ -48,43 +43,11 @@ from hydrator.reconcile.publish.targets import (
     PublishTargets,
     highest_generations,
 )
+from hydrator.reconcile.publish.withhold import Withholding
 from hydrator.reconcile.result import CycleReport, PublishResult, history_entries, summary
-from hydrator.reconcile.state import ReconcileState
+from hydrator.reconcile.state import CommandSource, ReconcileState, StateSaver, StateStore
 
 from .demand import build_demand, update_demand_memory
-
-
-class StateStore(Protocol):
-    """A place that keeps the state over a restart. Each method may raise StateError."""
-
-    def save(self, state: ReconcileState) -> None:
-        """Save *state*."""
-
-    def add_history(
-        self, entries: Sequence[HistoryEntry], previous_ads: Mapping[Site, SiteAd], now: datetime
-    ) -> None:
-        """Save *entries*; *previous_ads* are the ads before them."""
-
-    def save_readback(self, publisher: str, ads: Mapping[Site, PublishedAd]) -> None:
-        """Save the ads that *publisher* showed."""
-
-    def mark_published(
-        self, publisher: str, published_ads: Mapping[Site, PublishedAd], now: datetime
-    ) -> None:
-        """Note in the history which generations *publisher* shows."""
-
-    def save_report(self, key: str, body: Mapping[str, Any]) -> None:
-        """Save a summary for ``hydrator status``."""
-
-
-class CommandSource(Protocol):
-    """The operator's commands."""
-
-    def read_pending(self) -> PendingCommands:
-        """Return the commands that wait; reading changes nothing."""
-
-    def remove_processed(self, pending: PendingCommands) -> None:
-        """Remove *pending*; raise StateError if that fails, as they would be followed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,20 +107,19 @@ class Reconciler:
         self.fence = fence or Fence()
         self._timeouts = timeouts
         self._polls = CataloguePoller(catalogues, clock, self._bugs, on_late_answer)
-        self._schedds = ScheddPoller(queues, self._bugs)
+        self._schedds = DemandPoller(queues, self._bugs)
         self._targets = PublishTargets(targets, clock, self.fence, self._bugs)
         self._policy = policy
         self._clock = clock
-        self._store = store
         self._take_verdicts = take_verdicts
-        self._commands = commands
+        self._saver = StateSaver(store, commands, self._bugs)
         self.state = state
         self.saved_state = state
         """The state that others may continue from: its consequences are on disk, commands included."""
         self._previous: Evaluation | None = None
         self.should_publish = True
         """False on a stand-by daemon: it reads, evaluates and saves everything, and sends nothing."""
-        self._withheld_since: datetime | None = None
+        self._withholding = Withholding(policy)
 
     @property
     def schedd_answers(self) -> Mapping[str, ScheddDemand | Unseen]:
@@ -227,7 +189,7 @@ class Reconciler:
         results = self._targets.apply(plans, self._timeouts.publish) if self.should_publish else ()
         report = replace(report, results=results)
         with self.fence.step():
-            save_error = save_error or self._try_save(lambda store: _save_results(store, report))
+            save_error = save_error or self._saver.write(lambda store: _save_results(store, report))
         return replace(report, save_error=save_error)
 
     def plan(self) -> CycleReport:
@@ -236,23 +198,13 @@ class Reconciler:
 
     def _save_cycle(self, previous: ReconcileState, report: CycleReport) -> str | None:
         """Save the state, remove followed commands, add the history; return why any of it failed."""
-        error = self._try_save(lambda store: store.save(self.state)) or self._discard_commands(
+        error = self._saver.write(lambda store: store.save(self.state)) or self._saver.remove_commands(
             report.commands
         )
         self.saved_state = self.state
-        return error or self._try_save(
+        return error or self._saver.write(
             lambda store: store.add_history(report.history_entries, previous.ads, report.started_at)
         )
-
-    def _try_save(self, write: Callable[[StateStore], None]) -> str | None:
-        try:
-            if self._store:
-                write(self._store)
-        except StateError as error:
-            return str(error)
-        except Exception as error:  # noqa: BLE001 - ads would expire if this ended the cycle
-            return self._bugs.report("the state", error)
-        return None
 
     def _record_verdicts(self) -> Audit:
         try:
@@ -260,21 +212,6 @@ class Reconciler:
         except Exception as error:  # noqa: BLE001 - a bug of this part fails this part alone
             self._bugs.report("the audit", error)
         return self.state.audit
-
-    def _read_commands(self) -> PendingCommands:
-        try:
-            return self._commands.read_pending() if self._commands else PendingCommands()
-        except Exception as error:  # noqa: BLE001 - a bug of this part fails this part alone
-            return PendingCommands(problem=self._bugs.report("the reading of orders", error))
-
-    def _discard_commands(self, commands: PendingCommands) -> str | None:
-        """Remove followed commands, once their consequences are on disk."""
-        try:
-            if self._commands:
-                self._commands.remove_processed(commands)
-        except StateError as error:
-            return str(error)
-        return None
 
     def _poll_catalogues(self, state: ReconcileState, *, is_due: bool) -> "_PollAnswers":
         """Poll the catalogues and take the answers that are there; each is used once."""
@@ -295,7 +232,7 @@ class Reconciler:
     def _decide(self, *, is_due: bool = True) -> tuple[CycleReport, dict[str, PlanOrError], ReconcileState]:
         """Poll, read back, evaluate and plan; return also the plans and the state to save."""
         now = self._clock()
-        commands = self._read_commands()
+        commands = self._saver.read_commands()
         state = replace(self.state, rollbacks=commands.apply_to_rollbacks(self.state.rollbacks, now))
         polls = self._poll_catalogues(state, is_due=is_due)
         state = _add_matches(state, polls.matches)
@@ -334,6 +271,7 @@ class Reconciler:
     ) -> Evaluation:
         answers = {name: polls.answer(name, demand.dids) for name in self._polls.names}
         generations = highest_generations(published.values())
+        sources = self._schedds.unanswered_sources(state.demand)
         self._previous = evaluate(
             state,
             answers,
@@ -344,31 +282,10 @@ class Reconciler:
             approved_losses=commands.approvals,
             sites_to_renumber=commands.sites_to_renumber,
             previous=self._previous,
-            withheld_reasons=self._sites_to_withhold(state, answers, generations, now),
+            withheld_reasons=self._withholding.choose_sites(state, answers, generations, sources, now),
             polls_started_at={name: result.started_at for name, result in polls.results.items()},
         )
         return self._previous
-
-    def _sites_to_withhold(
-        self,
-        state: ReconcileState,
-        answers: Mapping[str, Survey | Unseen | Pending],
-        published_sites: Collection[Site],
-        now: datetime,
-    ) -> dict[Site, str]:
-        """Return the sites to withhold, for ``max_withhold`` at most from the first one on."""
-        reasons = choose_withheld_sites(
-            state,
-            answers,
-            published_sites=published_sites,
-            unanswered_sources=self._schedds.unanswered_sources(state.demand),
-            policy=self._policy,
-        )
-        if not reasons:
-            self._withheld_since = None
-            return {}
-        self._withheld_since = self._withheld_since or now
-        return reasons if abs(now - self._withheld_since) < self._policy.max_withhold else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,23 +73,23 @@ class CycleReport:
 
 def history_entries(previous: ReconcileState, report: CycleReport) -> list[HistoryEntry]:
     """Build an entry for every ad that got a new generation in this cycle."""
-    thought = report.evaluation
-    clashing = frozenset(did for clash in thought.snapshot.case_collisions for did in clash)
-    found = []
-    for site, ad in sorted(thought.ads.items()):
+    evaluation = report.evaluation
+    colliding_dids = frozenset(did for clash in evaluation.snapshot.case_collisions for did in clash)
+    entries = []
+    for site, ad in sorted(evaluation.ads.items()):
         old = previous.ads.get(site)
         if old and old.generation == ad.generation:
             continue
-        facts = thought.snapshot.sites.get(site)
-        grounds = ChangeContext(
+        facts = evaluation.snapshot.sites.get(site)
+        context = ChangeContext(
             demanded_dids=report.demand.dids,
-            colliding_dids=clashing,
+            colliding_dids=colliding_dids,
             facts=facts.facts if facts else {},
-            released=thought.released.get(site, {}),
-            rollback=_rollback_change(site, previous, thought.state),
+            released=evaluation.released.get(site, {}),
+            rollback=_rollback_change(site, previous, evaluation.state),
         )
-        found.append(build_entry(old, ad, grounds, now=report.started_at))
-    return found
+        entries.append(build_entry(old, ad, context, now=report.started_at))
+    return entries
 
 
 def _rollback_change(site: Site, previous: ReconcileState, current: ReconcileState) -> str | None:

@@ -1,12 +1,17 @@
-"""State that one cycle leaves to the next."""
+"""State that one cycle leaves to the next, and the saving of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
 
-from hydrator.domain.model import Did, Site, SiteAd
+from hydrator.domain.bugs import BugReporter
+from hydrator.domain.errors import StateError
+from hydrator.domain.model import Did, PublishedAd, Site, SiteAd
 from hydrator.reconcile.audit.ledger import Audit
 from hydrator.reconcile.demand import DemandMemory
-from hydrator.reconcile.overrides import Rollback
+from hydrator.reconcile.history import HistoryEntry
+from hydrator.reconcile.overrides import PendingCommands, Rollback
 from hydrator.reconcile.snapshot.breaker import HeldLoss
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 
@@ -22,3 +27,78 @@ class ReconcileState:
     held_losses: Mapping[Site, HeldLoss] = field(default_factory=dict)
     audit: Audit = field(default_factory=Audit)
     rollbacks: Mapping[Site, Rollback] = field(default_factory=dict)
+
+
+class StateStore(Protocol):
+    """A place that keeps the state over a restart. Each method may raise StateError."""
+
+    def save(self, state: ReconcileState) -> None:
+        """Save *state*."""
+
+    def add_history(
+        self, entries: Sequence[HistoryEntry], previous_ads: Mapping[Site, SiteAd], now: datetime
+    ) -> None:
+        """Save *entries*; *previous_ads* are the ads before them."""
+
+    def save_readback(self, publisher: str, ads: Mapping[Site, PublishedAd]) -> None:
+        """Save the ads that *publisher* showed."""
+
+    def mark_published(
+        self, publisher: str, published_ads: Mapping[Site, PublishedAd], now: datetime
+    ) -> None:
+        """Note in the history which generations *publisher* shows."""
+
+    def save_report(self, key: str, body: Mapping[str, Any]) -> None:
+        """Save a summary for ``hydrator status``."""
+
+
+class CommandSource(Protocol):
+    """The operator's commands."""
+
+    def read_pending(self) -> PendingCommands:
+        """Return the commands that wait; reading changes nothing."""
+
+    def remove_processed(self, pending: PendingCommands) -> None:
+        """Remove *pending*; raise StateError if that fails, as they would be followed again."""
+
+
+class StateSaver:
+    """Saves cycles and reads commands; it returns an error as a sentence, because ads would expire meanwhile.
+
+    Args:
+        store: the place that keeps the state; None: it is not kept.
+        commands: the operator's commands; None: there are none.
+        bugs: takes exceptions that no store should raise.
+    """
+
+    def __init__(self, store: StateStore | None, commands: CommandSource | None, bugs: BugReporter) -> None:
+        self._store = store
+        self._commands = commands
+        self._bugs = bugs
+
+    def write(self, write_to: Callable[[StateStore], None]) -> str | None:
+        """Call *write_to* with the store; return why it failed."""
+        try:
+            if self._store:
+                write_to(self._store)
+        except StateError as error:
+            return str(error)
+        except Exception as error:  # noqa: BLE001 - a bug of this part fails this part alone
+            return self._bugs.report("the state", error)
+        return None
+
+    def read_commands(self) -> PendingCommands:
+        """Return the commands that wait; if they cannot be read, the reason is among their problems."""
+        try:
+            return self._commands.read_pending() if self._commands else PendingCommands()
+        except Exception as error:  # noqa: BLE001 - as above
+            return PendingCommands(problem=self._bugs.report("the reading of orders", error))
+
+    def remove_commands(self, commands: PendingCommands) -> str | None:
+        """Remove followed commands, once their consequences are on disk; return why it failed."""
+        try:
+            if self._commands:
+                self._commands.remove_processed(commands)
+        except StateError as error:
+            return str(error)
+        return None

@@ -58,20 +58,24 @@ def _hour_rows(tally: AuditTally) -> list[tuple[int, int, int]]:
 
 
 def _tally_from_json(body: str) -> AuditTally:
-    hours, shown, last = json.loads(body)
+    hours, trust, last_audited_at = json.loads(body)
     counts = {int(hour): (abs(int(true)), abs(int(false))) for hour, true, false in hours}
-    return AuditTally(counts, min(1.0, max(0.0, float(shown))), None if last is None else from_unix(last))
+    return AuditTally(
+        counts,
+        min(1.0, max(0.0, float(trust))),
+        None if last_audited_at is None else from_unix(last_audited_at),
+    )
 
 
 def _correction_json(correction: Correction) -> str:
-    found = correction.actual_fact
-    fact = [found.state, found.as_of.timestamp(), found.fraction] if found else None
+    fact = correction.actual_fact
+    fact_row = [fact.state, fact.as_of.timestamp(), fact.fraction] if fact else None
     times = [
         _unix_or_none(correction.found_at),
         _unix_or_none(correction.first_found_at),
         _unix_or_none(correction.repeated_at),
     ]
-    return json.dumps([*times, fact])
+    return json.dumps([*times, fact_row])
 
 
 def _claim_key_from_json(key: str) -> CorrectionKey:
@@ -80,10 +84,13 @@ def _claim_key_from_json(key: str) -> CorrectionKey:
 
 
 def _correction_from_json(body: str) -> Correction:
-    at, since, repeated, fact = json.loads(body)
-    found = Fact(DatasetState(fact[0]), from_unix(fact[1]), fact[2]) if fact else None
+    found_at, first_found_at, repeated_at, fact = json.loads(body)
+    actual_fact = Fact(DatasetState(fact[0]), from_unix(fact[1]), fact[2]) if fact else None
     return Correction(
-        from_unix(at), from_unix(since), found, None if repeated is None else from_unix(repeated)
+        from_unix(found_at),
+        from_unix(first_found_at),
+        actual_fact,
+        None if repeated_at is None else from_unix(repeated_at),
     )
 
 

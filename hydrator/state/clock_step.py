@@ -8,17 +8,16 @@ it is.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from datetime import datetime, timedelta
+from functools import singledispatch
+from typing import Any
 
-from hydrator.domain.model import Fact, Site
+from hydrator.domain.model import Provenance, Seen, SiteAd
 from hydrator.domain.ports import Clock
 from hydrator.reconcile.ads.site_ads import shift_ad_times
-from hydrator.reconcile.audit.ledger import Audit, AuditTally, Correction
-from hydrator.reconcile.demand import DemandMemory
-from hydrator.reconcile.overrides import Rollback
-from hydrator.reconcile.snapshot.breaker import HeldLoss
-from hydrator.reconcile.snapshot.memory import AT_LAST_POLL, CatalogueMemory, DatasetRecord, DatasetRows
+from hydrator.reconcile.audit.ledger import AuditTally
+from hydrator.reconcile.snapshot.memory import AT_LAST_POLL, DatasetRows
 from hydrator.reconcile.state import ReconcileState
 
 MIN_STEP = timedelta(seconds=2)
@@ -64,15 +63,8 @@ class ClockStepDetector:
 
 def shift_back(state: ReconcileState, shift: timedelta) -> ReconcileState:
     """Return *state* with every time earlier by *shift*; nothing else of it changes."""
-    return replace(
-        state,
-        memories={name: _shift_memory(memory, shift) for name, memory in state.memories.items()},
-        demand=_shift_demand(state.demand, shift),
-        ads={site: shift_ad_times(ad, shift) for site, ad in state.ads.items()},
-        held_losses={site: _shift_held_loss(one, shift) for site, one in state.held_losses.items()},
-        audit=_shift_audit(state.audit, shift),
-        rollbacks={site: _shift_rollback(one, shift) for site, one in state.rollbacks.items()},
-    )
+    earlier: ReconcileState = _shift(state, shift)
+    return earlier
 
 
 def clamp_to_now(
@@ -92,82 +84,51 @@ def clamp_to_now(
 
 
 def _newest_times(state: ReconcileState) -> list[datetime]:
-    read = [memory.answered_at for memory in state.memories.values() if memory.answered_at]
-    facts = [
+    answered_at = [memory.answered_at for memory in state.memories.values() if memory.answered_at]
+    read_at = [
         row.read_at
         for memory in state.memories.values()
         for row in DatasetRows.wrap(memory.records).rows.values()
         if row.read_at is not AT_LAST_POLL
     ]
-    return [*read, *facts, *(ad.as_of for ad in state.ads.values())]
+    return [*answered_at, *read_at, *(ad.as_of for ad in state.ads.values())]
 
 
-def _shift_memory(memory: CatalogueMemory, shift: timedelta) -> CatalogueMemory:
-    known = DatasetRows.wrap(memory.records)
-    rows = {did: _shift_record(row, shift) for did, row in known.rows.items()}
-    at = memory.answered_at - shift if memory.answered_at else None
-    moved = DatasetRows(
-        rows,
-        known.polled_at - shift if known.polled_at else None,
-        known.individually_dated,
-        changed_since_base=frozenset(rows),
-    )
-    return replace(
-        memory, answered_at=at, records=moved, last_read_at=_shift_times(memory.last_read_at, shift)
-    )
+@singledispatch
+def _shift(value: Any, shift: timedelta) -> Any:  # noqa: ANN401 - any part of the state
+    """Return *value* with every time in it earlier by *shift*."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{one.name: _shift(getattr(value, one.name), shift) for one in fields(value)})
+    if isinstance(value, Mapping):
+        return {key: _shift(one, shift) for key, one in value.items()}
+    return tuple(_shift(one, shift) for one in value) if isinstance(value, tuple) else value
 
 
-def _shift_record(row: DatasetRecord, shift: timedelta) -> DatasetRecord:
-    if row.read_at is AT_LAST_POLL:  # so are all its facts
-        return row
-    here = {site: _shift_fact(fact, shift) for site, fact in row.facts.items()}
-    before = {site: _shift_fact(fact, shift) for site, fact in row.previous_facts.items()}
-    return replace(row, read_at=row.read_at - shift, facts=here, previous_facts=before)
+@_shift.register
+def _shift_time(value: datetime, shift: timedelta) -> datetime:
+    return value if value is AT_LAST_POLL else value - shift
 
 
-def _shift_fact(fact: Fact, shift: timedelta) -> Fact:
-    return fact if fact.as_of is AT_LAST_POLL else replace(fact, as_of=fact.as_of - shift)
+@_shift.register
+def _keep_times(value: Provenance | Seen, _: timedelta) -> Provenance | Seen:
+    """Return *value* unchanged: a catalogue's own words have the catalogue's times."""
+    return value
 
 
-def _shift_times(times: Mapping[Site, datetime], shift: timedelta) -> dict[Site, datetime]:
-    return {site: at - shift for site, at in times.items()}
+_shift.register(SiteAd, shift_ad_times)
 
 
-def _shift_demand(memory: DemandMemory, shift: timedelta) -> DemandMemory:
-    wants = tuple(replace(want, last_demanded_at=want.last_demanded_at - shift) for want in memory.entries)
-    return replace(memory, entries=wants)
+@_shift.register
+def _shift_rows(rows: DatasetRows, shift: timedelta) -> DatasetRows:
+    """Return *rows* shifted; a row of the last poll has no time of its own, and neither have its facts."""
+    shifted = {
+        did: row if row.read_at is AT_LAST_POLL else _shift(row, shift) for did, row in rows.rows.items()
+    }
+    polled_at = rows.polled_at - shift if rows.polled_at else None
+    return DatasetRows(shifted, polled_at, rows.individually_dated, changed_since_base=frozenset(shifted))
 
 
-def _shift_held_loss(held: HeldLoss, shift: timedelta) -> HeldLoss:
-    return replace(held, started_at=held.started_at - shift, last_confirmed_at=held.last_confirmed_at - shift)
-
-
-def _shift_rollback(rollback: Rollback, shift: timedelta) -> Rollback:
-    return replace(rollback, started_at=rollback.started_at - shift, ad=shift_ad_times(rollback.ad, shift))
-
-
-def _shift_audit(audit: Audit, shift: timedelta) -> Audit:
-    return replace(
-        audit,
-        tallies={site: _shift_tally(tally, shift) for site, tally in audit.tallies.items()},
-        corrections={claim: _shift_correction(one, shift) for claim, one in audit.corrections.items()},
-    )
-
-
+@_shift.register
 def _shift_tally(tally: AuditTally, shift: timedelta) -> AuditTally:
-    hours = {hour - round(shift / _HOUR): counted for hour, counted in tally.counts_by_hour.items()}
-    return replace(
-        tally,
-        counts_by_hour=hours,
-        last_audited_at=tally.last_audited_at - shift if tally.last_audited_at else None,
-    )
-
-
-def _shift_correction(correction: Correction, shift: timedelta) -> Correction:
-    return replace(
-        correction,
-        found_at=correction.found_at - shift,
-        first_found_at=correction.first_found_at - shift,
-        actual_fact=_shift_fact(correction.actual_fact, shift) if correction.actual_fact else None,
-        repeated_at=correction.repeated_at - shift if correction.repeated_at else None,
-    )
+    hours = {hour - round(shift / _HOUR): counts for hour, counts in tally.counts_by_hour.items()}
+    return replace(tally, counts_by_hour=hours, last_audited_at=_shift(tally.last_audited_at, shift))

@@ -1,14 +1,16 @@
 """The sqlite database: schema, locks, permissions and damaged files."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from hydrator.domain.errors import StateError
+from hydrator.domain.errors import StateError, StateMissing
 
 from . import history_table
 
@@ -37,7 +39,7 @@ create table if not exists unreadable (number integer primary key, source text, 
 def connect(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, check_same_thread=False)
     try:
-        db.text_factory = decode_text
+        db.text_factory = _decode_text
         db.execute("pragma journal_mode = wal")
         db.execute("pragma synchronous = full")
         _check_integrity(db, path)
@@ -49,7 +51,38 @@ def connect(path: Path) -> sqlite3.Connection:
     return db
 
 
-def decode_text(stored: bytes) -> str:
+def connect_read_only(path: Path) -> sqlite3.Connection:
+    """Connect to the database at *path* for reading, also while a daemon writes it.
+
+    Raises:
+        StateMissing: there is none yet.
+        StateError: it cannot be read, or a newer version wrote it.
+    """
+    try:
+        path.stat()
+        # without a log no daemon writes; SQLite would create one, which not every user may
+        still = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
+        if not os.access(path, os.R_OK, effective_ids=True):  # SQLite would not say why it cannot
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except FileNotFoundError as error:
+        raise StateMissing(f"{path} does not exist: no daemon has run with this state_dir yet") from error
+    except OSError as error:
+        raise StateError(f"{path}: {error.strerror}; ask as the daemon's user or as root") from error
+    try:
+        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{still}", uri=True)
+        try:
+            db.text_factory = _decode_text
+            _refuse_newer(db, path)
+            db.execute("select 1 from report").fetchall()
+        except BaseException:
+            db.close()
+            raise
+    except sqlite3.Error as error:
+        raise StateError(f"{path}: {error}") from error
+    return db
+
+
+def _decode_text(stored: bytes) -> str:
     """Decode *stored*; text that is not UTF-8 keeps its bytes, and is rejected where its row is decoded."""
     return stored.decode(errors="surrogateescape")
 
@@ -57,10 +90,10 @@ def decode_text(stored: bytes) -> str:
 def _check_integrity(db: sqlite3.Connection, path: Path) -> None:
     if db.execute("pragma quick_check").fetchone() != ("ok",):
         raise sqlite3.DatabaseError("quick_check failed")
-    refuse_newer(db, path)
+    _refuse_newer(db, path)
 
 
-def refuse_newer(db: sqlite3.Connection, path: Path) -> None:
+def _refuse_newer(db: sqlite3.Connection, path: Path) -> None:
     version = db.execute("pragma user_version").fetchone()[0]
     if version > SCHEMA_VERSION:
         raise StateError(
@@ -113,9 +146,15 @@ def rename_damaged(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def translate_errors() -> Iterator[None]:
+def transaction(db: sqlite3.Connection, lock: AbstractContextManager[object]) -> Iterator[None]:
+    """Enclose a transaction. One connection has one at a time, whichever thread began it, hence the *lock*.
+
+    Raises:
+        StateError: the database cannot be read or written.
+    """
     try:
-        yield
+        with lock, db:
+            yield
     except (sqlite3.Error, ValueError) as error:  # ValueError: a row or a text that cannot be decoded
         raise StateError(f"the state cannot be read or written: {error}") from error
 

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
-from hydrator.domain.model import Did
+from hydrator.domain.model import Did, SiteAd
 from hydrator.privacy.pseudonyms import Pseudonymizer, is_opaque
 from hydrator.privacy.withheld import redact_names, redact_provenance, redact_reason
-from hydrator.reconcile.snapshot.memory import DatasetRecord
+from hydrator.reconcile.demand import DemandMemory
+from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.state import ReconcileState
 
 
@@ -14,65 +15,66 @@ def pseudonymize_state(state: ReconcileState, pseudonymizer: Pseudonymizer) -> R
 
     Demand under the plain name is kept; ads with the name are dropped and built again.
     """
-    hides = pseudonymizer.privacy.is_private
-    memories = {
-        name: replace(
-            memory,
-            records={
-                did: _redact_record(
-                    did,
-                    replace(
-                        known, case_variants=frozenset(map(pseudonymizer.pseudonym, known.case_variants))
-                    ),
-                )
-                for did, known in memory.records.items()
-                if not hides(did)
-            },
-            unseen_reasons={
-                did: redact_reason(why) if is_opaque(did) else pseudonymizer.redact(why)
-                for did, why in memory.unseen_reasons.items()
-                if not hides(did)
-            },
-            failure=memory.failure and redact_names(pseudonymizer.redact(memory.failure)),
+    is_private = pseudonymizer.privacy.is_private
+    held_losses = {
+        site: replace(
+            held, missing_polls={d: polls for d, polls in held.missing_polls.items() if not is_private(d)}
         )
-        for name, memory in state.memories.items()
+        for site, held in state.held_losses.items()
     }
-    wants = tuple(
-        replace(want, dids=tuple(sorted(pseudonymizer.mask(did) if hides(did) else did for did in want.dids)))
-        for want in state.demand.entries
-    )
-    refused = {pseudonymizer.privacy.redact(text): why for text, why in state.demand.rejected_texts.items()}
+    corrections = {key: one for key, one in state.audit.corrections.items() if not is_private(key[0].did)}
     return replace(
         state,
-        memories=memories,
-        demand=replace(state.demand, entries=wants, rejected_texts=refused),
+        memories={name: _redact_memory(memory, pseudonymizer) for name, memory in state.memories.items()},
+        demand=_redact_demand(state.demand, pseudonymizer),
         pattern_matches={
             name: frozenset(map(pseudonymizer.pseudonym, dids))
             for name, dids in state.pattern_matches.items()
         },
-        held_losses={
-            site: replace(
-                held,
-                missing_polls={did: polls for did, polls in held.missing_polls.items() if not hides(did)},
-            )
-            for site, held in state.held_losses.items()
-        },
-        audit=replace(
-            state.audit,
-            corrections={
-                key: found for key, found in state.audit.corrections.items() if not hides(key[0].did)
-            },
-        ),
+        held_losses=held_losses,
+        audit=replace(state.audit, corrections=corrections),
         rollbacks={
-            site: one
-            for site, one in state.rollbacks.items()
-            if not any(pseudonymizer.privacy.find_mentions(literal) for _, literal in one.ad.content)
+            site: one for site, one in state.rollbacks.items() if not _mentions_private(one.ad, pseudonymizer)
         },
-        ads={
-            site: ad
-            for site, ad in state.ads.items()
-            if not any(pseudonymizer.privacy.find_mentions(literal) for _, literal in ad.content)
+        ads={site: ad for site, ad in state.ads.items() if not _mentions_private(ad, pseudonymizer)},
+    )
+
+
+def _mentions_private(ad: SiteAd, pseudonymizer: Pseudonymizer) -> bool:
+    return any(pseudonymizer.privacy.has_private_did(literal) for _, literal in ad.content)
+
+
+def _redact_demand(demand: DemandMemory, pseudonymizer: Pseudonymizer) -> DemandMemory:
+    privacy = pseudonymizer.privacy
+    entries = tuple(
+        replace(
+            entry,
+            dids=tuple(sorted(pseudonymizer.mask(d) if privacy.is_private(d) else d for d in entry.dids)),
+        )
+        for entry in demand.entries
+    )
+    rejected_texts = {privacy.redact(text): reason for text, reason in demand.rejected_texts.items()}
+    return DemandMemory(entries, rejected_texts)
+
+
+def _redact_memory(memory: CatalogueMemory, pseudonymizer: Pseudonymizer) -> CatalogueMemory:
+    is_private = pseudonymizer.privacy.is_private
+    return replace(
+        memory,
+        records={
+            did: _redact_record(
+                did,
+                replace(record, case_variants=frozenset(map(pseudonymizer.pseudonym, record.case_variants))),
+            )
+            for did, record in memory.records.items()
+            if not is_private(did)
         },
+        unseen_reasons={
+            did: redact_reason(reason) if is_opaque(did) else pseudonymizer.redact(reason)
+            for did, reason in memory.unseen_reasons.items()
+            if not is_private(did)
+        },
+        failure=memory.failure and redact_names(pseudonymizer.redact(memory.failure)),
     )
 
 
@@ -80,8 +82,8 @@ def _redact_record(did: Did, record: DatasetRecord) -> DatasetRecord:
     """Return *record* without a catalogue's words about a private dataset that an older version saved."""
     if not is_opaque(did):
         return record
-    here, before = (
-        {site: replace(fact, provenance=redact_provenance(fact.provenance)) for site, fact in facts.items()}
-        for facts in (record.facts, record.previous_facts)
+    facts, previous_facts = (
+        {site: replace(fact, provenance=redact_provenance(fact.provenance)) for site, fact in some.items()}
+        for some in (record.facts, record.previous_facts)
     )
-    return replace(record, facts=here, previous_facts=before)
+    return replace(record, facts=facts, previous_facts=previous_facts)

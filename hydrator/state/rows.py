@@ -58,15 +58,15 @@ def decode_record(row: RecordRow, memory_at: datetime | None) -> DatasetRecord:
     at = memory_at if time is None else from_unix(time)
     if at is None:
         raise ValueError("its time was that of a row that is lost")
-    here, bytes_total, twins, *before = json.loads(body)
+    facts, bytes_total, case_variants, *previous_facts = json.loads(body)
     if not isinstance(bytes_total, int | None):
         raise TypeError(bytes_total)
     return DatasetRecord(
         at,
-        _decode_facts(here, at),
+        _decode_facts(facts, at),
         bytes_total,
-        frozenset(twins),
-        _decode_facts(before[0] if before else [], at),
+        frozenset(case_variants),
+        _decode_facts(previous_facts[0] if previous_facts else [], at),
     )
 
 
@@ -124,9 +124,9 @@ def recover_from_ads(
             refuse_broken_text([catalogue, did])
         except ValueError:
             continue
-        here = {site: facts[did] for site, facts in facts_by_site.items() if did in facts}
-        at = max((fact.as_of for fact in here.values()), default=from_unix(0))
-        yield StoredDataset(str(catalogue), Did(str(did)), DatasetRecord(at, here))
+        advertised = {site: facts[did] for site, facts in facts_by_site.items() if did in facts}
+        at = max((fact.as_of for fact in advertised.values()), default=from_unix(0))
+        yield StoredDataset(str(catalogue), Did(str(did)), DatasetRecord(at, advertised))
 
 
 def recover_memory(records_by_did: Mapping[Did, DatasetRecord]) -> CatalogueMemory:
@@ -166,8 +166,8 @@ def decode_rollback(row: Any) -> tuple[Site, Rollback]:  # noqa: ANN401
 
 
 def decode_published_ad(row: Any) -> tuple[str, PublishedAd]:  # noqa: ANN401
-    publisher, site, generation, as_of, heard = row
-    return publisher, PublishedAd(Site(site), int(generation), from_unix(as_of), from_unix(heard))
+    publisher, site, generation, as_of, received_at = row
+    return publisher, PublishedAd(Site(site), int(generation), from_unix(as_of), from_unix(received_at))
 
 
 def refuse_broken_text(row: object) -> None:

@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 from hydrator.domain.model import Did, Site, SiteAd
 from hydrator.reconcile.ads.site_ads import facts_of
 from hydrator.reconcile.demand import DemandMemory
-from hydrator.reconcile.overrides import Rollback
-from hydrator.reconcile.snapshot.breaker import HeldLoss
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.state import ReconcileState
 
@@ -33,25 +31,29 @@ class StateReader:
 
     def read_state(self) -> ReconcileState:
         """Return the state; the caller has begun a transaction."""
-        ads = self._load_ads()
-        audit = audit_from_rows(self.read_table("audit", "kind, key, body"))
-        return ReconcileState(
-            self._load_memories(ads),
-            self._load_demand(),
-            self._load_pattern_matches(),
-            ads,
-            self._load_held_losses(),
-            audit,
-            self._load_rollbacks(),
+        ads = sorted(
+            self.read("ads", "site, as_of, generation, content", records.decode_ad), key=lambda ad: ad.site
         )
+        ads_by_site = {ad.site: ad for ad in ads}
+        return ReconcileState(
+            self._load_memories(ads_by_site),
+            self._load_demand(),
+            dict(self.read("found", "*", lambda row: (row[0], frozenset(json.loads(row[1]))))),
+            ads_by_site,
+            dict(self.read("held", "*", lambda row: (Site(row[0]), decode_held_loss(row[1])))),
+            audit_from_rows(self.read_table("audit", "kind, key, body")),
+            dict(self.read("rollback", "site, since, as_of, generation, content", records.decode_rollback)),
+        )
+
+    def read(self, table: str, columns: str, decode: Callable[[Any], _T]) -> Iterator[_T]:
+        """Yield the decoded rows of *table*; note those that cannot be decoded."""
+        return self.decode_rows(table, self.read_table(table, columns), decode)
 
     def decode_rows(self, source: str, rows: Iterable[Any], decode: Callable[[Any], _T]) -> Iterator[_T]:
         """Yield the decoded *rows*; note those that cannot be decoded."""
         for row in rows:
             try:
-                json.dumps(
-                    row, ensure_ascii=False
-                ).encode()  # text that is not UTF-8 could not be saved again
+                records.refuse_broken_text(row)
                 value = decode(row)
             except DECODE_ERRORS:
                 self.unreadable_rows.append((source, json.dumps(row)))
@@ -67,26 +69,26 @@ class StateReader:
     def _load_memories(self, ads: Mapping[Site, SiteAd]) -> dict[str, CatalogueMemory]:
         self.record_rows = self.read_record_rows()
         ages: dict[str, dict[Site, datetime]] = {}
-        for catalogue, site, at in self.decode_rows("ages", self.read_table("ages"), records.decode_age):
+        for catalogue, site, at in self.read("ages", "*", records.decode_age):
             ages.setdefault(catalogue, {})[site] = at
-        memories = dict(self.decode_rows("memory", self.read_table("memory"), records.decode_memory))
-        known: dict[str, dict[Did, DatasetRecord]] = {}
+        memories = dict(self.read("memory", "*", records.decode_memory))
+        records_by_catalogue: dict[str, dict[Did, DatasetRecord]] = {}
         rows = [(*key, *row) for key, row in self.record_rows.items()]
         times = {name: memory.answered_at for name, memory in memories.items()}
         unreadable_before = len(self.unreadable_rows)
         for row in self.decode_rows("known", rows, partial(records.decode_dataset, times=times)):
-            known.setdefault(row.catalogue, {})[row.did] = row.record
+            records_by_catalogue.setdefault(row.catalogue, {})[row.did] = row.record
         lost_rows = self.unreadable_rows[unreadable_before:]
         facts_by_site = {site: facts_of(ad) for site, ad in ads.items()} if lost_rows else {}
         for row in records.recover_from_ads([text for _, text in lost_rows], facts_by_site):
-            known.setdefault(row.catalogue, {})[row.did] = row.record
+            records_by_catalogue.setdefault(row.catalogue, {})[row.did] = row.record
         return {
             name: replace(
-                memories.get(name) or records.recover_memory(known[name]),
-                records=known.get(name, {}),
+                memories.get(name) or records.recover_memory(records_by_catalogue[name]),
+                records=records_by_catalogue.get(name, {}),
                 last_read_at=ages.get(name, {}),
             )
-            for name in sorted(memories.keys() | known.keys())
+            for name in sorted(memories.keys() | records_by_catalogue.keys())
         }
 
     def read_record_rows(self) -> RecordRows:
@@ -95,25 +97,6 @@ class StateReader:
         return {(catalogue, did): (at, body) for catalogue, did, at, body in rows}
 
     def _load_demand(self) -> DemandMemory:
-        rows = self.read_table("demand", "schedd, dids, jobs, last_wanted")
-        wants = list(self.decode_rows("demand", rows, records.decode_demand))
-        wants.sort(key=lambda want: (want.schedd, want.dids))  # by name, not by their JSON
-        refused = dict(self.decode_rows("refused", self.read_table("refused"), records.decode_pair))
-        return DemandMemory(tuple(wants), refused)
-
-    def _load_pattern_matches(self) -> dict[str, frozenset[Did]]:
-        rows = self.read_table("found")
-        return dict(self.decode_rows("found", rows, lambda row: (row[0], frozenset(json.loads(row[1])))))
-
-    def _load_ads(self) -> dict[Site, SiteAd]:
-        rows = self.read_table("ads", "site, as_of, generation, content")
-        ads = sorted(self.decode_rows("ads", rows, records.decode_ad), key=lambda ad: ad.site)
-        return {ad.site: ad for ad in ads}
-
-    def _load_rollbacks(self) -> dict[Site, Rollback]:
-        rows = self.read_table("rollback", "site, since, as_of, generation, content")
-        return dict(self.decode_rows("rollback", rows, records.decode_rollback))
-
-    def _load_held_losses(self) -> dict[Site, HeldLoss]:
-        rows = self.read_table("held")
-        return dict(self.decode_rows("held", rows, lambda row: (Site(row[0]), decode_held_loss(row[1]))))
+        entries = list(self.read("demand", "schedd, dids, jobs, last_wanted", records.decode_demand))
+        entries.sort(key=lambda entry: (entry.schedd, entry.dids))  # by name, not by their JSON
+        return DemandMemory(tuple(entries), dict(self.read("refused", "*", records.decode_pair)))

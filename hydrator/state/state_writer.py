@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +17,15 @@ from . import rows as records
 from .audit_rows import audit_rows
 from .rows import RecordRows, encode_held_loss, encode_record
 from .state_reader import StateReader
+
+MAX_UNREADABLE_ROWS = 100
+
+
+def insert_rows(db: sqlite3.Connection, table: str, rows: Collection[Sequence[object]]) -> None:
+    """Insert *rows* into *table*, each in place of the one with its key."""
+    if rows:
+        marks = ", ".join("?" * len(next(iter(rows))))
+        db.executemany(f"insert or replace into {table} values ({marks})", rows)  # noqa: S608 - constant names
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,30 +72,34 @@ class StateWriter:
         self._row_changes = self._save_memories(state.memories)
         if self._saved_demand is not state.demand:
             self._save_demand(state.demand)
-        self._db.execute("delete from found")
-        self._db.executemany(
-            "insert into found values (?, ?)",
-            [(catalogue, json.dumps(sorted(dids))) for catalogue, dids in state.pattern_matches.items()],
+        matches = state.pattern_matches.items()
+        self._replace_rows("found", [(catalogue, json.dumps(sorted(dids))) for catalogue, dids in matches])
+        self._replace_rows(
+            "held", [(site, encode_held_loss(held)) for site, held in state.held_losses.items()]
         )
-        self._db.execute("delete from held")
-        self._db.executemany(
-            "insert into held values (?, ?)",
-            [(site, encode_held_loss(held)) for site, held in state.held_losses.items()],
+        self._replace_rows(
+            "rollback", [records.encode_rollback(site, one) for site, one in state.rollbacks.items()]
         )
-        self._db.execute("delete from rollback")
-        self._db.executemany(
-            "insert into rollback values (?, ?, ?, ?, ?)",
-            [records.encode_rollback(site, one) for site, one in state.rollbacks.items()],
-        )
-        self._db.execute("delete from ads")
-        self._db.executemany(
-            "insert into ads values (?, ?, ?, ?)",
+        self._replace_rows(
+            "ads",
             [
                 (ad.site, ad.as_of.timestamp(), ad.generation, json.dumps(ad.content))
                 for ad in state.ads.values()
             ],
         )
         self._save_audit(state.audit)
+
+    def _replace_rows(self, table: str, rows: Collection[Sequence[object]]) -> None:
+        self._db.execute(f"delete from {table}")  # noqa: S608 - constant names
+        insert_rows(self._db, table, rows)
+
+    def set_rows_aside(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Save *rows* that cannot be decoded, each with its table; only the last ones are kept."""
+        self._db.executemany("insert into unreadable (source, row) values (?, ?)", rows)
+        self._db.execute(
+            "delete from unreadable where number <= (select max(number) from unreadable) - ?",
+            (MAX_UNREADABLE_ROWS,),
+        )
 
     def mark_saved(self, state: ReconcileState) -> None:
         """Note that *state* is on disk; without this call, after a failure, the next save writes it again."""
@@ -103,49 +116,43 @@ class StateWriter:
         self._db.executemany(
             "delete from audit where kind = ? and key = ?", [row[:2] for row in sorted(stored_rows - rows)]
         )
-        self._db.executemany("insert into audit values (?, ?, ?)", sorted(rows - stored_rows))
+        insert_rows(self._db, "audit", sorted(rows - stored_rows))
 
     def _save_demand(self, demand: DemandMemory) -> None:
-        self._db.execute("delete from demand")
-        self._db.executemany(
-            "insert into demand values (?, ?, ?, ?)",
+        self._replace_rows(
+            "demand",
             [(w.schedd, json.dumps(w.dids), w.jobs, w.last_demanded_at.timestamp()) for w in demand.entries],
         )
-        self._db.execute("delete from refused")
-        self._db.executemany("insert into refused values (?, ?)", demand.rejected_texts.items())
+        self._replace_rows("refused", demand.rejected_texts.items())
 
     def _find_row_changes(self, memories: Mapping[str, CatalogueMemory]) -> _RowChanges:
         """Return the changes to the rows of ``known``; compare only changed datasets if versions allow it."""
-        news = _RowChanges(
+        changes = _RowChanges(
             StateReader(self._db).read_record_rows() if self._stored_rows is None else self._stored_rows,
             {},
             [],
         )
         for catalogue, memory in memories.items():
-            known = DatasetRows.wrap(memory.records)
-            last = None if self._stored_rows is None else self._saved_datasets.get(catalogue)
-            look = _dids_that_may_differ(known, last) if last else None
-            if look is None:
-                look = known.keys()
-                news.deleted_keys.extend(
-                    key for key in news.stored_rows if key[0] == catalogue and key[1] not in known
+            datasets = DatasetRows.wrap(memory.records)
+            saved = None if self._stored_rows is None else self._saved_datasets.get(catalogue)
+            dids = _dids_that_may_differ(datasets, saved) if saved else None
+            if dids is None:
+                dids = datasets.keys()
+                changes.deleted_keys.extend(
+                    key for key in changes.stored_rows if key[0] == catalogue and key[1] not in datasets
                 )
-            for did in look:
-                news.compare_row(catalogue, did, known, memory.answered_at)
+            for did in dids:
+                changes.compare_row(catalogue, did, datasets, memory.answered_at)
         if self._stored_rows is None or self._saved_datasets.keys() != memories.keys():
-            news.deleted_keys.extend(key for key in news.stored_rows if key[0] not in memories)
-        return news
+            changes.deleted_keys.extend(key for key in changes.stored_rows if key[0] not in memories)
+        return changes
 
     def _save_memories(self, memories: Mapping[str, CatalogueMemory]) -> _RowChanges:
-        news = self._find_row_changes(memories)
-        self._db.executemany("delete from known where catalogue = ? and did = ?", news.deleted_keys)
-        self._db.executemany(
-            "insert or replace into known values (?, ?, ?, ?)",
-            [(*key, *row) for key, row in news.changed_rows.items()],
-        )
-        self._db.execute("delete from memory")
-        self._db.executemany(
-            "insert into memory values (?, ?, ?, ?, ?, ?)",
+        changes = self._find_row_changes(memories)
+        self._db.executemany("delete from known where catalogue = ? and did = ?", changes.deleted_keys)
+        insert_rows(self._db, "known", [(*key, *row) for key, row in changes.changed_rows.items()])
+        self._replace_rows(
+            "memory",
             [
                 (
                     catalogue,
@@ -158,21 +165,20 @@ class StateWriter:
                 for catalogue, memory in memories.items()
             ],
         )
-        self._db.execute("delete from ages")
-        self._db.executemany(
-            "insert into ages values (?, ?, ?)",
+        self._replace_rows(
+            "ages",
             [
                 (name, site, at.timestamp())
                 for name, memory in memories.items()
                 for site, at in memory.last_read_at.items()
             ],
         )
-        return news
+        return changes
 
 
 def _dids_that_may_differ(datasets: DatasetRows, saved_datasets: DatasetRows) -> AbstractSet[Did] | None:
     """Return the datasets whose rows may differ from those last saved; None: any."""
     if datasets is not saved_datasets and datasets.base_version is not saved_datasets.version:
         return None
-    # an individually dated row is stored without its time while that equals the time of all
+    # A row with a time of its own is stored without it while it equals the time of the last poll.
     return datasets.changed_since_base | datasets.individually_dated | saved_datasets.individually_dated

@@ -6,39 +6,37 @@ No other user reads these files, whatever the umask: they contain the demand of 
 catalogues.
 """
 
-import errno
 import json
 import os
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from hydrator.domain.errors import StateError, StateMissing
+from hydrator.domain.errors import StateError
 from hydrator.domain.model import PublishedAd, Site, SiteAd
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.database import (
     connect,
-    decode_text,
+    connect_read_only,
     lock_folder,
-    refuse_newer,
     rename_damaged,
     restrict_permissions,
-    translate_errors,
+    transaction,
 )
 
 from . import history_table
 from .rows import decode_published_ad
 from .state_reader import StateReader
-from .state_writer import StateWriter
-
-MAX_UNREADABLE_ROWS = 100
+from .state_writer import StateWriter, insert_rows
 
 
-class Store:
+class Store(AbstractContextManager["Store"]):
     """The state file in *folder*; open it with :meth:`open_to_write` or :meth:`open_to_read`."""
 
     def __init__(
@@ -47,8 +45,7 @@ class Store:
         self._db = connection
         self._lock_fd = lock
         self._writer = StateWriter(connection)
-        self._transaction_lock = threading.RLock()
-        """One transaction at a time: a connection has one, whichever thread began it."""
+        self._transaction = partial(transaction, connection, threading.RLock())
         self.damage_report = damage_report
 
     @classmethod
@@ -92,32 +89,7 @@ class Store:
             StateMissing: there is none yet.
             StateError: it cannot be read, or a newer version wrote it.
         """
-        path = folder / "state.sqlite"
-        try:
-            path.stat()
-            # without a log no daemon writes; SQLite would create one, which not every user may
-            still = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
-            if not os.access(path, os.R_OK, effective_ids=True):  # SQLite would not say why it cannot
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        except FileNotFoundError as error:
-            raise StateMissing(f"{path} does not exist: no daemon has run with this state_dir yet") from error
-        except OSError as error:
-            raise StateError(f"{path}: {error.strerror}; ask as the daemon's user or as root") from error
-        try:
-            db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{still}", uri=True)
-            try:
-                db.text_factory = decode_text
-                refuse_newer(db, path)
-                db.execute("select 1 from report").fetchall()
-            except BaseException:
-                db.close()
-                raise
-        except sqlite3.Error as error:
-            raise StateError(f"{path}: {error}") from error
-        return cls(db, None)
-
-    def __enter__(self) -> Self:
-        return self
+        return cls(connect_read_only(folder / "state.sqlite"), None)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -130,53 +102,42 @@ class Store:
 
     def load(self) -> ReconcileState:
         """Return the state as it was last saved, read in one transaction: a daemon may save meanwhile."""
-        with self._transaction_lock, translate_errors(), self._db:
+        with self._transaction():
             self._db.execute("begin")
             reader = StateReader(self._db)
             state = reader.read_state()
             self._writer.set_stored_rows(reader.record_rows)
             if reader.unreadable_rows and self._lock_fd is not None:
-                self._set_rows_aside(reader.unreadable_rows)
+                self._writer.set_rows_aside(reader.unreadable_rows)
+                tables = ", ".join(sorted({table for table, _ in reader.unreadable_rows}))
+                damage = f"{len(reader.unreadable_rows)} rows of {tables} cannot be understood"
+                report = f"{damage}; they now are in the table unreadable"
+                self.damage_report = "; ".join(filter(None, [self.damage_report, report]))
         return state
-
-    def _set_rows_aside(self, rows: Sequence[tuple[str, str]]) -> None:
-        self._db.executemany("insert into unreadable (source, row) values (?, ?)", rows)
-        self._db.execute(
-            "delete from unreadable where number <= (select max(number) from unreadable) - ?",
-            (MAX_UNREADABLE_ROWS,),
-        )
-        sources = sorted({source for source, _ in rows})
-        damage = f"{len(rows)} rows of {', '.join(sources)} cannot be understood"
-        self.damage_report = "; ".join(
-            filter(None, [self.damage_report, f"{damage}; they now are in the table unreadable"])
-        )
 
     def save(self, state: ReconcileState) -> None:
         """Write *state* in one transaction; rows that did not change are not written."""
-        with self._transaction_lock, translate_errors(), self._db:
+        with self._transaction():
             self._writer.write(state)
         self._writer.mark_saved(state)
 
     def save_readback(self, publisher: str, ads: Mapping[Site, PublishedAd]) -> None:
         """Save the ads that *publisher* showed when it was read."""
-        with self._transaction_lock, translate_errors(), self._db:
+        with self._transaction():
             self._db.execute("delete from readback where publisher = ?", (publisher,))
-            self._db.executemany(
-                "insert into readback values (?, ?, ?, ?, ?)",
-                [
-                    (publisher, a.site, a.generation, a.as_of.timestamp(), a.received_at.timestamp())
-                    for a in ads.values()
-                ],
-            )
+            rows = [
+                (publisher, ad.site, ad.generation, ad.as_of.timestamp(), ad.received_at.timestamp())
+                for ad in ads.values()
+            ]
+            insert_rows(self._db, "readback", rows)
 
     def load_readback(self) -> dict[str, dict[Site, PublishedAd]]:
         """Return by publisher the ads that it showed last."""
         ads_by_publisher: dict[str, dict[Site, PublishedAd]] = {}
-        reader = StateReader(self._db)
-        with self._transaction_lock, translate_errors():
-            rows = reader.read_table("readback", "publisher, site, generation, as_of, heard")
-        for publisher, ad in reader.decode_rows("readback", rows, decode_published_ad):
-            ads_by_publisher.setdefault(publisher, {})[ad.site] = ad
+        columns = "publisher, site, generation, as_of, heard"
+        with self._transaction():
+            for publisher, ad in StateReader(self._db).read("readback", columns, decode_published_ad):
+                ads_by_publisher.setdefault(publisher, {})[ad.site] = ad
         return ads_by_publisher
 
     def add_history(
@@ -184,7 +145,7 @@ class Store:
     ) -> None:
         """Save *entries*; *previous_ads* are the ads before them."""
         if entries:
-            with self._transaction_lock, translate_errors(), self._db:
+            with self._transaction():
                 history_table.add(self._db, entries, previous_ads, now)
 
     def mark_published(
@@ -192,25 +153,25 @@ class Store:
     ) -> None:
         """Note which generations *publisher* shows."""
         if published_ads:
-            with self._transaction_lock, translate_errors(), self._db:
+            with self._transaction():
                 history_table.mark_published(self._db, publisher, published_ads, now)
 
     def load_history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Return the decisions, oldest first: all, or the last *limit*."""
-        with self._transaction_lock, translate_errors():
+        with self._transaction():
             return list(history_table.entries(self._db, limit))
 
     def forget_history(self, mentions_private: Callable[[str], bool]) -> None:
         """Drop the entries with a name that has become private."""
-        with self._transaction_lock, translate_errors(), self._db:
+        with self._transaction():
             history_table.forget(self._db, mentions_private)
 
     def save_report(self, key: str, body: Mapping[str, Any]) -> None:
         """Save a summary for ``hydrator status``."""
-        with self._transaction_lock, translate_errors(), self._db:
-            self._db.execute("insert or replace into report values (?, ?)", (key, json.dumps(body)))
+        with self._transaction():
+            insert_rows(self._db, "report", [(key, json.dumps(body))])
 
     def load_report(self, key: str) -> dict[str, Any]:
-        with self._transaction_lock, translate_errors():
+        with self._transaction():
             row = self._db.execute("select body from report where key = ?", (key,)).fetchone()
         return dict(json.loads(row[0])) if row else {}

@@ -14,7 +14,7 @@ from hydrator.domain.errors import CatalogueError, ConfigError
 from hydrator.domain.model import DaemonKnowledge, Did, ReplicaState, Snapshot
 from hydrator.domain.ports import Catalogue, Clock, FileLister, TokenValidity
 from hydrator.domain.sites import MappedCatalogue
-from hydrator.privacy.exchange import DaemonNamedCatalogue
+from hydrator.privacy.exchange import daemon_named
 from hydrator.reconcile.poll.intake import CleanCatalogue
 from hydrator.reconcile.poll.plugin_answers import CheckedCatalogue
 
@@ -50,7 +50,7 @@ def daemon_catalogues(settings: Settings) -> tuple[Catalogue, ...]:
     daemon = _build_daemon_catalogue(settings)
     if daemon is None:
         return ()
-    return (DaemonNamedCatalogue(daemon, settings),) if settings.private.patterns else (daemon,)
+    return (daemon_named(daemon, settings),) if settings.private.patterns else (daemon,)
 
 
 def fetch_daemon_knowledge(

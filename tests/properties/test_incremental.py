@@ -260,7 +260,7 @@ def test_what_did_not_change_is_not_looked_at_again():
     rows = second.state.memories["one"].records
     assert rows.changed_since_base == {DIDS[0]}
     assert rows.rows[DIDS[1]] is first.state.memories["one"].records.rows[DIDS[1]]
-    assert second.basis.merged_snapshot.changed_dids == {site: {DIDS[0]}}
+    assert second.reusable.merged_snapshot.changed_dids == {site: {DIDS[0]}}
     assert rows[DIDS[1]].facts[site].as_of == now, "and yet it was read just now"
     assert Audit() == second.state.audit
 

@@ -147,7 +147,7 @@ def _gather_knowledge(
     now: datetime,
 ) -> DaemonKnowledge:
     """Return the knowledge of the daemon and the catalogues about datasets outside the demand."""
-    from hydrator.privacy.exchange import PoolNamedCatalogue
+    from hydrator.privacy.exchange import pool_named
     from hydrator.wiring import fetch_daemon_knowledge
 
     pool_dids = frozenset(names.values())
@@ -156,9 +156,9 @@ def _gather_knowledge(
     )
     with _open_catalogues(settings) as catalogues:
         if catalogues and (new := pool_dids - knowledge_now.demanded_dids):
-            pool_named = [PoolNamedCatalogue(catalogue, names) for catalogue in catalogues]
+            renamed = [pool_named(catalogue, names) for catalogue in catalogues]
             knowledge_now = with_catalogue_answers(
-                knowledge_now, pool_named, new, max_age=settings.daemon.max_age
+                knowledge_now, renamed, new, max_age=settings.daemon.max_age
             )
     return NearNameSearch(lambda: _open_catalogues(settings))(knowledge_now, pool_dids)
 

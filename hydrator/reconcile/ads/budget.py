@@ -15,7 +15,7 @@ from hydrator.reconcile.snapshot.memory import AT_LAST_POLL
 
 FRACTION_DIGITS = 2
 _ENTRY_BYTES = 4
-"""Of an entry beside its key and value: two quotes, the sign between them, the separator."""
+"""The bytes of an entry without key and value: two quotes, the equals sign, the separator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +137,21 @@ class _SizeCounter:
 
     def fill(self, positions: Sequence[int]) -> BudgetFit:
         inside: set[int] = set()
-        here, taken = self._facts, self._dids
+        facts, fitting_dids = self._facts, self._dids
         for place in positions:
             if self._is_full:
                 inside |= self._find_covered_positions(place)
                 break
-            new = [did for did in self._demand_index.entries[place].dids if did in here and did not in taken]
+            new = [
+                did
+                for did in self._demand_index.entries[place].dids
+                if did in facts and did not in fitting_dids
+            ]
             if not new or self._try_add(new):
                 inside.add(place)
             elif self.is_list_too_long:
                 break
-        return BudgetFit(taken, inside, self._has_list)
+        return BudgetFit(fitting_dids, inside, self._has_list)
 
     @property
     def _is_full(self) -> bool:
@@ -161,7 +165,7 @@ class _SizeCounter:
         return self._list_bytes + self._states_bytes + self._fractions_bytes + self._ages_bytes
 
     def _try_add(self, new_dids: Sequence[Did]) -> bool:
-        listed, states, fractions, ages = (
+        list_bytes, states_bytes, fractions_bytes, ages_bytes = (
             self._list_bytes,
             self._states_bytes,
             self._fractions_bytes,
@@ -169,38 +173,40 @@ class _SizeCounter:
         )
         for did in new_dids:
             fact, key = self._facts[did], len(did) + _ENTRY_BYTES
-            states += key + len(fact.state) + 2
+            states_bytes += key + len(fact.state) + 2
             if self._has_list and fact.state is DatasetState.AVAILABLE:
-                listed += key - 1
+                list_bytes += key - 1
             if is_partial(fact):
-                fractions += key + 2 + FRACTION_DIGITS
+                fractions_bytes += key + 2 + FRACTION_DIGITS
             if fact.as_of is not AT_LAST_POLL and to_unix(fact.as_of) < self._as_of:
-                ages += key + 10
-        records = max(states, fractions, ages)
-        total = listed + states + fractions + ages
-        if max(records, listed) > self._budget.line_bytes or total > self._budget.ad_bytes:
-            fits = records <= self._budget.line_bytes and total - listed <= self._budget.ad_bytes
+                ages_bytes += key + 10
+        records = max(states_bytes, fractions_bytes, ages_bytes)
+        total = list_bytes + states_bytes + fractions_bytes + ages_bytes
+        if max(records, list_bytes) > self._budget.line_bytes or total > self._budget.ad_bytes:
+            fits = records <= self._budget.line_bytes and total - list_bytes <= self._budget.ad_bytes
             self.is_list_too_long = self._has_list and fits
             return False
         self._list_bytes, self._states_bytes, self._fractions_bytes, self._ages_bytes = (
-            listed,
-            states,
-            fractions,
-            ages,
+            list_bytes,
+            states_bytes,
+            fractions_bytes,
+            ages_bytes,
         )
         self._dids.update(new_dids)
         return True
 
     def _find_covered_positions(self, first_position: int) -> set[int]:
         """Return the entries from *first_position* on whose datasets at the site are all taken already."""
-        wants, here, taken = self._demand_index.entries, self._facts, self._dids
-        some = {
+        entries, facts, fitting_dids = self._demand_index.entries, self._facts, self._dids
+        positions = {
             place
-            for did in taken
+            for did in fitting_dids
             for place in self._demand_index.positions_by_did[did]
             if place >= first_position
         }
-        return {p for p in some if all(did in taken or did not in here for did in wants[p].dids)}
+        return {
+            p for p in positions if all(did in fitting_dids or did not in facts for did in entries[p].dids)
+        }
 
 
 def is_partial(fact: Fact) -> bool:

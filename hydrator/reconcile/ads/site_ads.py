@@ -137,27 +137,26 @@ def build_drafts(
         previous: the drafts of the snapshot before.
         changed_dids: by site, the datasets whose fact may have changed since; None: unknown.
     """
-    clashing = frozenset(did for clash in snapshot.case_collisions for did in clash)
-    if (
-        previous is None
-        or changed_dids is None
-        or (clashing, budget) != (previous.colliding_dids, previous.budget)
-    ):
+    colliding_dids = frozenset(did for clash in snapshot.case_collisions for did in clash)
+    if previous and (colliding_dids, budget) != (previous.colliding_dids, previous.budget):
         previous = None
-    wanted = _index_demand(demand, previous)
-    same_order = previous is not None and wanted.positions_by_did is previous.demand_index.positions_by_did
-    made, sites = {}, {}
+    if changed_dids is None:
+        previous = None
+    demand_index = _index_demand(demand, previous)
+    is_same_order = previous and demand_index.positions_by_did is previous.demand_index.positions_by_did
+    drafts, inputs_by_site = {}, {}
     for site, facts in sorted(snapshot.sites.items()):
-        before = previous.inputs.get(site) if previous and same_order else None
-        changed = changed_dids.get(site, frozenset()) if changed_dids is not None and before else None
-        one = _collect_inputs(facts, before, changed, clashing, wanted, trust.get(site, 1.0))
-        if previous and before and not changed and (one.as_of, one.trust) == (before.as_of, before.trust):
-            content, inside = previous.drafts[site].content, before.fitting_positions
+        last = previous.inputs.get(site) if previous and is_same_order else None
+        changed = changed_dids.get(site, frozenset()) if changed_dids is not None and last else None
+        inputs = _collect_inputs(facts, last, changed, colliding_dids, demand_index, trust.get(site, 1.0))
+        if previous and last and not changed and (inputs.as_of, inputs.trust) == (last.as_of, last.trust):
+            content, fitting = previous.drafts[site].content, last.fitting_positions
         else:
-            content, inside = _render_content(site, facts, one, wanted, budget)
-        sites[site] = replace(one, fitting_positions=inside)
-        made[site] = Draft(site, facts.as_of, content, OmittedEntries(demand.entries, one.positions, inside))
-    return DraftSet(made, wanted, budget, clashing, sites)
+            content, fitting = _render_content(site, facts, inputs, demand_index, budget)
+        inputs_by_site[site] = replace(inputs, fitting_positions=fitting)
+        omitted_entries = OmittedEntries(demand.entries, inputs.positions, fitting)
+        drafts[site] = Draft(site, facts.as_of, content, omitted_entries)
+    return DraftSet(drafts, demand_index, budget, colliding_dids, inputs_by_site)
 
 
 def assign_generations(
@@ -184,12 +183,17 @@ def assign_generations(
     ads = {}
     for site, draft in drafts.items():
         old = previous_ads.get(site)
-        there = _plausible_generation(published_generations.get(site, 0), now)
-        if old and old.content == draft.content and old.generation >= there and site not in sites_to_renumber:
+        published_generation = _plausible_generation(published_generations.get(site, 0), now)
+        if (
+            old
+            and old.content == draft.content
+            and old.generation >= published_generation
+            and site not in sites_to_renumber
+        ):
             generation = old.generation
         else:
-            before = max(_plausible_generation(old.generation, now) if old else 0, there)
-            generation = max(before + 1, to_unix(now))
+            highest = max(_plausible_generation(old.generation, now) if old else 0, published_generation)
+            generation = max(highest + 1, to_unix(now))
         ads[site] = SiteAd(site, min(draft.as_of, now), generation, draft.content)
     return ads
 
@@ -221,21 +225,23 @@ def _collect_inputs(
     trust: float,
 ) -> _DraftInputs:
     rows = facts.facts
-    age: datetime | None = facts.as_of
+    as_of: datetime | None = facts.as_of
     if isinstance(rows, FactRows):
-        age = None if age == rows.now else age
+        as_of = None if as_of == rows.now else as_of
         rows = rows.rows
-    here = {did: fact for did, fact in rows.items() if did not in colliding_dids} if colliding_dids else rows
+    listed_facts = (
+        {did: fact for did, fact in rows.items() if did not in colliding_dids} if colliding_dids else rows
+    )
     if previous is None or changed_dids is None:
-        places: Sequence[int] = demand_index.positions_of(here)
+        positions: Sequence[int] = demand_index.positions_of(listed_facts)
     else:
-        places = _update_positions(
+        positions = _update_positions(
             previous.positions,
-            [d for d in changed_dids if (d in here) != (d in previous.facts)],
-            here,
+            [d for d in changed_dids if (d in listed_facts) != (d in previous.facts)],
+            listed_facts,
             demand_index,
         )
-    return _DraftInputs(here, places, frozenset(), age, trust)
+    return _DraftInputs(listed_facts, positions, frozenset(), as_of, trust)
 
 
 def _update_positions(
@@ -244,16 +250,16 @@ def _update_positions(
     """Return *positions* after these *dids* came or left."""
     if not dids:
         return positions
-    moved = list(positions)
-    for place in {place for did in dids for place in demand_index.positions_by_did.get(did, ())}:
-        at = bisect_left(moved, place)
-        listed = at < len(moved) and moved[at] == place
-        names_some = any(did in facts for did in demand_index.entries[place].dids)
-        if names_some and not listed:
-            moved.insert(at, place)
-        elif listed and not names_some:
-            del moved[at]
-    return moved
+    updated_positions = list(positions)
+    for position in {position for did in dids for position in demand_index.positions_by_did.get(did, ())}:
+        index = bisect_left(updated_positions, position)
+        is_listed = index < len(updated_positions) and updated_positions[index] == position
+        names_some = any(did in facts for did in demand_index.entries[position].dids)
+        if names_some and not is_listed:
+            updated_positions.insert(index, position)
+        elif is_listed and not names_some:
+            del updated_positions[index]
+    return updated_positions
 
 
 def _render_content(
@@ -312,15 +318,15 @@ def facts_of(ad: SiteAd) -> dict[Did, Fact]:
     lines = dict(ad.content)
     fractions = dict(_ENTRY.findall(lines.get("DatasetFractions", "")))
     ages = dict(_ENTRY.findall(lines.get("DatasetAsOf", "")))
-    found = {}
+    facts = {}
     for did, state in _ENTRY.findall(lines.get("DatasetStates", "")):
         with suppress(ValueError, OverflowError, OSError):
-            found[Did(did)] = Fact(
+            facts[Did(did)] = Fact(
                 DatasetState(state.strip('"')),
                 from_unix(int(ages[did])) if did in ages else ad.as_of,
                 float(fractions[did]) if did in fractions else None,
             )
-    return found
+    return facts
 
 
 def _content(
@@ -333,10 +339,10 @@ def _content(
     trust: float,
 ) -> tuple[tuple[str, str], ...]:
     available = [did for did, fact in states.items() if fact.state is DatasetState.AVAILABLE]
-    listed = [("AvailableDatasets", list_literal(f'"{did}"' for did in available))] if has_list else []
+    list_line = [("AvailableDatasets", list_literal(f'"{did}"' for did in available))] if has_list else []
     return (
         ("DataLocalitySite", classad_string(site)),
-        *listed,
+        *list_line,
         ("DatasetStates", nested_ad_literal((did, f'"{fact.state}"') for did, fact in states.items())),
         ("DatasetFractions", nested_ad_literal(_fractions(states))),
         ("DatasetAsOf", nested_ad_literal(_ages(states, as_of))),

@@ -144,17 +144,17 @@ def claims(
     memories: Mapping[str, CatalogueMemory], catalogues: Collection[str], *, retired: Collection[Site] = ()
 ) -> dict[AuditQuery, frozenset[Site]]:
     """Return all claims of *catalogues* that a dataset is AVAILABLE, with its sites."""
-    found = {}
+    sites_by_query = {}
     for catalogue, memory in memories.items():
-        for did, known in memory.records.items() if catalogue in catalogues else ():
+        for did, record in memory.records.items() if catalogue in catalogues else ():
             sites = frozenset(
                 site
-                for site, fact in known.facts.items()
+                for site, fact in record.facts.items()
                 if fact.state is DatasetState.AVAILABLE and site not in retired
             )
             if sites:
-                found[AuditQuery(catalogue, did)] = sites
-    return found
+                sites_by_query[AuditQuery(catalogue, did)] = sites
+    return sites_by_query
 
 
 def record_verdicts(audit: Audit, verdicts: Iterable[Verdict]) -> Audit:
@@ -168,9 +168,9 @@ def record_verdicts(audit: Audit, verdicts: Iterable[Verdict]) -> Audit:
             repeated = old.repeated_at if old else None
             corrections[key] = Correction(verdict.answered_at, since, verdict.actual_fact, repeated)
         tally = replace(tallies.get(claim.site, AuditTally()), last_audited_at=verdict.answered_at)
-        known = any(standing.repeated_at for standing in _corrections_of(corrections, claim))
-        if not verdict.is_recheck and (known or not _corrections_of(corrections, claim)):
-            tally = _count_verdict(tally, verdict.answered_at, is_true=not known)
+        is_disproved = any(one.repeated_at for one in _corrections_of(corrections, claim))
+        if not verdict.is_recheck and (is_disproved or not _corrections_of(corrections, claim)):
+            tally = _count_verdict(tally, verdict.answered_at, is_true=not is_disproved)
         tallies[claim.site] = tally
     return Audit(tallies, corrections)
 
@@ -198,17 +198,17 @@ def expire_and_confirm(
     tallies, corrections = dict(audit.tallies), {}
     repeated_claims = []
     for (claim, by), correction in audit.corrections.items():
-        said = _claimed_fact(memories, claim)
-        if said is None or said.state is not DatasetState.AVAILABLE or now - correction.found_at > max_age:
+        fact = _claimed_fact(memories, claim)
+        if fact is None or fact.state is not DatasetState.AVAILABLE or now - correction.found_at > max_age:
             continue
         corrections[claim, by] = correction
-        if correction.repeated_at is None and said.as_of > correction.found_at:
-            corrections[claim, by] = replace(correction, repeated_at=said.as_of)
+        if correction.repeated_at is None and fact.as_of > correction.found_at:
+            corrections[claim, by] = replace(correction, repeated_at=fact.as_of)
             if not any(other.repeated_at for other in _corrections_of(audit.corrections, claim)):
                 tallies[claim.site] = _count_verdict(
                     tallies.get(claim.site, AuditTally()), correction.found_at, is_true=False
                 )
-            repeated_claims.append(RepeatedFalseClaim(claim, by, said.as_of, correction))
+            repeated_claims.append(RepeatedFalseClaim(claim, by, fact.as_of, correction))
     oldest = to_unix(now - window) // _HOUR
     tallies = {
         site: aged for site, tally in tallies.items() if (aged := _expire_hours(tally, oldest)).counts_by_hour
@@ -222,28 +222,28 @@ def apply_corrections(memories: Mapping[str, CatalogueMemory], audit: Audit) -> 
     for (claim, by), correction in sorted(audit.corrections.items(), key=lambda item: item[0]):
         if claim.catalogue not in memories:
             continue
-        mine = changed.setdefault(claim.catalogue, {})
-        known = mine.get(claim.did) or memories[claim.catalogue].records.get(claim.did)
-        if known is None or claim.site not in known.facts:
+        records = changed.setdefault(claim.catalogue, {})
+        record = records.get(claim.did) or memories[claim.catalogue].records.get(claim.did)
+        if record is None or claim.site not in record.facts:
             continue
-        here = {site: fact for site, fact in known.facts.items() if site != claim.site}
-        # of two corrections the probe's is used, which sorts last
+        facts = {site: fact for site, fact in record.facts.items() if site != claim.site}
+        # If file listing and probe both disproved the claim, the probe is right: it read the storage.
         if correction.actual_fact and (
             by is VerificationMethod.PROBE or (claim, VerificationMethod.PROBE) not in audit.corrections
         ):
-            here[claim.site] = correction.actual_fact
-        mine[claim.did] = replace(known, facts=here)
-    right = {
-        name: replace(memories[name], records=DatasetRows.wrap(memories[name].records).with_records(mine))
-        for name, mine in changed.items()
+            facts[claim.site] = correction.actual_fact
+        records[claim.did] = replace(record, facts=facts)
+    corrected_memories = {
+        name: replace(memories[name], records=DatasetRows.wrap(memories[name].records).with_records(records))
+        for name, records in changed.items()
     }
-    return {**memories, **right}
+    return {**memories, **corrected_memories}
 
 
 def _claimed_fact(memories: Mapping[str, CatalogueMemory], claim: Claim) -> Fact | None:
     memory = memories.get(claim.catalogue)
-    known = memory.records.get(claim.did) if memory else None
-    return known.facts.get(claim.site) if known else None
+    record = memory.records.get(claim.did) if memory else None
+    return record.facts.get(claim.site) if record else None
 
 
 def _corrections_of(corrections: Mapping[CorrectionKey, Correction], claim: Claim) -> list[Correction]:
@@ -261,8 +261,10 @@ def _expire_hours(tally: AuditTally, oldest_hour: int) -> AuditTally:
     """Return *tally* without hours up to *oldest_hour*, with the trust of the rest."""
     tally = replace(
         tally,
-        counts_by_hour={hour: found for hour, found in tally.counts_by_hour.items() if hour > oldest_hour},
+        counts_by_hour={hour: counts for hour, counts in tally.counts_by_hour.items() if hour > oldest_hour},
     )
     share = 1 - tally.false_count / max(MIN_SAMPLE, tally.true_count + tally.false_count)
-    steady = 0 <= share - tally.advertised_trust < MIN_TRUST_RISE and tally.false_count > 0
-    return tally if steady else replace(tally, advertised_trust=int(share / TRUST_STEP + 1e-9) * TRUST_STEP)
+    is_steady = 0 <= share - tally.advertised_trust < MIN_TRUST_RISE and tally.false_count > 0
+    return (
+        tally if is_steady else replace(tally, advertised_trust=int(share / TRUST_STEP + 1e-9) * TRUST_STEP)
+    )

@@ -90,17 +90,17 @@ class AuditQueue(Generic[T]):
             disputed_items: items that were found false; they are verified again from time to time.
             sites_with_false_claims: the sites with a recent false claim.
         """
-        for gone in [thing for thing in self._item_sites if thing not in items]:
-            self._forget(gone)
-        for thing, sites in items.items():
-            if self._item_sites.get(thing) != sites:
-                self._assign_sites(thing, sites)
-        for site in [site for site, here in self._sites.items() if not here.item_count]:
+        for item in [item for item in self._item_sites if item not in items]:
+            self._forget(item)
+        for item, sites in items.items():
+            if self._item_sites.get(item) != sites:
+                self._assign_sites(item, sites)
+        for site in [site for site, site_queue in self._sites.items() if not site_queue.item_count]:
             del self._sites[site]
         self._disputed_items = {
-            thing: self._disputed_items.get(thing, self._last_turns.get(thing, self._turn) + RECHECK_TURNS)
-            for thing in disputed_items
-            if thing in self._item_sites
+            item: self._disputed_items.get(item, self._last_turns.get(item, self._turn) + RECHECK_TURNS)
+            for item in disputed_items
+            if item in self._item_sites
         }
         self._sites_with_false_claims = sites_with_false_claims
 
@@ -117,8 +117,8 @@ class AuditQueue(Generic[T]):
         """
         turn = self._next_disputed() if self._turn % 2 == 0 else None
         if turn is None:
-            thing = self._next_in_turn()
-            turn = NextItem(thing, is_reported=thing in self._reported_items) if thing is not None else None
+            item = self._next_in_turn()
+            turn = NextItem(item, is_reported=item in self._reported_items) if item is not None else None
         if turn is None:
             return None
         self._mark_handed_out(turn.item)
@@ -139,44 +139,45 @@ class AuditQueue(Generic[T]):
         self._enqueue(item, self._item_sites[item])
 
     def _next_disputed(self) -> NextItem[T] | None:
-        waiting = [thing for thing, when in self._reported_items.items() if when <= self._turn]
+        waiting = [item for item, when in self._reported_items.items() if when <= self._turn]
         if waiting:
-            thing = min(waiting, key=lambda each: (self._reported_items[each], self._tie_break(each)))
-            return NextItem(thing, is_reported=True)
-        due = [thing for thing, when in self._disputed_items.items() if when <= self._turn]
+            item = min(waiting, key=lambda each: (self._reported_items[each], _tie_break(self._seed, each)))
+            return NextItem(item, is_reported=True)
+        due = [item for item, when in self._disputed_items.items() if when <= self._turn]
         if not due:
             return None
         return NextItem(
-            min(due, key=lambda each: (self._disputed_items[each], self._tie_break(each))), is_recheck=True
+            min(due, key=lambda each: (self._disputed_items[each], _tie_break(self._seed, each))),
+            is_recheck=True,
         )
 
     def _next_in_turn(self) -> T | None:
         if not self._sites:
             return None
-        here = self._sites[min(self._sites, key=lambda site: (self._sites[site].virtual_time, site))]
-        here.turn_count += 1
-        new, old = self._first_new(here), self._first_old(here)
+        site_queue = self._sites[min(self._sites, key=lambda site: (self._sites[site].virtual_time, site))]
+        site_queue.turn_count += 1
+        new, old = self._first_new(site_queue), self._first_old(site_queue)
         if new is None or old is None:
             return old if new is None else new
         overdue = (
             self._turn - self._last_turns[old] >= OLDEST_MIN_TURNS
-            and here.turn_count % OLDEST_EVERY_TURNS == 0
+            and site_queue.turn_count % OLDEST_EVERY_TURNS == 0
         )
         return old if overdue else new
 
     def _first_new(self, site_queue: _SiteQueue[T]) -> T | None:
         while site_queue.new_items:
-            thing = site_queue.new_items[0][-1]
-            if thing not in self._last_turns and self._is_at(thing, site_queue):
-                return thing
+            item = site_queue.new_items[0][-1]
+            if item not in self._last_turns and self._is_at(item, site_queue):
+                return item
             heapq.heappop(site_queue.new_items)
         return None
 
     def _first_old(self, site_queue: _SiteQueue[T]) -> T | None:
         while site_queue.old_items:
-            turn, _, thing = site_queue.old_items[0]
-            if self._last_turns.get(thing) == turn and self._is_at(thing, site_queue):
-                return thing
+            turn, _, item = site_queue.old_items[0]
+            if self._last_turns.get(item) == turn and self._is_at(item, site_queue):
+                return item
             heapq.heappop(site_queue.old_items)
         return None
 
@@ -190,9 +191,9 @@ class AuditQueue(Generic[T]):
         if item in self._disputed_items:
             self._disputed_items[item] = self._turn + RECHECK_TURNS
         for site in self._item_sites[item]:
-            here = self._sites[site]
-            heapq.heappush(here.old_items, (self._turn, self._tie_break(item), item))
-            here.virtual_time += 1 / self._weight(site, here)
+            site_queue = self._sites[site]
+            heapq.heappush(site_queue.old_items, (self._turn, _tie_break(self._seed, item), item))
+            site_queue.virtual_time += 1 / self._weight(site, site_queue)
 
     def _weight(self, site: Site, site_queue: _SiteQueue[T]) -> float:
         size = min(1.0, site_queue.item_count / SMALL_SITE_ITEMS)
@@ -203,17 +204,17 @@ class AuditQueue(Generic[T]):
         if item in self._item_sites:
             for site in self._item_sites[item] - sites:
                 self._sites[site].item_count -= 1
-        fresh = sites - self._item_sites.get(item, frozenset())
+        new_sites = sites - self._item_sites.get(item, frozenset())
         self._item_sites[item] = sites
-        for site in sorted(fresh):
+        for site in sorted(new_sites):
             if site not in self._sites:
-                behind = min((here.virtual_time for here in self._sites.values()), default=0.0)
+                behind = min((site_queue.virtual_time for site_queue in self._sites.values()), default=0.0)
                 self._sites[site] = _SiteQueue(virtual_time=behind)
             self._sites[site].item_count += 1
-        self._enqueue(item, fresh)
+        self._enqueue(item, new_sites)
 
     def _enqueue(self, item: T, sites: AbstractSet[Site]) -> None:
-        order, last = self._tie_break(item), self._last_turns.get(item)
+        order, last = _tie_break(self._seed, item), self._last_turns.get(item)
         for site in sites:
             if last is None:
                 heapq.heappush(self._sites[site].new_items, (order, item))
@@ -226,7 +227,8 @@ class AuditQueue(Generic[T]):
         self._last_turns.pop(item, None)
         self._reported_items.pop(item, None)
 
-    def _tie_break(self, item: T) -> int:
-        """Return a place that only the seed and the item decide."""
-        digest = hashlib.blake2b(f"{self._seed}\0{item}".encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "big")
+
+def _tie_break(seed: int, item: AuditItem) -> int:
+    """Return a place that only the seed and the item decide."""
+    digest = hashlib.blake2b(f"{seed}\0{item}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big")

@@ -108,10 +108,10 @@ class AuditRunner:
 
     def take_verdicts(self) -> tuple[Verdict, ...]:
         """Return the verdicts since the last call; from any thread."""
-        found = []
+        verdicts = []
         while not self._new_verdicts.empty():
-            found.append(self._new_verdicts.get())
-        return tuple(found)
+            verdicts.append(self._new_verdicts.get())
+        return tuple(verdicts)
 
     def report_misses(self, misses: Iterable[Miss]) -> tuple[Miss, ...]:
         """Queue the datasets that jobs did not find; from one thread. Return the misses that are new."""
@@ -129,49 +129,51 @@ class AuditRunner:
 
     def verify_next(self) -> AuditAttempt | None:
         """Ask a catalogue one question; None if there is nothing to ask, or too many questions failed."""
-        rota, patience = self._files
+        audit_queue, backoff = self._files
         self._bring_up_to_date(VerificationMethod.FILES)
-        turn = None if patience.should_skip() else rota.take_next()
+        turn = None if backoff.should_skip() else audit_queue.take_next()
         if turn is None:
             return None
-        question = turn.item
+        query = turn.item
         try:
-            seen = self._auditors[question.catalogue].verify(question.did)
+            reading = self._auditors[query.catalogue].verify(query.did)
         except CatalogueError as error:
-            rota.mark_failed(question, is_reported=turn.is_reported)
-            patience.record(has_failed=True)
+            audit_queue.mark_failed(query, is_reported=turn.is_reported)
+            backoff.record(has_failed=True)
             return AuditAttempt(
-                question.catalogue,
+                query.catalogue,
                 VerificationMethod.FILES,
                 error=error.reason,
-                reported_did=_did_if_reported(turn, question.did),
+                reported_did=_did_if_reported(turn, query.did),
             )
-        patience.record(has_failed=False)
-        return self._conclude(turn, seen)
+        backoff.record(has_failed=False)
+        return self._conclude(turn, reading)
 
     def probe_next(self) -> AuditAttempt | None:
         """Probe the storage once; None if there is nothing to probe, or too many probes failed."""
-        rota, patience = self._storage
+        audit_queue, backoff = self._storage
         self._bring_up_to_date(VerificationMethod.PROBE)
-        turn = None if self._probe is None or patience.should_skip() else rota.take_next()
+        turn = None if self._probe is None or backoff.should_skip() else audit_queue.take_next()
         if turn is None or self._probe is None:
             return None
-        claim, missed = turn.item, _did_if_reported(turn, turn.item.did)
-        there = self._probe.check_dataset(claim.catalogue, claim.did, claim.site)
-        patience.record(has_failed=there is None)
-        if there is None:
-            rota.mark_failed(claim, is_reported=turn.is_reported)
+        claim, reported_did = turn.item, _did_if_reported(turn, turn.item.did)
+        is_there = self._probe.check_dataset(claim.catalogue, claim.did, claim.site)
+        backoff.record(has_failed=is_there is None)
+        if is_there is None:
+            audit_queue.mark_failed(claim, is_reported=turn.is_reported)
             error = f"the probe could not verify {claim.did} at {claim.site}"
-            return AuditAttempt(claim.catalogue, VerificationMethod.PROBE, error=error, reported_did=missed)
+            return AuditAttempt(
+                claim.catalogue, VerificationMethod.PROBE, error=error, reported_did=reported_did
+            )
         self._new_verdicts.put(
-            Verdict(claim, VerificationMethod.PROBE, self._clock(), there, is_recheck=turn.is_recheck)
+            Verdict(claim, VerificationMethod.PROBE, self._clock(), is_there, is_recheck=turn.is_recheck)
         )
         return AuditAttempt(
             claim.catalogue,
             VerificationMethod.PROBE,
-            true_count=int(there),
-            false_count=int(not there),
-            reported_did=missed,
+            true_count=int(is_there),
+            false_count=int(not is_there),
+            reported_did=reported_did,
         )
 
     def close(self) -> None:
@@ -180,44 +182,46 @@ class AuditRunner:
             auditor.close()
 
     def _conclude(self, next_item: NextItem[AuditQuery], seen: Seen) -> AuditAttempt:
-        question, now = next_item.item, self._clock()
-        found = _facts_by_site(question, seen, self._claims[question])
-        sites = sorted(self._claims[question] - seen.unreachable_sites)
-        true = [(fact := found[site]) is not None and fact.state is DatasetState.AVAILABLE for site in sites]
-        for site, is_true in zip(sites, true, strict=True):
-            claim = Claim(question.catalogue, question.did, site)
-            other = None if is_true else found[site]
+        query, now = next_item.item, self._clock()
+        facts = _facts_by_site(query, seen, self._claims[query])
+        sites = sorted(self._claims[query] - seen.unreachable_sites)
+        verdicts = [
+            (fact := facts[site]) is not None and fact.state is DatasetState.AVAILABLE for site in sites
+        ]
+        for site, is_true in zip(sites, verdicts, strict=True):
+            claim = Claim(query.catalogue, query.did, site)
+            actual_fact = None if is_true else facts[site]
             self._new_verdicts.put(
-                Verdict(claim, VerificationMethod.FILES, now, is_true, other, next_item.is_recheck)
+                Verdict(claim, VerificationMethod.FILES, now, is_true, actual_fact, next_item.is_recheck)
             )
-        missed = _did_if_reported(next_item, question.did)
+        reported_did = _did_if_reported(next_item, query.did)
         return AuditAttempt(
-            question.catalogue,
+            query.catalogue,
             VerificationMethod.FILES,
-            true.count(True),
-            true.count(False),
-            reported_did=missed,
+            verdicts.count(True),
+            verdicts.count(False),
+            reported_did=reported_did,
         )
 
     def _bring_up_to_date(self, method: VerificationMethod) -> None:
-        world = self._input
-        if world is not None and self._input_used_by.get(method) is not world:
-            self._input_used_by[method] = world
-            (self._update_files if method is VerificationMethod.FILES else self._update_storage)(world)
+        audit_input = self._input
+        if audit_input is not None and self._input_used_by.get(method) is not audit_input:
+            self._input_used_by[method] = audit_input
+            (self._update_files if method is VerificationMethod.FILES else self._update_storage)(audit_input)
         suspects = self._suspects[method]
-        while world is not None and not suspects.empty():
-            self._queue_suspect(method, suspects.get(), world.memories)
+        while audit_input is not None and not suspects.empty():
+            self._queue_suspect(method, suspects.get(), audit_input.memories)
 
     def _update_files(self, audit_input: _AuditInput) -> None:
         self._claims = claims(audit_input.memories, self._auditors.keys(), retired=audit_input.retired)
-        doubted = {
+        disputed_queries = {
             AuditQuery(claim.catalogue, claim.did)
             for claim, by in audit_input.audit.corrections
             if by is VerificationMethod.FILES
         }
         self._files[0].update(
             self._claims,
-            disputed_items=sorted(doubted),
+            disputed_items=sorted(disputed_queries),
             sites_with_false_claims=audit_input.audit.sites_with_false_claims,
         )
 
@@ -226,18 +230,20 @@ class AuditRunner:
             return
         all_claims = claims(audit_input.memories, audit_input.memories.keys(), retired=audit_input.retired)
         corrected = {claim for claim, by in audit_input.audit.corrections if by is VerificationMethod.FILES}
-        things = {
+        sites_by_claim = {
             claim: frozenset({site})
-            for question, sites in all_claims.items()
-            if not is_opaque(question.did)  # its name would show in the list of processes
+            for query, sites in all_claims.items()
+            if not is_opaque(query.did)  # its name would show in the list of processes
             for site in sites
-            if self._probe.can_check(question.catalogue, site)
-            and (claim := Claim(question.catalogue, question.did, site)) not in corrected
+            if self._probe.can_check(query.catalogue, site)
+            and (claim := Claim(query.catalogue, query.did, site)) not in corrected
         }
-        doubted = {claim for claim, by in audit_input.audit.corrections if by is VerificationMethod.PROBE}
+        disputed_claims = {
+            claim for claim, by in audit_input.audit.corrections if by is VerificationMethod.PROBE
+        }
         self._storage[0].update(
-            things,
-            disputed_items=sorted(doubted),
+            sites_by_claim,
+            disputed_items=sorted(disputed_claims),
             sites_with_false_claims=audit_input.audit.sites_with_false_claims,
         )
 
@@ -257,5 +263,5 @@ def _facts_by_site(query: AuditQuery, seen: Seen, sites: AbstractSet[Site]) -> d
     """Return by site the fact in the expensive answer, computed as for a cheap one."""
     did: Did = query.did
     answer = Survey(query.catalogue, seen.as_of, frozenset(sites), {did: seen})
-    known = apply_survey(CatalogueMemory(), answer, {did}, now=seen.as_of).records[did]
-    return {site: known.facts.get(site) for site in sites}
+    record = apply_survey(CatalogueMemory(), answer, {did}, now=seen.as_of).records[did]
+    return {site: record.facts.get(site) for site in sites}

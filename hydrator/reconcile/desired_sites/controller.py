@@ -74,13 +74,16 @@ class DesiredSitesController:
 
     def run_once(self, ads: Mapping[Site, SiteAd]) -> Mapping[str, DesiredSitesResult]:
         """Edit the lists to match *ads*; return the result by schedd. Empty after ``close``."""
-        known = {site: facts_of(ad) for site, ad in ads.items()}
+        facts_by_site = {site: facts_of(ad) for site, ad in ads.items()}
         try:
             answers = self._sites.read_job_groups()
         except PoolError as error:
             return {} if self._closed.is_set() else {"": DesiredSitesResult(error=str(error))}
-        found = {schedd: self._reconcile_schedd(schedd, answer, known) for schedd, answer in answers.items()}
-        return {} if self._closed.is_set() else found
+        results = {
+            schedd: self._reconcile_schedd(schedd, answer, facts_by_site)
+            for schedd, answer in answers.items()
+        }
+        return {} if self._closed.is_set() else results
 
     def _reconcile_schedd(
         self, schedd: str, answer: Sequence[JobGroup] | Unseen, facts_by_site: FactsBySite
@@ -115,7 +118,7 @@ class DesiredSitesController:
                 if edited and self._closed.wait(batch / self._edits_per_second):
                     return edited, None
                 try:
-                    done = self._sites.set_desired_sites(
+                    edited_now = self._sites.set_desired_sites(
                         schedd,
                         change.jobs,
                         change.value,
@@ -126,10 +129,10 @@ class DesiredSitesController:
                 except PoolError as error:
                     self._refusing_schedds.add(schedd)
                     return edited, str(error)
-                edited += done
-                room -= done
-                if done:
+                edited += edited_now
+                room -= edited_now
+                if edited_now:
                     self._refusing_schedds.discard(schedd)
-                if done < batch:
+                if edited_now < batch:
                     break
         return edited, None

@@ -66,14 +66,14 @@ def decide(
     if not _is_editable(jobs):
         return (DesiredSitesStatus.FOREIGN if jobs.asks else None), None
     own = jobs.kept.own if jobs.kept else jobs.desired
-    status, listed = (
+    status, sites = (
         _choose_sites(jobs, own, facts_by_site, now, max_age, default_scope) if jobs.asks else (None, None)
     )
-    if listed is None or (own is not None and set(listed) == set(_split_list(own))):
+    if sites is None or (own is not None and set(sites) == set(_split_list(own))):
         return status, (DesiredSitesEdit(jobs, own, own, is_restore=True) if jobs.kept else None)
-    value = ",".join(listed)
-    rests = jobs.kept is not None and not jobs.kept.pending and jobs.desired == jobs.kept.value == value
-    return status, (None if rests else DesiredSitesEdit(jobs, value, own, is_restore=False))
+    value = ",".join(sites)
+    is_current = jobs.kept is not None and not jobs.kept.pending and jobs.desired == jobs.kept.value == value
+    return status, (None if is_current else DesiredSitesEdit(jobs, value, own, is_restore=False))
 
 
 def sites_with(
@@ -95,8 +95,8 @@ def sites_with(
 
     def has(facts: Mapping[Did, Fact], did: Did) -> bool:
         fact = facts.get(did)
-        young = fact is not None and to_unix(now) - to_unix(fact.as_of) < max_age.total_seconds()
-        return fact is not None and young and fact.state is DatasetState.AVAILABLE
+        is_recent = fact is not None and to_unix(now) - to_unix(fact.as_of) < max_age.total_seconds()
+        return fact is not None and is_recent and fact.state is DatasetState.AVAILABLE
 
     return sorted(
         site for site, facts in facts_by_site.items() if dids and all(has(facts, did) for did in dids)
@@ -109,8 +109,8 @@ def _is_editable(jobs: JobGroup) -> bool:
         return False
     if jobs.kept is None:
         return True
-    kept = jobs.kept
-    return jobs.desired == kept.value or (kept.pending is not None and jobs.desired == kept.was)
+    saved = jobs.kept
+    return jobs.desired == saved.value or (saved.pending is not None and jobs.desired == saved.was)
 
 
 def _choose_sites(

@@ -1,4 +1,4 @@
-"""Intake of catalogue answers: make every text fit to be stored and shown, from plugins and adapters alike.
+"""Intake of catalogue answers: clean every text, from plugins and adapters alike, before it is stored.
 
 Texts become one line each, without secrets, of printable characters only. A search result that cannot be
 the DID of a dataset that a job names is dropped.
@@ -28,34 +28,34 @@ _MAX_CLEAN_TEXTS = 50_000
 
 
 class CleanCatalogue:
-    """Another catalogue, whose texts are made fit to be shown; see :class:`hydrator.domain.ports.Catalogue`.
+    """Another catalogue, with cleaned texts; see :class:`hydrator.domain.ports.Catalogue`.
 
     Args:
-        inner: answers.
-        before: what is done before each question, such as looking for renewed secrets.
+        inner: the catalogue that answers.
+        before_query: called before each query, for example to read renewed secrets.
     """
 
     def __init__(self, inner: Catalogue, before_query: Callable[[], None] = lambda: None) -> None:
         self._inner = inner
         self._before_query = before_query
         self._cleaned_replicas: dict[Did, tuple[tuple[Replica, ...], tuple[Replica, ...]]] = {}
-        """By dataset, its replicas as they came last, and what was made of them."""
+        """By dataset, the replicas of its last answer, before and after the cleaning."""
         self._clean_texts: set[str] = set()
-        """Texts with which there was nothing to do."""
+        """Texts that needed no cleaning."""
 
     @property
     def name(self) -> str:
         return self._inner.name
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """See :meth:`hydrator.domain.ports.Catalogue.read`."""
+        """Read as :meth:`hydrator.domain.ports.Catalogue.read`."""
         self._before_query()
         survey = self._inner.read(dids)
         readings = {did: self._clean_reading(did, reading) for did, reading in survey.readings.items()}
         self._cleaned_replicas = {
-            did: (said.replicas, made.replicas)
-            for (did, said), made in zip(survey.readings.items(), readings.values(), strict=True)
-            if isinstance(said, Seen) and isinstance(made, Seen)
+            did: (reading.replicas, clean_reading.replicas)
+            for (did, reading), clean_reading in zip(survey.readings.items(), readings.values(), strict=True)
+            if isinstance(reading, Seen) and isinstance(clean_reading, Seen)
         }
         return replace(
             survey,
@@ -65,7 +65,7 @@ class CleanCatalogue:
         )
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """See :meth:`hydrator.domain.ports.Catalogue.find`."""
+        """Find as :meth:`hydrator.domain.ports.Catalogue.find`; drop matches that are not DIDs."""
         self._before_query()
         return frozenset(did for did in self._inner.find(patterns) if _is_did(did))
 
@@ -73,7 +73,7 @@ class CleanCatalogue:
         self._inner.close()
 
     def _are_clean(self, texts: AbstractSet[str]) -> bool:
-        """Is there nothing to do for any of *texts*? Most were looked at for another dataset."""
+        """Return True if none of *texts* needs cleaning; most were checked before, for another dataset."""
         new = texts - self._clean_texts
         if not all(map(_is_clean, new)):
             return False
@@ -85,24 +85,32 @@ class CleanCatalogue:
     def _clean_reading(self, did: Did, reading: Reading) -> Reading:
         if isinstance(reading, Unseen):
             return Unseen(sanitize(reading.reason))
-        blind, twins = reading.unreachable_sites, reading.case_variants
-        before, replicas = self._cleaned_replicas.get(did, (None, reading.replicas))
-        if before is not reading.replicas:
+        unreachable_sites, case_variants = reading.unreachable_sites, reading.case_variants
+        last_replicas, replicas = self._cleaned_replicas.get(did, (None, reading.replicas))
+        if last_replicas is not reading.replicas:
             clean = self._are_clean({text for one in reading.replicas for text in _replica_texts(one)})
             replicas = reading.replicas if clean else tuple(map(_clean_replica, reading.replicas))
-        if replicas is reading.replicas and not blind and not twins:
+        if replicas is reading.replicas and not unreachable_sites and not case_variants:
             return reading
         return replace(
             reading,
             replicas=replicas,
-            unreachable_sites=frozenset(map(_clean_site, blind)),
-            case_variants=frozenset(did for did in twins if _is_did(did)),
+            unreachable_sites=frozenset(map(_clean_site, unreachable_sites)),
+            case_variants=frozenset(did for did in case_variants if _is_did(did)),
         )
 
 
 def _replica_texts(replica: Replica) -> tuple[str, ...]:
-    told = replica.provenance
-    return replica.site, replica.storage, told.call, told.reason, told.storage, told.rule, told.account
+    provenance = replica.provenance
+    return (
+        replica.site,
+        replica.storage,
+        provenance.call,
+        provenance.reason,
+        provenance.storage,
+        provenance.rule,
+        provenance.account,
+    )
 
 
 def _is_clean(text: str) -> bool:

@@ -36,26 +36,28 @@ class CheckedCatalogue:
         survey: Any = self._inner.read(dids)
         if not isinstance(survey, Survey):
             raise CatalogueGarbled(self.name, f"its answer is a {type(survey).__name__}, not a Survey")
-        wrong = _survey_problem(survey)
-        if wrong:
-            raise CatalogueGarbled(self.name, f"its answer is garbled: {wrong}")
-        given = {did: survey.readings[did] for did in dids if did in survey.readings}
-        return replace(survey, readings={did: _check_reading(did, reading) for did, reading in given.items()})
+        problem = _survey_problem(survey)
+        if problem:
+            raise CatalogueGarbled(self.name, f"its answer is garbled: {problem}")
+        readings = {did: survey.readings[did] for did in dids if did in survey.readings}
+        return replace(
+            survey, readings={did: _check_reading(did, reading) for did, reading in readings.items()}
+        )
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
         """Find as :meth:`hydrator.domain.ports.Catalogue.find`."""
-        found = self._inner.find(patterns)
-        if not _is_text_set(found):
+        matches = self._inner.find(patterns)
+        if not _is_text_set(matches):
             raise CatalogueGarbled(self.name, "its search returned something other than a set of names")
-        return frozenset(found)
+        return frozenset(matches)
 
     def close(self) -> None:
         self._inner.close()
 
 
 def _check_reading(did: Did, reading: Reading) -> Reading:
-    wrong = _reading_problem(did, reading)
-    return Unseen(f"the catalogue's answer is garbled: {wrong}") if wrong else reading
+    problem = _reading_problem(did, reading)
+    return Unseen(f"the catalogue's answer is garbled: {problem}") if problem else reading
 
 
 def _survey_problem(survey: Any) -> str | None:  # noqa: ANN401 - whatever its author made of it
@@ -80,7 +82,7 @@ def _reading_problem(did: Did, reading: Any) -> str | None:  # noqa: ANN401 - as
         return "its size is not a number of bytes"
     if not isinstance(reading.replicas, tuple):
         return "its replicas are not a tuple"
-    return next((wrong for one in reading.replicas if (wrong := _replica_problem(did, one))), None)
+    return next((problem for one in reading.replicas if (problem := _replica_problem(did, one))), None)
 
 
 def _replica_problem(did: Did, replica: Any) -> str | None:  # noqa: ANN401 - as above

@@ -35,10 +35,12 @@ class PollResult:
 
     def answer_for(self, demanded_dids: AbstractSet[Did]) -> Survey | Unseen:
         """Return the answer; a dataset that became demanded after the poll began is Unseen in it."""
-        late = demanded_dids - self.asked_dids
-        if not late or isinstance(self.answer, Unseen):
+        new_dids = demanded_dids - self.asked_dids
+        if not new_dids or isinstance(self.answer, Unseen):
             return self.answer
-        return replace(self.answer, readings={**self.answer.readings, **dict.fromkeys(late, _NOT_ASKED_YET)})
+        return replace(
+            self.answer, readings={**self.answer.readings, **dict.fromkeys(new_dids, _NOT_ASKED_YET)}
+        )
 
 
 @dataclass(slots=True)
@@ -127,71 +129,74 @@ class CataloguePoller:
             By catalogue its answer, each exactly once; nothing of a catalogue whose poll is still running.
         """
         seconds = None if timeout is None else timeout.total_seconds()
-        idle = [name for name in names if name not in self._running_polls]
-        turn = _PollRound()
-        for name in idle:
-            self._begin(name, patterns, turn)
-        started = [self._running_polls[name] for name in idle]
-        wait([poll.matches for poll in started], seconds)
-        found = {
+        idle_names = [name for name in names if name not in self._running_polls]
+        poll_round = _PollRound()
+        for name in idle_names:
+            self._begin(name, patterns, poll_round)
+        new_polls = [self._running_polls[name] for name in idle_names]
+        wait([poll.matches for poll in new_polls], seconds)
+        matches = {
             name: dids
             for name, poll in self._running_polls.items()
             if poll.matches.done() and (dids := poll.matches.result()) is not None
         }
         try:
-            turn.demanded_dids = choose_dids(found)
+            poll_round.demanded_dids = choose_dids(matches)
         finally:
-            turn.gate.set()
+            poll_round.gate.set()
         wait(
-            [poll.result for poll in (self._running_polls.values() if timeout is None else started)], seconds
+            [poll.result for poll in (self._running_polls.values() if timeout is None else new_polls)],
+            seconds,
         )
         return self._take_results()
 
     def _begin(self, name: str, patterns: Collection[str], poll_round: _PollRound) -> None:
         catalogue = self._catalogues[name]
-        since = self._clock()
-        found: Future[frozenset[Did] | None] = Future()
+        started_at = self._clock()
+        matches: Future[frozenset[Did] | None] = Future()
 
         def poll() -> PollResult:
-            here = self._search(catalogue, patterns)
-            found.set_result(here)
+            own_matches = self._search(catalogue, patterns)
+            matches.set_result(own_matches)
             poll_round.gate.wait()
-            asked = poll_round.demanded_dids | (here or frozenset())
-            answer, took = self._read_and_time(catalogue, asked)
-            return PollResult(asked, answer, here, since, took)
+            dids = poll_round.demanded_dids | (own_matches or frozenset())
+            answer, duration = self._read_and_time(catalogue, dids)
+            return PollResult(dids, answer, own_matches, started_at, duration)
 
-        self._running_polls[name] = _RunningPoll(since, found, run_in_thread(f"catalogue {name}", poll))
+        self._running_polls[name] = _RunningPoll(
+            started_at, matches, run_in_thread(f"catalogue {name}", poll)
+        )
 
     def _take_results(self) -> dict[str, PollResult]:
-        taken = {}
+        results = {}
         for name, poll in list(self._running_polls.items()):
             if poll.result.done():
                 del self._running_polls[name]
-                taken[name] = poll.result.result()
-                self._asked_dids[name] = taken[name].asked_dids
+                results[name] = poll.result.result()
+                self._asked_dids[name] = results[name].asked_dids
             elif not poll.is_watched:
                 poll.is_watched = True
                 poll.result.add_done_callback(lambda _: self._on_late_answer())
-        return taken
+        return results
 
     def _read_and_time(self, catalogue: Catalogue, dids: frozenset[Did]) -> tuple[Survey | Unseen, timedelta]:
-        begun = self._clock()
+        started_at = self._clock()
         answer = read_catalogue(catalogue, dids, self._bugs)
-        return answer, max(self._clock() - begun, timedelta())
+        return answer, max(self._clock() - started_at, timedelta())
 
     def _search(self, catalogue: Catalogue, patterns: Collection[str]) -> frozenset[Did] | None:
         if not patterns:
             return None
         part = f"the search in catalogue {catalogue.name}"
         try:
-            found = frozenset(catalogue.find(patterns))
+            matches = frozenset(catalogue.find(patterns))
         except CatalogueError:
             return None
         except BaseException as error:  # noqa: BLE001 - its bug is its failure alone
             self._bugs.report(part, error)
             return None
         self._bugs.mark_resolved(part)
-        return found
+        return matches
 
 
 def read_catalogue(catalogue: Catalogue, dids: AbstractSet[Did], bugs: BugReporter) -> Survey | Unseen:

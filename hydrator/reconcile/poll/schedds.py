@@ -13,7 +13,7 @@ ScheddAnswers = Mapping[str, ScheddDemand | Unseen] | str
 _PART = "the query of schedds"
 
 
-class ScheddPoller:
+class DemandPoller:
     """Queries the schedds. Not thread-safe, except for :meth:`query`.
 
     Args:

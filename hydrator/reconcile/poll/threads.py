@@ -67,8 +67,8 @@ class ParallelWorkers(Generic[_T]):
 
     def find_unfinished(self, part: str) -> UnfinishedWork | None:
         """Return since when *part* is busy; a result that arrived meanwhile is dropped."""
-        found = self._take_result(part) if part in self._running_work else None
-        return found if isinstance(found, UnfinishedWork) else None
+        result = self._take_result(part) if part in self._running_work else None
+        return result if isinstance(result, UnfinishedWork) else None
 
     def _take_result(self, part: str) -> _T | UnfinishedWork:
         since, future = self._running_work[part]

@@ -97,12 +97,13 @@ def _action(
     if published_ad.generation != ad.generation:
         return Publish(ad, f"replaces generation {published_ad.generation}")
     is_newer = to_unix(ad.as_of) != to_unix(published_ad.as_of)
-    # a copy received in the future is of a clock that jumped: its age is unknown
-    ahead = to_unix(published_ad.as_of) > to_unix(now)  # others must not take it for fresh until then
-    due = (ahead or abs(now - published_ad.received_at) >= policy.refresh_after) and (
+    # A copy that was received in the future shows that the clock jumped: its age is unknown (hence abs).
+    # An as_of in the future would look fresh to jobs until then, so that ad is due at once.
+    is_ahead = to_unix(published_ad.as_of) > to_unix(now)
+    is_due = (is_ahead or abs(now - published_ad.received_at) >= policy.refresh_after) and (
         is_newer or policy.has_expiring_ads
     )
-    if not due:
+    if not is_due:
         return NoOp(site)
     if to_unix(ad.as_of) > to_unix(published_ad.as_of):
         return Refresh(ad)

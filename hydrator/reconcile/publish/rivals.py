@@ -1,9 +1,10 @@
-"""Rivals: detect another daemon that writes where this one publishes, though neither stands by.
+"""Rivals: detect another active daemon that writes to the same publisher.
 
-Two daemons on one pool, by accident, replace each other's ads again and again. An ad that a publisher
-shows was sent by this daemon, or was there before this daemon's own ad was read back, or is a rival's. The
-second ad of a rival within ``RIVAL_WINDOW`` counts: a single one may be of a daemon that was just ending.
-So neither a restart nor a take-over between stand-bys is reported. Pure: the time is an argument.
+Two daemons that publish to one pool by accident replace each other's ads again and again. An ad that a
+publisher shows has one of three origins. This daemon sent it; or it was there before this daemon's own ad
+was read back; or a rival sent it. A rival is reported at its second ad within ``RIVAL_WINDOW``, because a
+single ad may be the last one of a daemon that was just ending. So neither a restart nor a change of the
+leader is reported. Pure: the time is an argument.
 """
 
 from collections import deque
@@ -41,15 +42,15 @@ class RivalDetector:
     def note_sent(self, publisher: str, ads: Iterable[SiteAd]) -> None:
         """Remember *ads*, which are about to be sent to *publisher*."""
         for ad in ads:
-            writing = self._writes.setdefault((publisher, ad.site), _SiteWrites())
-            writing.sent_versions.append(_ad_version(ad))
+            writes = self._writes.setdefault((publisher, ad.site), _SiteWrites())
+            writes.sent_versions.append(_ad_version(ad))
 
     def note_read_back(self, publisher: str, published_ads: Mapping[Site, PublishedAd]) -> None:
         """Note the ads that *publisher* showed after a sending: from now on other ads are a rival's."""
         for site, ad in published_ads.items():
-            writing = self._writes.get((publisher, site))
-            if writing and _ad_version(ad) in writing.sent_versions:
-                writing.is_confirmed, writing.last_version = True, _ad_version(ad)
+            writes = self._writes.get((publisher, site))
+            if writes and _ad_version(ad) in writes.sent_versions:
+                writes.is_confirmed, writes.last_version = True, _ad_version(ad)
 
     def detect(
         self,
@@ -81,14 +82,14 @@ class RivalDetector:
         )
 
     def _is_rival(self, key: tuple[str, Site], ad: PublishedAd, now: datetime) -> bool:
-        writing = self._writes.setdefault(key, _SiteWrites())
-        mark = _ad_version(ad)
-        if mark in writing.sent_versions:
-            writing.is_confirmed = True
-        elif writing.is_confirmed and mark != writing.last_version:
-            writing.foreign_writes_at.append(now)
-        writing.last_version = mark
-        return len(writing.foreign_writes_at) == 2 and abs(now - writing.foreign_writes_at[0]) <= RIVAL_WINDOW
+        writes = self._writes.setdefault(key, _SiteWrites())
+        version = _ad_version(ad)
+        if version in writes.sent_versions:
+            writes.is_confirmed = True
+        elif writes.is_confirmed and version != writes.last_version:
+            writes.foreign_writes_at.append(now)
+        writes.last_version = version
+        return len(writes.foreign_writes_at) == 2 and abs(now - writes.foreign_writes_at[0]) <= RIVAL_WINDOW
 
 
 def _ad_version(ad: PublishedAd | SiteAd) -> _AdVersion:

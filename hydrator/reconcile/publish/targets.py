@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import PublishError, SupersededByReload
@@ -54,16 +55,16 @@ class PublishTargets:
 
     def read_back(self, timeout: timedelta | None) -> dict[str, PublishedAds]:
         """Return by publisher the ads that it shows; one that takes longer than *timeout* is an error."""
-        busy = {target.name: self._senders.find_unfinished(target.name) for target in self._targets}
+        unfinished = {target.name: self._senders.find_unfinished(target.name) for target in self._targets}
         work = {
-            target.name: lambda target=target: _read_published(target.publisher, self._bugs)
+            target.name: partial(_read_published, target.publisher, self._bugs)
             for target in self._targets
-            if not busy[target.name]
+            if not unfinished[target.name]
         }
-        shown = {**busy, **self._readers.run(work, timeout)}
+        ads_by_publisher = {**unfinished, **self._readers.run(work, timeout)}
         return {
             name: PublishError(name, ads.reason) if isinstance(ads, UnfinishedWork) else ads
-            for name, ads in shown.items()
+            for name, ads in ads_by_publisher.items()
             if ads is not None
         }
 
@@ -85,36 +86,24 @@ class PublishTargets:
         withheld_reasons: Mapping[Site, str],
     ) -> dict[str, PlanOrError]:
         """Return by publisher its plan; or the error for one that could not be read or planned for."""
-        return {
-            target.name: self._plan_one(
-                target, published[target.name], ads, is_retired, now, withheld_reasons
-            )
-            for target in self._targets
-        }
 
-    def _plan_one(
-        self,
-        target: PublishTarget,
-        published: PublishedAds,
-        ads: Mapping[Site, SiteAd],
-        is_retired: Callable[[Site], bool],
-        now: datetime,
-        withheld_reasons: Mapping[Site, str],
-    ) -> PlanOrError:
-        if isinstance(published, PublishError):
-            return published
-        try:
-            retired = frozenset(site for site in published if is_retired(site))
-            return plan(
-                published,
-                ads,
-                retired=retired,
-                now=now,
-                policy=target.policy,
-                withheld_reasons=withheld_reasons,
-            )
-        except Exception as error:  # noqa: BLE001 - the ads of this publisher cannot be used: its failure alone
-            return PublishError(target.name, self._bugs.report(_part_name(target.publisher), error))
+        def plan_for(target: PublishTarget) -> PlanOrError:
+            published_ads = published[target.name]
+            if isinstance(published_ads, PublishError):
+                return published_ads
+            try:
+                return plan(
+                    published_ads,
+                    ads,
+                    retired=frozenset(filter(is_retired, published_ads)),
+                    now=now,
+                    policy=target.policy,
+                    withheld_reasons=withheld_reasons,
+                )
+            except Exception as error:  # noqa: BLE001 - the ads of this publisher cannot be used: its failure alone
+                return PublishError(target.name, self._bugs.report(_part_name(target.publisher), error))
+
+        return {target.name: plan_for(target) for target in self._targets}
 
     def apply(self, plans: Mapping[str, PlanOrError], timeout: timedelta | None) -> tuple[PublishResult, ...]:
         """Send what *plans* say and read it back; return a result for each publisher.
@@ -122,18 +111,11 @@ class PublishTargets:
         Raises:
             SupersededByReload: the fence is closed.
         """
-        work = {
-            target.name: lambda target=target, actions=actions: apply_plan(
-                actions, target.publisher, self._fence, self._bugs
-            )
-            for target in self._targets
-            if not isinstance(actions := plans[target.name], PublishError)
-        }
-        for name, actions in plans.items():
-            if not isinstance(actions, PublishError):
-                self._rival_detector.note_sent(
-                    name, [ad for action in actions if (ad := ad_to_send(action)) is not None]
-                )
+        work = {}
+        for target in self._targets:
+            if not isinstance(actions := plans[target.name], PublishError):
+                self._rival_detector.note_sent(target.name, ads_to_send(actions))
+                work[target.name] = partial(apply_plan, actions, target.publisher, self._fence, self._bugs)
         sent = self._senders.run(work, timeout)
         results = tuple(
             _publish_result(target.name, plans[target.name], sent.get(target.name))
@@ -155,7 +137,7 @@ class PublishTargets:
         return {name: reason for name, reason in reasons.items() if reason}
 
     def forget_rivals(self) -> None:
-        """Forget all writes: a daemon that stands by sees the leader's ads, which are not a rival's."""
+        """Forget all writes: a standby daemon sees the ads of the leader, which is not a rival."""
         self._rival_detector = RivalDetector()
 
 
@@ -168,7 +150,7 @@ def apply_plan(
         SupersededByReload: *fence* is closed, so nothing may be sent.
     """
     fence = fence or Fence()
-    to_send = [ad for action in actions if (ad := ad_to_send(action)) is not None]
+    to_send = ads_to_send(actions)
     to_withdraw = frozenset(action.site for action in actions if isinstance(action, Withdraw))
     try:
         if to_send:
@@ -177,7 +159,7 @@ def apply_plan(
         if to_withdraw:
             with fence.step():
                 publisher.withdraw(to_withdraw)
-        there = publisher.published()
+        published_ads = publisher.published()
     except PublishError as error:
         return PublishResult(publisher.name, actions, error=error.reason)
     except SupersededByReload:
@@ -186,14 +168,15 @@ def apply_plan(
         return PublishResult(
             publisher.name, actions, error=(bugs or BugReporter()).report(_part_name(publisher), error)
         )
-    missing = [ad.site for ad in to_send if not _is_published(ad, there.get(ad.site))]
-    missing += [site for site in to_withdraw if site in there]
-    return PublishResult(publisher.name, actions, there, tuple(sorted(missing)))
+    missing = [ad.site for ad in to_send if not _is_published(ad, published_ads.get(ad.site))]
+    missing += [site for site in to_withdraw if site in published_ads]
+    return PublishResult(publisher.name, actions, published_ads, tuple(sorted(missing)))
 
 
-def ad_to_send(action: object) -> SiteAd | None:
-    """Return the ad that *action* sends, if it sends one."""
-    return action.ad if isinstance(action, Publish | Refresh | Hold) else None
+def ads_to_send(actions: Plan) -> list[SiteAd]:
+    """Return the ads that *actions* send."""
+    sending = (action for action in actions if isinstance(action, Publish | Refresh | Hold))
+    return [action.ad for action in sending if action.ad is not None]
 
 
 def _publish_result(
@@ -212,15 +195,15 @@ def _part_name(publisher: Publisher) -> str:
 
 def _read_published(publisher: Publisher, bugs: BugReporter) -> PublishedAds:
     try:
-        there = publisher.published()
-        if not isinstance(there, Mapping):
-            raise TypeError(f"it shows a {type(there).__name__}, not its ads by site")  # noqa: TRY301
+        published_ads = publisher.published()
+        if not isinstance(published_ads, Mapping):
+            raise TypeError(f"it shows a {type(published_ads).__name__}, not its ads by site")  # noqa: TRY301
     except PublishError as error:
         return error
     except BaseException as error:  # noqa: BLE001 - a bug of this part fails this part alone
         return PublishError(publisher.name, bugs.report(_part_name(publisher), error))
     bugs.mark_resolved(_part_name(publisher))
-    return there
+    return published_ads
 
 
 def highest_generations(shown_ads: Collection[PublishedAds]) -> dict[Site, int]:

@@ -11,21 +11,18 @@ element without its site look the same. Datasets that are no longer demanded, re
 catalogues are not losses.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from hydrator.domain.model import DatasetState, Did, Fact, Site
+from hydrator.domain.model import Did, Fact, Site
 from hydrator.domain.text import format_count
 
+from .listings import ListedCounts, ListingChange, PreviousCounts, compare_listings, find_unnamed_sites
 from .memory import CatalogueMemory, DatasetRecord, DatasetRows
 
-_Listings = Mapping[Site, Fact]
-"""The sites that list a dataset; AVAILABLE if any catalogue says so."""
-_NO_LISTINGS: _Listings = {}
 _MIN_TOTAL_LOSS = 2
 """The loss of all datasets everywhere is held from this many on; of fewer it may be a coincidence."""
 
@@ -89,24 +86,6 @@ class HeldLoss:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedCounts:
-    """The numbers of demanded datasets that are listed, and that are AVAILABLE, by site."""
-
-    listed_by_site: Mapping[Site, int] = field(default_factory=dict)
-    available_by_site: Mapping[Site, int] = field(default_factory=dict)
-
-    def adjust(self, places: Iterable[_Listings], sign: int) -> "ListedCounts":
-        """Return the counts with the datasets at *places* added (sign 1) or subtracted (sign -1)."""
-        listed, available = Counter(self.listed_by_site), Counter(self.available_by_site)
-        for here in places:
-            for site, fact in here.items():
-                listed[site] += sign
-                if fact.state is DatasetState.AVAILABLE:
-                    available[site] += sign
-        return ListedCounts(+listed, +available)
-
-
-@dataclass(frozen=True, slots=True)
 class BreakerResult:
     """The memories to keep, the held losses, and the datasets released after a hold, each with the reason.
 
@@ -117,14 +96,6 @@ class BreakerResult:
     held_losses: Mapping[Site, HeldLoss] = field(default_factory=dict)
     released: Mapping[Site, Mapping[Did, str]] = field(default_factory=dict)
     listed_counts: ListedCounts | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PreviousCounts:
-    """The counts of the last check, and the datasets whose records changed since."""
-
-    counts: ListedCounts
-    changed_dids: AbstractSet[Did]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,34 +129,56 @@ class _SiteLoss:
         counts = lost | {did: last[did] for did in self.unread_dids}
         return {did: polls for did, polls in sorted(counts.items()) if did not in self.approved_dids}
 
+    def hold(
+        self, missing_polls: Mapping[Did, int], cause: HoldCause, now: datetime, limits: BreakerLimits
+    ) -> HeldLoss:
+        """Return this loss as held; a hold lasts as long as some of its datasets are missing."""
+        last = self.previous
+        is_same_hold = last is not None and not last.missing_polls.keys().isdisjoint(missing_polls)
+        return HeldLoss(
+            started_at=last.started_at if last and is_same_hold else now,
+            last_confirmed_at=last.last_confirmed_at
+            if last and not self.is_confirmation(now, limits)
+            else now,
+            missing_polls=missing_polls,
+            listed_count=self.listed_count,
+            cause=cause,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _DoubtfulLoss:
-    """The part of a site's loss that is not yet confirmed, and the number of datasets listed before it."""
+    """The part of a site's loss that is not yet confirmed, with the datasets that are certainly gone."""
 
+    loss: _SiteLoss
     missing_polls: Mapping[Did, int]
-    missing_available_count: int
-    listed_count: int
-    available_count: int
+    confirmed_dids: AbstractSet[Did]
+
+    @property
+    def missing_available_count(self) -> int:
+        return len(self.missing_polls.keys() & self.loss.available_dids)
+
+    @property
+    def settled_dids(self) -> AbstractSet[Did]:
+        """Return the datasets that are gone for certain: confirmed or approved."""
+        return self.confirmed_dids | self.loss.approved_dids
+
+    @property
+    def listed_count(self) -> int:
+        return self.loss.listed_count - len(self.settled_dids)
+
+    @property
+    def available_count(self) -> int:
+        return self.loss.available_count - len(self.settled_dids & self.loss.available_dids)
 
     @property
     def is_everything_missing(self) -> bool:
         return len(self.missing_polls) == self.listed_count
 
 
-def check_loss(
-    previous: Mapping[str, CatalogueMemory],
-    current: Mapping[str, CatalogueMemory],
-    demanded_dids: AbstractSet[Did],
-    *,
-    held_losses: Mapping[Site, HeldLoss],
-    approved_losses: Mapping[Site, AbstractSet[Did]],
-    retired: AbstractSet[Site],
-    limits: BreakerLimits,
-    now: datetime,
-    previous_counts: PreviousCounts | None = None,
-) -> BreakerResult:
-    """Compare the memories before and after this cycle's answers, and hold a loss that is too large.
+@dataclass(frozen=True, slots=True)
+class LossCheck:
+    """One check of the memories before and after this cycle's answers; :meth:`run` it once.
 
     Args:
         previous: the memories before this cycle's answers, by catalogue.
@@ -196,254 +189,151 @@ def check_loss(
         retired: sites that the operator removed.
         limits: the loss that may pass.
         now: aware UTC time of this cycle.
-        previous_counts: the counts of the *previous* memories, and the datasets changed since; None: unknown.
-
-    Returns:
-        The memories to keep: *current*, except that held facts are as in *previous*.
+        previous_counts: the counts of *previous*, and the datasets changed since; None: unknown.
     """
-    if not limits.confirming_polls:
-        return BreakerResult(current)
-    previous = {name: previous.get(name, CatalogueMemory()) for name in current}
-    comparison = _compare(
-        previous, current, demanded_dids, held_losses, approved_losses, retired, previous_counts
-    )
-    losses = _site_losses(previous, current, held_losses, approved_losses, comparison)
-    confirmations = {site: loss.count_confirmations(now, limits) for site, loss in losses.items()}
-    confirmed_dids = {
-        site: {did for did, polls in polls_by_did.items() if polls >= limits.confirming_polls}
-        for site, polls_by_did in confirmations.items()
-    }
-    doubts = {
-        site: _doubtful_loss(loss, confirmations[site], confirmed_dids[site]) for site, loss in losses.items()
-    }
-    causes = _find_causes(doubts, limits)
-    memories = _hold_facts(previous, current, losses, doubts, causes)
-    new_holds = _build_holds(losses, doubts, causes, now, limits)
-    listed_counts = comparison.count_listed(current, memories, retired)
-    unnamed_sites = _find_unnamed_sites(memories, demanded_dids, listed_counts.listed_by_site.keys())
-    for site, dids in unnamed_sites.items():
-        new_holds.setdefault(site, _hold_unnamed(held_losses.get(site), dids, losses[site], now))
-    return BreakerResult(
-        memories,
-        dict(sorted(new_holds.items())),
-        _release_reasons(losses, confirmed_dids, limits),
-        listed_counts,
-    )
 
+    previous: Mapping[str, CatalogueMemory]
+    current: Mapping[str, CatalogueMemory]
+    demanded_dids: AbstractSet[Did]
+    held_losses: Mapping[Site, HeldLoss]
+    approved_losses: Mapping[Site, AbstractSet[Did]]
+    retired: AbstractSet[Site]
+    limits: BreakerLimits
+    now: datetime
+    previous_counts: PreviousCounts | None = None
 
-def _hold_facts(
-    previous: Mapping[str, CatalogueMemory],
-    current: Mapping[str, CatalogueMemory],
-    losses: Mapping[Site, _SiteLoss],
-    doubts: Mapping[Site, _DoubtfulLoss],
-    causes: Mapping[Site, HoldCause],
-) -> dict[str, CatalogueMemory]:
-    """Return *current* with the facts of held datasets as they were, and without approved ones."""
-    held_dids = {site: doubts[site].missing_polls.keys() & losses[site].lost_dids for site in causes}
-    released_dids = {
-        site: loss.approved_dids - loss.lost_dids for site, loss in losses.items() if loss.approved_dids
-    }
-    unread_sites = {site for site in causes if not losses[site].is_site_read}
-    return {
-        name: _apply_holds(memory, previous[name], held_dids, released_dids, unread_sites)
-        for name, memory in current.items()
-    }
+    def run(self) -> BreakerResult:
+        """Hold a loss that is too large: then ``memories`` have the held facts as they were before."""
+        if not self.limits.confirming_polls:
+            return BreakerResult(self.current)
+        change = self._compare()
+        doubts = {site: self._doubt(loss) for site, loss in self._find_losses(change).items()}
+        causes = _find_causes(doubts, self.limits)
+        memories = self._hold_facts(doubts, causes)
+        counts = change.count_listed(self.current, memories, self.retired)
+        unnamed_sites = find_unnamed_sites(memories, self.demanded_dids, counts.listed_by_site.keys())
+        holds = self._hold_unnamed(unnamed_sites, doubts) | {
+            site: doubts[site].loss.hold(doubts[site].missing_polls, cause, self.now, self.limits)
+            for site, cause in causes.items()
+        }
+        return BreakerResult(memories, dict(sorted(holds.items())), self._release_reasons(doubts), counts)
 
-
-def _build_holds(
-    losses: Mapping[Site, _SiteLoss],
-    doubts: Mapping[Site, _DoubtfulLoss],
-    causes: Mapping[Site, HoldCause],
-    now: datetime,
-    limits: BreakerLimits,
-) -> dict[Site, HeldLoss]:
-    return {
-        site: HeldLoss(
-            started_at=_hold_start(losses[site].previous, doubts[site].missing_polls, now),
-            last_confirmed_at=now
-            if losses[site].is_confirmation(now, limits)
-            else _last_confirmation(losses[site].previous, now),
-            missing_polls=doubts[site].missing_polls,
-            listed_count=losses[site].listed_count,
-            cause=cause,
+    def _compare(self) -> ListingChange:
+        held_dids = [held.missing_polls.keys() for held in self.held_losses.values()]
+        disputed_dids = [*held_dids, *self.approved_losses.values()]
+        return compare_listings(
+            self.previous,
+            self.current,
+            self.demanded_dids,
+            self.retired,
+            self.previous_counts,
+            disputed_dids,
         )
-        for site, cause in causes.items()
-    }
 
+    def _find_losses(self, change: ListingChange) -> dict[Site, _SiteLoss]:
+        lost_dids, available_dids = change.lost_and_available_dids()
+        new_counts = change.new_counts()
+        losses = {}
+        for site, listed_count in sorted(change.previous_counts.listed_by_site.items()):
+            held = self.held_losses.get(site)
+            held_dids = held.missing_polls.keys() if held else frozenset[Did]()
+            previous = held if held and held.cause is not HoldCause.UNNAMED else None
+            lost = lost_dids.get(site, set())
+            same = {did for did in held_dids if change.lists_now(did, site) and self._is_unread(site, did)}
+            unread = same if previous else set()
+            losses[site] = _SiteLoss(
+                listed_count=listed_count,
+                available_count=change.previous_counts.available_by_site.get(site, 0),
+                available_dids=available_dids.get(site, set()),
+                lost_dids=lost,
+                unread_dids=unread,
+                approved_dids=self.approved_losses.get(site, frozenset()) & held_dids & (lost | same),
+                is_site_read=listed_count - len(lost) + new_counts[site] > len(unread),
+                previous=previous,
+            )
+        return losses
 
-def _hold_unnamed(
-    previous: HeldLoss | None, dids: Collection[Did], loss: _SiteLoss, now: datetime
-) -> HeldLoss:
-    start = previous.started_at if previous and previous.cause is HoldCause.UNNAMED else now
-    return HeldLoss(start, start, dict.fromkeys(sorted(dids), 0), loss.listed_count, HoldCause.UNNAMED)
-
-
-@dataclass(frozen=True, slots=True)
-class _Comparison:
-    """The datasets that may have left, with their places before and after, and the counts before."""
-
-    previous: Mapping[Did, _Listings]
-    current: Mapping[Did, _Listings]
-    previous_counts: ListedCounts
-
-    def count_listed(
-        self,
-        current: Mapping[str, CatalogueMemory],
-        memories: Mapping[str, CatalogueMemory],
-        retired: AbstractSet[Site],
-    ) -> ListedCounts:
-        """Return the counts of *memories*, which differ from *current* by the held datasets."""
-        held = [
-            did
-            for name, memory in memories.items()
-            if memory is not current[name]
-            for did in {**self.previous, **self.current}
-            if DatasetRows.wrap(memory.records).rows.get(did)
-            is not DatasetRows.wrap(current[name].records).rows.get(did)
-        ]
-        kept = {**self.current, **_find_places(memories, held, retired)}
-        return self.previous_counts.adjust(self.previous.values(), -1).adjust(kept.values(), 1)
-
-
-def _compare(
-    previous: Mapping[str, CatalogueMemory],
-    current: Mapping[str, CatalogueMemory],
-    demanded_dids: AbstractSet[Did],
-    held_losses: Mapping[Site, HeldLoss],
-    approved_losses: Mapping[Site, AbstractSet[Did]],
-    retired: AbstractSet[Site],
-    previous_counts: PreviousCounts | None,
-) -> _Comparison:
-    if previous_counts is None:
-        was, now = (
-            _find_places(previous, demanded_dids, retired),
-            _find_places(current, demanded_dids, retired),
+    def _is_unread(self, site: Site, did: Did) -> bool:
+        """Return True if all facts of *did* at *site* are the same before and after the answers."""
+        return all(
+            _fact_at(memory, site, did) == _fact_at(self.previous[name], site, did)
+            for name, memory in self.current.items()
         )
-        return _Comparison(was, now, ListedCounts().adjust(was.values(), 1))
-    asked = [one.missing_polls for one in held_losses.values()]
-    dids = frozenset(previous_counts.changed_dids).union(*asked, *approved_losses.values())
-    unwanted = _find_places(previous, dids - demanded_dids, retired)
-    was, now = (
-        _find_places(previous, dids & demanded_dids, retired),
-        _find_places(current, dids & demanded_dids, retired),
-    )
-    return _Comparison(was, now, previous_counts.counts.adjust(unwanted.values(), -1))
 
+    def _doubt(self, loss: _SiteLoss) -> _DoubtfulLoss:
+        confirmations = loss.count_confirmations(self.now, self.limits)
+        confirmed = {did for did, polls in confirmations.items() if polls >= self.limits.confirming_polls}
+        missing_polls = {did: polls for did, polls in confirmations.items() if did not in confirmed}
+        return _DoubtfulLoss(loss, missing_polls, confirmed)
 
-def _find_places(
-    memories: Mapping[str, CatalogueMemory], dids: Collection[Did], retired: AbstractSet[Site]
-) -> dict[Did, _Listings]:
-    """Return the places of those of *dids* that are listed anywhere."""
-    found: dict[Did, _Listings] = {}
-    for memory in memories.values():
-        rows = DatasetRows.wrap(memory.records).rows
-        for did in dids if rows else ():
-            if (known := rows.get(did)) is not None and known.facts:
-                here = known.facts
-                if retired:
-                    here = {site: fact for site, fact in here.items() if site not in retired}
-                found[did] = _merge_places(found[did], here) if did in found else here
-    return found
+    def _hold_facts(
+        self, doubts: Mapping[Site, _DoubtfulLoss], causes: Mapping[Site, HoldCause]
+    ) -> dict[str, CatalogueMemory]:
+        """Return the current memories with the facts of held datasets as before, without approved ones."""
+        held_dids = {site: doubts[site].missing_polls.keys() & doubts[site].loss.lost_dids for site in causes}
+        released_dids = {
+            site: doubt.loss.approved_dids - doubt.loss.lost_dids
+            for site, doubt in doubts.items()
+            if doubt.loss.approved_dids
+        }
+        unread_sites = {site for site in causes if not doubts[site].loss.is_site_read}
+        return {
+            name: _apply_holds(memory, self.previous[name], held_dids, released_dids, unread_sites)
+            for name, memory in self.current.items()
+        }
 
+    def _hold_unnamed(
+        self, unnamed_sites: Mapping[Site, Collection[Did]], doubts: Mapping[Site, _DoubtfulLoss]
+    ) -> dict[Site, HeldLoss]:
+        """Return a hold for each site that no catalogue names any more; it counts no confirmations."""
+        holds = {}
+        for site, dids in unnamed_sites.items():
+            held = self.held_losses.get(site)
+            start = held.started_at if held and held.cause is HoldCause.UNNAMED else self.now
+            polls, listed_count = dict.fromkeys(sorted(dids), 0), doubts[site].loss.listed_count
+            holds[site] = HeldLoss(start, start, polls, listed_count, HoldCause.UNNAMED)
+        return holds
 
-def _merge_places(one: _Listings, other: _Listings) -> _Listings:
-    return {
-        **one,
-        **{s: f for s, f in other.items() if s not in one or f.state is DatasetState.AVAILABLE},
-    }
-
-
-def _site_losses(
-    previous: Mapping[str, CatalogueMemory],
-    current: Mapping[str, CatalogueMemory],
-    held_losses: Mapping[Site, HeldLoss],
-    approved_losses: Mapping[Site, AbstractSet[Did]],
-    comparison: _Comparison,
-) -> dict[Site, _SiteLoss]:
-    lost: dict[Site, set[Did]] = {}
-    available: dict[Site, set[Did]] = {}
-    came: Counter[Site] = Counter()
-    for did, was in comparison.previous.items():
-        is_now = comparison.current.get(did, _NO_LISTINGS)
-        for site, fact in was.items():
-            if site not in is_now:
-                lost.setdefault(site, set()).add(did)
-            if fact.state is DatasetState.AVAILABLE:
-                available.setdefault(site, set()).add(did)
-    for did, is_now in comparison.current.items() if comparison.previous else ():
-        came.update(is_now.keys() - comparison.previous.get(did, _NO_LISTINGS).keys())
-    cases = {}
-    for site, listed in sorted(comparison.previous_counts.listed_by_site.items()):
-        last = held_losses.get(site)
-        asked = last.missing_polls.keys() if last else frozenset[Did]()
-        here = {did for did in asked if site in comparison.current.get(did, _NO_LISTINGS)}
-        unread_dids = {did for did in here if _is_unread(previous, current, site, did)}
-        silent = unread_dids if last and last.cause is not HoldCause.UNNAMED else set()
-        gone = lost.get(site, set())
-        cases[site] = _SiteLoss(
-            listed_count=listed,
-            available_count=comparison.previous_counts.available_by_site.get(site, 0),
-            available_dids=available.get(site, set()),
-            lost_dids=gone,
-            unread_dids=silent,
-            approved_dids=approved_losses.get(site, frozenset()) & asked & (gone | unread_dids),
-            is_site_read=listed - len(gone) + came[site] > len(silent),
-            previous=last if last and last.cause is not HoldCause.UNNAMED else None,
-        )
-    return cases
-
-
-def _is_unread(
-    previous: Mapping[str, CatalogueMemory], current: Mapping[str, CatalogueMemory], site: Site, did: Did
-) -> bool:
-    """Return True if all facts of *did* at *site* are the same before and after the answers."""
-    return all(
-        _fact_at(memory, site, did) == _fact_at(previous[name], site, did) for name, memory in current.items()
-    )
+    def _release_reasons(self, doubts: Mapping[Site, _DoubtfulLoss]) -> dict[Site, dict[Did, str]]:
+        """Return the datasets that were released after a hold, and why, in words that the history stores."""
+        reason = f"{format_count(self.limits.confirming_polls, 'further poll')} said that it is gone"
+        reasons = {
+            site: dict.fromkeys(sorted(doubt.confirmed_dids), reason)
+            | dict.fromkeys(sorted(doubt.loss.approved_dids), "gone, as the operator approved")
+            for site, doubt in doubts.items()
+        }
+        return {site: reasons_by_did for site, reasons_by_did in reasons.items() if reasons_by_did}
 
 
 def _fact_at(memory: CatalogueMemory, site: Site, did: Did) -> Fact | None:
-    known = memory.records.get(did)
-    return known.facts.get(site) if known else None
-
-
-def _doubtful_loss(
-    case: _SiteLoss, confirmations: Mapping[Did, int], confirmed_dids: AbstractSet[Did]
-) -> _DoubtfulLoss:
-    settled = confirmed_dids | case.approved_dids
-    gone = {did: n for did, n in confirmations.items() if did not in confirmed_dids}
-    return _DoubtfulLoss(
-        gone,
-        len(gone.keys() & case.available_dids),
-        case.listed_count - len(settled),
-        case.available_count - len(settled & case.available_dids),
-    )
+    record = memory.records.get(did)
+    return record.facts.get(site) if record else None
 
 
 def _find_causes(doubts: Mapping[Site, _DoubtfulLoss], limits: BreakerLimits) -> dict[Site, HoldCause]:
     """Return the sites to hold, and why; a site that is held by itself does not count for the others."""
     losing = {site for site, doubt in doubts.items() if doubt.missing_polls}
-    nothing_left = all(doubt.is_everything_missing for doubt in doubts.values())
-    datasets = {did for doubt in doubts.values() for did in doubt.missing_polls}
+    is_nothing_left = all(doubt.is_everything_missing for doubt in doubts.values())
+    missing_dids = {did for doubt in doubts.values() for did in doubt.missing_polls}
     alone = {site for site in losing if _is_shrink([doubts[site]], limits.site_share, limits.min_datasets)}
-    rest = [doubt for site, doubt in doubts.items() if site not in alone]
-    together = (nothing_left and len(datasets) >= _MIN_TOTAL_LOSS) or _is_shrink(
-        rest, limits.all_share, limits.min_datasets
+    others = [doubt for site, doubt in doubts.items() if site not in alone]
+    is_total_shrink = (is_nothing_left and len(missing_dids) >= _MIN_TOTAL_LOSS) or _is_shrink(
+        others, limits.all_share, limits.min_datasets
     )
     causes = {site: HoldCause.SITE if site in alone else HoldCause.ALL for site in sorted(losing)}
     # all of a site's few datasets are too few to hold, but not a coincidence when another site is held
     emptied = {site for site in losing if alone and doubts[site].is_everything_missing}
-    return causes if together else {s: cause for s, cause in causes.items() if s in alone | emptied}
+    return causes if is_total_shrink else {s: cause for s, cause in causes.items() if s in alone | emptied}
 
 
 def _is_shrink(doubts: Collection[_DoubtfulLoss], share: float, min_datasets: int) -> bool:
     """Return True if too much is missing, of all listed datasets or of the AVAILABLE ones."""
-    gone = sum(len(doubt.missing_polls) for doubt in doubts)
-    of = sum(doubt.listed_count for doubt in doubts)
-    available_gone = sum(doubt.missing_available_count for doubt in doubts)
+    missing = sum(len(doubt.missing_polls) for doubt in doubts)
+    listed = sum(doubt.listed_count for doubt in doubts)
+    missing_available = sum(doubt.missing_available_count for doubt in doubts)
     available = sum(doubt.available_count for doubt in doubts)
-    return _is_too_much(gone, of, share, min_datasets) or _is_too_much(
-        available_gone, available, share, min_datasets
+    return _is_too_much(missing, listed, share, min_datasets) or _is_too_much(
+        missing_available, available, share, min_datasets
     )
 
 
@@ -483,49 +373,9 @@ def _apply_holds(
     ages = {s: age for s in sorted(unread_sites & memory.sites) if (age := previous.read_at(s)) is not None}
     if not changed and not ages:
         return memory
-    known = DatasetRows.wrap(memory.records).with_records(changed)
-    return replace(memory, records=known, last_read_at={**memory.last_read_at, **ages})
+    records = DatasetRows.wrap(memory.records).with_records(changed)
+    return replace(memory, records=records, last_read_at={**memory.last_read_at, **ages})
 
 
 def _drop_site(facts: Mapping[Site, Fact], site: Site) -> dict[Site, Fact]:
     return {name: fact for name, fact in facts.items() if name != site}
-
-
-def _find_unnamed_sites(
-    memories: Mapping[str, CatalogueMemory], demanded_dids: AbstractSet[Did], listed_sites: AbstractSet[Site]
-) -> dict[Site, set[Did]]:
-    """Return the listed sites that no catalogue names any more, with the datasets kept there from before."""
-    lost = listed_sites - frozenset[Site]().union(*(memory.sites for memory in memories.values()))
-    unnamed: dict[Site, set[Did]] = {}
-    for memory in memories.values() if lost else ():
-        known = DatasetRows.wrap(memory.records)
-        for did in (
-            known.individually_dated & demanded_dids
-        ):  # datasets read with the rest are at a site that is named
-            row = known.rows[did]
-            for site in row.facts.keys() & lost:
-                if row.facts[site].as_of < row.read_at:
-                    unnamed.setdefault(site, set()).add(did)
-    return dict(sorted(unnamed.items()))
-
-
-def _hold_start(previous: HeldLoss | None, missing_polls: Mapping[Did, int], now: datetime) -> datetime:
-    """Return the start of the hold, which lasts as long as some of its datasets are missing."""
-    return previous.started_at if previous and previous.missing_polls.keys() & missing_polls.keys() else now
-
-
-def _last_confirmation(previous: HeldLoss | None, now: datetime) -> datetime:
-    return previous.last_confirmed_at if previous else now
-
-
-def _release_reasons(
-    cases: Mapping[Site, _SiteLoss], confirmed_dids: Mapping[Site, AbstractSet[Did]], limits: BreakerLimits
-) -> dict[Site, dict[Did, str]]:
-    """Return the datasets that were released after a hold, and why."""
-    reason = f"{format_count(limits.confirming_polls, 'further poll')} confirmed that it is gone"
-    found = {
-        site: dict.fromkeys(sorted(confirmed_dids[site]), reason)
-        | dict.fromkeys(sorted(case.approved_dids), "gone, as the operator approved")
-        for site, case in cases.items()
-    }
-    return {site: reasons for site, reasons in found.items() if reasons}

@@ -103,8 +103,8 @@ class DatasetRows(TimestampedRows[DatasetRecord]):
         if row.read_at is not AT_LAST_POLL or self.polled_at is None:
             return row
         at = self.polled_at
-        here = {site: replace(fact, as_of=at) for site, fact in row.facts.items()}
-        return replace(row, read_at=at, facts=here)
+        facts = {site: replace(fact, as_of=at) for site, fact in row.facts.items()}
+        return replace(row, read_at=at, facts=facts)
 
     def apply_answer(
         self,
@@ -144,8 +144,8 @@ class DatasetRows(TimestampedRows[DatasetRecord]):
     def _find_individually_dated(
         self, new_records: Mapping[Did, DatasetRecord], removed_dids: Collection[Did] = ()
     ) -> AbstractSet[Did]:
-        own = {did for did, known in new_records.items() if known.read_at is not AT_LAST_POLL}
-        return (self.individually_dated - new_records.keys()).difference(removed_dids) | own
+        newly_dated = {did for did, record in new_records.items() if record.read_at is not AT_LAST_POLL}
+        return (self.individually_dated - new_records.keys()).difference(removed_dids) | newly_dated
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,10 @@ class MergedSnapshot:
     recent_sites: frozenset[Site]
     changed_dids: Mapping[Site, AbstractSet[Did]] | None = None
 
+    def can_be_continued(self, shared_inputs: Hashable, now: datetime) -> bool:
+        """Return True if a merge of changed datasets only gives the result of a full merge."""
+        return shared_inputs == self.shared_inputs and now >= self.now
+
 
 @dataclass(frozen=True, slots=True)
 class _Source:
@@ -85,9 +89,7 @@ def merge_catalogues(
     previous: MergedSnapshot | None = None,
     changed_dids: AbstractSet[Did] | None = None,
 ) -> MergedSnapshot:
-    """Merge *memories* into a snapshot of the demanded datasets.
-
-    See :func:`hydrator.reconcile.snapshot.update.build_snapshot` for the rules.
+    """Merge *memories* into a snapshot of the demanded datasets; ``build_snapshot`` has the rules.
 
     Args:
         memories: by catalogue, its last answers.
@@ -95,52 +97,64 @@ def merge_catalogues(
         now: aware UTC time of this cycle.
         max_age: a fact older than this reads UNKNOWN.
         previous: the merge before this one.
-        changed_dids: the datasets whose records differ from those that *previous* was made of; None: unknown.
+        changed_dids: the datasets whose records differ since *previous*; None: unknown.
     """
-    sources = [
-        _Source(known.rows, memory.answered_at, memory.answered_at == now, known.individually_dated)
-        for memory in memories.values()
-        if memory.answered_at is not None and (known := DatasetRows.wrap(memory.records)) is not None
-    ]
+    sources = _sources(memories, now)
     shared_inputs = _shared_inputs(memories, now, max_age)
     always_recheck = frozenset[Did]().union(*(source.individually_dated for source in sources))
-    look: Collection[Did]
-    if (
-        previous is None
-        or changed_dids is None
-        or shared_inputs != previous.shared_inputs
-        or now < previous.now
-    ):
+    dids: Collection[Did]
+    if previous is None or changed_dids is None or not previous.can_be_continued(shared_inputs, now):
         previous = None
-        look = dict.fromkeys(did for source in sources for did in source.rows if did in demanded_dids)
+        dids = dict.fromkeys(did for source in sources for did in source.rows if did in demanded_dids)
     else:
-        look = changed_dids | always_recheck | previous.always_recheck
+        dids = changed_dids | always_recheck | previous.always_recheck
     facts_by_did = {
-        did: _merge_dataset(did, sources, now, max_age) if did in demanded_dids else {} for did in look
+        did: _merge_dataset(did, sources, now, max_age) if did in demanded_dids else {} for did in dids
     }
     rows, changed_by_site = _update_rows(facts_by_did, previous.rows if previous else {})
-    recent = frozenset(
+    names = _index_names(dids, memories, demanded_dids, previous.names if previous else NameIndex())
+    sizes = _update_sizes(dids, memories, previous.snapshot.bytes_total) if previous else sizes_of(memories)
+    recent = _find_recent_sites({did: facts_by_did.get(did, {}) for did in always_recheck}, now)
+    snapshot = _build_snapshot(memories, rows, names, sizes, now)
+    changed: Mapping[Site, AbstractSet[Did]] | None = None
+    if previous:
+        changed = {**dict.fromkeys(recent | previous.recent_sites, always_recheck), **changed_by_site}
+    return MergedSnapshot(snapshot, now, shared_inputs, rows, names, always_recheck, recent, changed)
+
+
+def _sources(memories: Mapping[str, CatalogueMemory], now: datetime) -> list[_Source]:
+    """Return the rows of the catalogues that ever answered."""
+    return [
+        _Source(records.rows, memory.answered_at, memory.answered_at == now, records.individually_dated)
+        for memory in memories.values()
+        if memory.answered_at is not None and (records := DatasetRows.wrap(memory.records)) is not None
+    ]
+
+
+def _find_recent_sites(facts_by_did: Mapping[Did, Mapping[Site, Fact]], now: datetime) -> frozenset[Site]:
+    """Return the sites with a fact that has a time of its own and is almost as new as the last answers."""
+    return frozenset(
         site
-        for did in always_recheck
-        for site, fact in facts_by_did.get(did, {}).items()
+        for facts in facts_by_did.values()
+        for site, fact in facts.items()
         if fact.as_of is not AT_LAST_POLL and now - fact.as_of < _RECENT_AGE
     )
-    names = _index_names(look, memories, demanded_dids, previous.names if previous else NameIndex())
-    ages = _site_read_times(memories, rows)
-    snapshot = Snapshot(
-        sites={site: SiteFacts(ages[site], FactRows(rows.get(site, {}), now)) for site in sorted(ages)},
+
+
+def _build_snapshot(
+    memories: Mapping[str, CatalogueMemory],
+    rows: Mapping[Site, dict[Did, Fact]],
+    names: NameIndex,
+    sizes: Mapping[Did, int],
+    now: datetime,
+) -> Snapshot:
+    read_at = _site_read_times(memories, rows)
+    return Snapshot(
+        sites={site: SiteFacts(read_at[site], FactRows(rows.get(site, {}), now)) for site in sorted(read_at)},
         unseen_reasons=_unseen_reasons(memories),
         case_collisions=names.case_collisions,
         misspelt_dids=names.misspellings,
-        bytes_total=_update_sizes(look, memories, previous.snapshot.bytes_total)
-        if previous
-        else sizes_of(memories),
-    )
-    if previous is None:
-        return MergedSnapshot(snapshot, now, shared_inputs, rows, names, always_recheck, recent)
-    uncertain = dict.fromkeys(recent | previous.recent_sites, always_recheck)
-    return MergedSnapshot(
-        snapshot, now, shared_inputs, rows, names, always_recheck, recent, {**uncertain, **changed_by_site}
+        bytes_total=sizes,
     )
 
 
@@ -162,9 +176,9 @@ def sizes_of(memories: Mapping[str, CatalogueMemory]) -> dict[Did, int]:
     """Return the bytes of each dataset that a catalogue gave a size for; of several sizes the largest."""
     sizes: dict[Did, int] = {}
     for memory in memories.values():
-        for did, known in DatasetRows.wrap(memory.records).rows.items():
-            if known.bytes_total is not None:
-                sizes[did] = max(sizes.get(did, 0), known.bytes_total)
+        for did, record in DatasetRows.wrap(memory.records).rows.items():
+            if record.bytes_total is not None:
+                sizes[did] = max(sizes.get(did, 0), record.bytes_total)
     return sizes
 
 
@@ -196,31 +210,31 @@ def _merge_dataset(
     did: Did, sources: Collection[_Source], now: datetime, max_age: timedelta
 ) -> Mapping[Site, Fact]:
     """Return by site the best fact that any catalogue has of *did*."""
-    found: Mapping[Site, Fact] | None = None
+    best: Mapping[Site, Fact] | None = None
     for source in sources:
-        known = source.rows.get(did)
-        if known is None:
+        record = source.rows.get(did)
+        if record is None:
             continue
-        if known.read_at is AT_LAST_POLL and source.is_current:
-            said: Mapping[Site, Fact] = known.facts
+        if record.read_at is AT_LAST_POLL and source.is_current:
+            facts: Mapping[Site, Fact] = record.facts
         else:
-            said = {
+            facts = {
                 site: _apply_max_age(fact, source.answered_at, now, max_age)
-                for site, fact in known.facts.items()
+                for site, fact in record.facts.items()
             }
-        if found is None and not known.previous_facts:
-            found = said
+        if best is None and not record.previous_facts:
+            best = facts
             continue
-        both = dict(found or {})
-        for site, fact in (*said.items(), *known.previous_facts.items()):
-            judged = (
+        both = dict(best or {})
+        for site, fact in (*facts.items(), *record.previous_facts.items()):
+            current = (
                 _apply_max_age(fact, source.answered_at, now, max_age)
-                if fact is known.previous_facts.get(site)
+                if fact is record.previous_facts.get(site)
                 else fact
             )
-            both[site] = pick_better(both[site], judged, now) if site in both else judged
-        found = both
-    return found or {}
+            both[site] = pick_better(both[site], current, now) if site in both else current
+        best = both
+    return best or {}
 
 
 def _apply_max_age(fact: Fact, answered_at: datetime, now: datetime, max_age: timedelta) -> Fact:
@@ -254,8 +268,8 @@ def _update_rows(
 
 def _group_by_site(facts_by_did: Mapping[Did, Mapping[Site, Fact]]) -> dict[Site, dict[Did, Fact]]:
     rows: dict[Site, dict[Did, Fact]] = {}
-    for did, here in facts_by_did.items():
-        for site, fact in here.items():
+    for did, facts in facts_by_did.items():
+        for site, fact in facts.items():
             if site in rows:
                 rows[site][did] = fact
             else:
@@ -267,12 +281,12 @@ def _find_changes(
     facts_by_did: Mapping[Did, Mapping[Site, Fact]], previous: Mapping[Site, Mapping[Did, Fact]]
 ) -> dict[Site, set[Did]]:
     changed_dids: dict[Site, set[Did]] = {}
-    for did, here in facts_by_did.items():
+    for did, facts in facts_by_did.items():
         for site, mine in previous.items():
-            fact, old = here.get(site), mine.get(did)
+            fact, old = facts.get(site), mine.get(did)
             if fact is not old and fact != old:
                 changed_dids.setdefault(site, set()).add(did)
-        for site in here.keys() - previous.keys():
+        for site in facts.keys() - previous.keys():
             changed_dids.setdefault(site, set()).add(did)
     return changed_dids
 
@@ -280,18 +294,18 @@ def _find_changes(
 def _site_read_times(
     memories: Mapping[str, CatalogueMemory], rows: Mapping[Site, Mapping[Did, Fact]]
 ) -> dict[Site, datetime]:
-    ages: dict[Site, datetime] = {}
+    """Return by site the time of its newest whole reading."""
+    times: dict[Site, datetime] = {}
     for memory in memories.values():
         if memory.answered_at is None:
             continue
         for site in memory.sites:
-            read = memory.last_read_at.get(site, memory.answered_at)
-            ages[site] = max(ages.get(site, read), read)
-    for site in (
-        rows.keys() - ages.keys()
-    ):  # a site that its catalogue no longer names keeps its facts, and ages
-        ages[site] = max(fact.as_of for fact in rows[site].values())
-    return ages
+            read_at = memory.last_read_at.get(site, memory.answered_at)
+            times[site] = max(times.get(site, read_at), read_at)
+    # a site that its catalogue no longer names keeps its facts, and ages
+    for site in rows.keys() - times.keys():
+        times[site] = max(fact.as_of for fact in rows[site].values())
+    return times
 
 
 def _unseen_reasons(memories: Mapping[str, CatalogueMemory]) -> dict[Did, str]:
@@ -308,8 +322,8 @@ def _update_sizes(
     sizes: dict[Did, int] | None = None
     rows_by_catalogue = [DatasetRows.wrap(memory.records).rows for memory in memories.values()]
     for did in dids:
-        known = [rows[did].bytes_total for rows in rows_by_catalogue if did in rows]
-        size = max((each for each in known if each is not None), default=None)
+        sizes_of_did = [rows[did].bytes_total for rows in rows_by_catalogue if did in rows]
+        size = max((each for each in sizes_of_did if each is not None), default=None)
         if size != previous.get(did):
             sizes = dict(previous) if sizes is None else sizes
             if size is None:
@@ -326,26 +340,28 @@ def _index_names(
     previous: NameIndex,
 ) -> NameIndex:
     """Return which of *dids* exist now, and the collisions and misspellings by letter case."""
-    there: dict[Did, frozenset[Did]] = {}
+    existing: dict[Did, frozenset[Did]] = {}
     absent: dict[Did, frozenset[Did]] = {}
     for memory in memories.values():
         rows = DatasetRows.wrap(memory.records).rows
         for did in dids:
-            if (known := rows.get(did)) is not None and did in demanded_dids:
-                found = there if known.facts else absent
-                found[did] = found[did] | known.case_variants if did in found else known.case_variants
-    for did in there.keys() & absent.keys():
+            if (record := rows.get(did)) is not None and did in demanded_dids:
+                index = existing if record.facts else absent
+                index[did] = index[did] | record.case_variants if did in index else record.case_variants
+    for did in existing.keys() & absent.keys():
         del absent[did]
     if previous.existing_dids or previous.absent_dids:
         if all(
-            there.get(did) == previous.existing_dids.get(did)
+            existing.get(did) == previous.existing_dids.get(did)
             and absent.get(did) == previous.absent_dids.get(did)
             for did in dids
         ):
             return previous
-        there = {did: twins for did, twins in previous.existing_dids.items() if did not in dids} | there
-        absent = {did: twins for did, twins in previous.absent_dids.items() if did not in dids} | absent
-    return NameIndex(there, _find_case_collisions(there), absent, _find_misspellings(there, absent))
+        existing = {
+            did: variants for did, variants in previous.existing_dids.items() if did not in dids
+        } | existing
+        absent = {did: variants for did, variants in previous.absent_dids.items() if did not in dids} | absent
+    return NameIndex(existing, _find_case_collisions(existing), absent, _find_misspellings(existing, absent))
 
 
 def _find_misspellings(
@@ -356,8 +372,10 @@ def _find_misspellings(
     for did in existing_dids if others else ():
         if (alike := others.get(did.lower())) is not None:
             alike.add(did)
-    found = {did: tuple(sorted(others[did.lower()] | twins)) for did, twins in sorted(absent_dids.items())}
-    return {did: held for did, held in found.items() if held}
+    matches = {
+        did: tuple(sorted(others[did.lower()] | variants)) for did, variants in sorted(absent_dids.items())
+    }
+    return {did: dids for did, dids in matches.items() if dids}
 
 
 def _find_case_collisions(existing_dids: Mapping[Did, frozenset[Did]]) -> tuple[tuple[Did, ...], ...]:

@@ -26,16 +26,22 @@ def provenance_rows(
 
 
 def _catalogue_rows(catalogue: str, memory: CatalogueMemory, did: Did, now: datetime) -> list[dict[str, Any]]:
-    known, unseen = memory.records.get(did), memory.unseen_reasons.get(did)
-    start = {"did": did, "catalogue": catalogue, "unseen": unseen}
-    if known is None:
+    record, unseen_reason = memory.records.get(did), memory.unseen_reasons.get(did)
+    start = {"did": did, "catalogue": catalogue, "unseen": unseen_reason}
+    if record is None:
         return [
-            {**start, "site": None, "state": None, "as_of": None, "why": unseen or "it was not asked yet"}
+            {
+                **start,
+                "site": None,
+                "state": None,
+                "as_of": None,
+                "why": unseen_reason or "it was not asked yet",
+            }
         ]
-    if not known.facts:
+    if not record.facts:
         why = "it has it at no site it knows"
-        return [{**start, "site": None, "state": None, "as_of": to_unix(known.read_at), "why": why}]
-    return [{**start, "site": site, **_fact_row(fact, now)} for site, fact in sorted(known.facts.items())]
+        return [{**start, "site": None, "state": None, "as_of": to_unix(record.read_at), "why": why}]
+    return [{**start, "site": site, **_fact_row(fact, now)} for site, fact in sorted(record.facts.items())]
 
 
 def _fact_row(fact: Fact, now: datetime) -> dict[str, Any]:

@@ -5,7 +5,7 @@ same catalogue; an Unseen keeps the older one, with its age. So an error never e
 dataset that cannot be read never ages its site.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -57,44 +57,60 @@ def apply_survey(
     no longer names was not read: its facts stay, and age. The same holds for a site that was unreachable for
     every dataset. A site that was never read is not among the memory's sites.
     """
-    old = DatasetRows.wrap(memory.records)
-    gone = [] if old.keys() <= demanded_dids else [did for did in old.rows if did not in demanded_dids]
-    if isinstance(answer, Pending):
-        unseen = {
-            did: memory.unseen_reasons.get(did, _PENDING_REASON)
-            for did in demanded_dids
-            if did in memory.unseen_reasons or did not in old.rows
-        }
-        return replace(memory, records=old.apply_answer(old.polled_at, {}, gone), unseen_reasons=unseen)
+    rows = DatasetRows.wrap(memory.records)
+    dropped = [] if rows.keys() <= demanded_dids else [did for did in rows.rows if did not in demanded_dids]
+    if isinstance(answer, Survey):
+        return _apply_readings(memory, answer, demanded_dids, dropped, now)
+    records = rows.apply_answer(rows.polled_at, {}, dropped)
     if isinstance(answer, Unseen):
-        unseen = dict.fromkeys(demanded_dids, answer.reason)
-        return replace(
-            memory,
-            records=old.apply_answer(old.polled_at, {}, gone),
-            unseen_reasons=unseen,
-            failure=answer.reason,
-        )
-    at = min(answer.started_at, now)
-    repeats = answer.sites == memory.sites and not memory.last_read_at
-    fresh: dict[Did, DatasetRecord] = {}
-    unseen = {}
+        reasons = dict.fromkeys(demanded_dids, answer.reason)
+        return replace(memory, records=records, unseen_reasons=reasons, failure=answer.reason)
+    reasons = {
+        did: memory.unseen_reasons.get(did, _PENDING_REASON)
+        for did in demanded_dids
+        if did in memory.unseen_reasons or did not in rows.rows
+    }
+    return replace(memory, records=records, unseen_reasons=reasons)
+
+
+def _apply_readings(
+    memory: CatalogueMemory,
+    survey: Survey,
+    demanded_dids: AbstractSet[Did],
+    dropped_dids: Collection[Did],
+    now: datetime,
+) -> CatalogueMemory:
+    """Return *memory* with the readings of *survey*; a repeated reading leaves its row unchanged."""
+    rows = DatasetRows.wrap(memory.records)
+    answered_at = min(survey.started_at, now)
+    can_repeat = survey.sites == memory.sites and not memory.last_read_at
+    new_records: dict[Did, DatasetRecord] = {}
+    unseen_reasons = {}
     for did in demanded_dids:
-        reading, row = answer.readings.get(did, _MISSING_READING), old.rows.get(did)
-        together = row is not None and row.read_at is AT_LAST_POLL
+        reading, row = survey.readings.get(did, _MISSING_READING), rows.rows.get(did)
+        is_of_last_poll = row is not None and row.read_at is AT_LAST_POLL
         if isinstance(reading, Unseen):
-            unseen[did] = reading.reason
-            if row is not None and together:  # it is as old as the answer that it came with
-                fresh[did] = old.with_timestamp(row)
+            unseen_reasons[did] = reading.reason
+            if row is not None and is_of_last_poll:  # it keeps the time of the answer that it came with
+                new_records[did] = rows.with_timestamp(row)
             continue
-        read = min(now, reading.as_of)
-        if repeats and row is not None and together and read == at and _is_repeat(reading, row.reading):
+        read_at = min(now, reading.as_of)
+        if (
+            can_repeat
+            and row is not None
+            and is_of_last_poll
+            and read_at == answered_at
+            and _is_repeat(reading, row.reading)
+        ):
             continue
-        fresh[did] = _build_record(reading, old.with_timestamp(row) if row else None, answer.sites, read, at)
-    blind = _find_unread_sites(answer, demanded_dids)
-    ages = {site: age for site in sorted(blind) if (age := memory.read_at(site)) is not None}
-    sites = answer.sites - (blind - ages.keys()) if blind else answer.sites
+        previous = rows.with_timestamp(row) if row else None
+        new_records[did] = _build_record(reading, previous, survey.sites, read_at, answered_at)
+    unread_sites = _find_unread_sites(survey, demanded_dids)
+    last_read_at = {site: at for site in sorted(unread_sites) if (at := memory.read_at(site)) is not None}
+    sites = survey.sites - (unread_sites - last_read_at.keys()) if unread_sites else survey.sites
+    records = rows.apply_answer(answered_at, new_records, dropped_dids)
     return CatalogueMemory(
-        at, sites, old.apply_answer(at, fresh, gone), unseen, answer.unmapped_storages, last_read_at=ages
+        answered_at, sites, records, unseen_reasons, survey.unmapped_storages, last_read_at=last_read_at
     )
 
 
@@ -139,18 +155,18 @@ def _build_record(
 ) -> DatasetRecord:
     """Build the record of a reading taken at *read_at*, from an answer of *answered_at*."""
     unread_facts = _unread_facts(seen, previous, named_sites) if previous and previous.facts else {}
-    plain = read_at == answered_at and not unread_facts
-    moment = AT_LAST_POLL if plain else read_at
-    here: dict[Site, Fact] = {}
+    is_plain = read_at == answered_at and not unread_facts
+    moment = AT_LAST_POLL if is_plain else read_at
+    facts: dict[Site, Fact] = {}
     for replica in seen.replicas:
         site, fact = replica.site, _fact(replica, moment)
-        here[site] = pick_better(here[site], fact) if site in here else fact
-    if plain and here.keys() <= named_sites:
-        return DatasetRecord(moment, here, seen.bytes_total, seen.case_variants, reading=seen)
-    here = {site: replace(fact, as_of=read_at) if plain else fact for site, fact in here.items()}
-    previous_facts = {site: fact for site, fact in unread_facts.items() if site in here}
+        facts[site] = pick_better(facts[site], fact) if site in facts else fact
+    if is_plain and facts.keys() <= named_sites:
+        return DatasetRecord(moment, facts, seen.bytes_total, seen.case_variants, reading=seen)
+    facts = {site: replace(fact, as_of=read_at) if is_plain else fact for site, fact in facts.items()}
+    previous_facts = {site: fact for site, fact in unread_facts.items() if site in facts}
     return DatasetRecord(
-        read_at, {**unread_facts, **here}, seen.bytes_total, seen.case_variants, previous_facts, seen
+        read_at, {**unread_facts, **facts}, seen.bytes_total, seen.case_variants, previous_facts, seen
     )
 
 
@@ -165,14 +181,18 @@ def _unread_facts(seen: Seen, previous: DatasetRecord, named_sites: AbstractSet[
 
 def _find_unread_sites(answer: Survey, demanded_dids: AbstractSet[Did]) -> AbstractSet[Site]:
     """Return the sites that were unreachable for every dataset of *answer*."""
-    blind: AbstractSet[Site] | None = None
+    unread_sites: AbstractSet[Site] | None = None
     for did in demanded_dids:
         reading = answer.readings.get(did)
         if isinstance(reading, Seen):
             if not reading.unreachable_sites:
                 return frozenset()
-            blind = reading.unreachable_sites if blind is None else blind & reading.unreachable_sites
-    return blind or frozenset()
+            unread_sites = (
+                reading.unreachable_sites
+                if unread_sites is None
+                else unread_sites & reading.unreachable_sites
+            )
+    return unread_sites or frozenset()
 
 
 _PLAIN_FACTS = {state: Fact(concluded, AT_LAST_POLL) for state, concluded in _STATE_OF_REPLICA.items()}

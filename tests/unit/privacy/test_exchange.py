@@ -10,7 +10,7 @@ from adapters.memory import MemoryCatalogue
 from hydrator.config import PrivateSettings, Settings, SubmitSettings
 from hydrator.domain.errors import CatalogueUnreachable, ConfigError
 from hydrator.domain.model import Did, Snapshot
-from hydrator.privacy.exchange import DaemonNamedCatalogue, ExchangeFailed, fetch_pseudonyms
+from hydrator.privacy.exchange import ExchangeFailed, daemon_named, fetch_pseudonyms
 from hydrator.privacy.pseudonym_store import PseudonymStore
 from hydrator.privacy.pseudonyms import Privacy, Pseudonymizer
 from hydrator.server.app import build_app
@@ -161,12 +161,12 @@ def test_a_daemon_without_tokens_gives_no_names(tmp_path):
 def test_a_catalogue_in_the_pools_names_is_asked_by_did(daemon):
     name = VEIL.pseudonym(CANARY)
     inner = MemoryCatalogue("daemon", [replica(name), replica(L1)], clock=lambda: NOON)
-    readings = DaemonNamedCatalogue(inner, daemon.settings()).read({CANARY, L1}).readings
+    readings = daemon_named(inner, daemon.settings()).read({CANARY, L1}).readings
     assert readings[CANARY].replicas == (replica(CANARY),)
     assert readings[L1].replicas == (replica(L1),)
     daemon.server.stop()
     with pytest.raises(CatalogueUnreachable, match="cannot be asked"):
-        DaemonNamedCatalogue(inner, daemon.settings(daemon_url="http://127.0.0.1:1")).read({CANARY})
+        daemon_named(inner, daemon.settings(daemon_url="http://127.0.0.1:1")).read({CANARY})
 
 
 # refusals, each with one sentence

@@ -150,7 +150,7 @@ def test_the_bound_ends_with_the_flood():
     assert register.problem is None
 
 
-def test_a_name_that_is_sought_is_learned_though_a_catalogue_lists_more_than_can_be_known():
+def test_sought_name_is_learned_from_a_catalogue_with_more_names_than_the_limit():
     register = PseudonymStore(VEIL, max_dids=100)
     register.learn([SECRET, *dids(5000)], {VEIL.pseudonym(SECRET)})
     assert register.resolve(VEIL.pseudonym(SECRET)) == SECRET

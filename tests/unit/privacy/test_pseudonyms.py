@@ -67,7 +67,7 @@ def test_what_stands_for_a_plain_name_tells_nothing_of_the_opaque_one():
     assert masked.partition(":")[2] not in {name.partition(":")[2] for name in VEIL.pseudonyms(SECRET)}
 
 
-def test_names_that_differ_in_letter_case_only_get_opaque_names_that_differ_in_more():
+def test_names_that_differ_by_letter_case_get_different_pseudonyms():
     one, other = VEIL.pseudonym(Did("embargo:L1")), VEIL.pseudonym(Did("embargo:l1"))
     assert one.lower() != other.lower()
 

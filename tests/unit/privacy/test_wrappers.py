@@ -120,7 +120,7 @@ def test_names_by_the_old_and_the_new_key_both_stand_for_it(catalogue, register)
     assert readings[OLD_NAME].replicas == (replica(OLD_NAME, CAM),)
 
 
-def test_a_private_dataset_asked_for_in_plain_is_nowhere_and_the_catalogue_is_not_asked(catalogue, inner):
+def test_private_dataset_asked_for_in_plain_text_is_at_no_site(catalogue, inner):
     readings = catalogue.read({CANARY, VEIL.mask(CANARY), L1}).readings
     assert readings[CANARY] == readings[VEIL.mask(CANARY)] == Seen(NOON)
     assert inner.asked == {L1}
@@ -132,7 +132,7 @@ def test_a_name_that_the_register_lost_is_found_again_in_the_catalogue(catalogue
     assert inner.searches == 1
 
 
-def test_a_name_that_nobody_exchanged_is_unseen_and_searched_for_only_now_and_then(inner, register):
+def test_name_that_was_never_exchanged_is_unseen_and_rarely_searched(inner, register):
     now = [NOON]
     catalogue = PseudonymizedCatalogue(inner, register, lambda: now[0])
     made_up = Did("private:" + "0" * 32)
@@ -154,7 +154,7 @@ def test_a_name_that_is_new_is_searched_for_at_once(catalogue, inner):
     assert inner.searches == 2
 
 
-def test_when_it_cannot_be_searched_the_name_is_unseen_not_nowhere_and_searched_for_again(inner, register):
+def test_failed_search_leaves_the_name_unseen_and_is_repeated(inner, register):
     now = [NOON]
     catalogue = PseudonymizedCatalogue(inner, register, lambda: now[0])
     inner.unseen_reasons = {}

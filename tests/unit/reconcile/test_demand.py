@@ -41,13 +41,13 @@ def test_names_without_a_scope_get_the_default_one():
     assert wanted(memory).dids == {L1}
 
 
-def test_a_job_with_one_bad_name_wants_nothing_and_the_text_is_kept_with_its_reason():
+def test_job_with_one_bad_name_demands_nothing_and_its_text_is_stored():
     memory = asked(ap1=queue(((L1, "no scope"), 1), ((L2,), 1)))
     assert wanted(memory).dids == {L2}
     assert list(wanted(memory).rejected_texts) == ["no scope"]
 
 
-def test_a_refused_text_is_kept_as_the_job_has_it_also_where_a_default_scope_applies():
+def test_rejected_text_is_stored_as_the_job_has_it_without_default_scope():
     memory = asked(ap1=queue((("bad name",), 1)), default_scope="lofar")
     assert list(memory.rejected_texts) == ["bad name"]
 
@@ -88,7 +88,7 @@ def test_a_schedd_that_cannot_be_asked_keeps_its_demand_however_long_that_takes(
     assert after.entries == (RememberedJobs("ap1", (L1,), 4, NOON + 100 * HOUR),)
 
 
-def test_a_job_that_comes_back_counts_anew():
+def test_returned_job_counts_as_new_demand():
     memory = asked(asked(ap1=queue(((L1,), 4))), now=NOON + HOUR, ap1=queue())
     memory = asked(memory, now=NOON + 2 * HOUR, ap1=queue(((L1,), 2), at=NOON + 2 * HOUR))
     assert memory.entries == (RememberedJobs("ap1", (L1,), 2, NOON + 2 * HOUR),)
@@ -115,7 +115,7 @@ def test_pins_come_first_then_jobs_by_number_then_patterns():
     ]
 
 
-def test_of_jobs_that_ended_the_later_one_is_wanted_more():
+def test_later_ended_job_ranks_before_an_earlier_one():
     memory = DemandMemory(
         (RememberedJobs("ap", (L1,), 0, NOON), RememberedJobs("ap", (L2,), 0, NOON + MINUTE))
     )
@@ -140,7 +140,7 @@ def test_a_refused_text_is_kept_short_and_printable():
     assert len(text) < 600
 
 
-def test_a_job_that_ended_while_its_schedd_could_not_be_asked_is_remembered_from_then_on():
+def test_job_that_ended_while_its_schedd_was_silent_is_remembered_from_then_on():
     before = asked(DemandMemory(), ap1=queue(((L1,), 1)))
     silent = asked(before, now=NOON + 100 * HOUR, ap1=Unseen("timeout"))
     after = asked(silent, now=NOON + 101 * HOUR, ap1=queue())

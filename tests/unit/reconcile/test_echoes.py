@@ -188,7 +188,7 @@ def test_a_daemon_that_echoes_the_token_shows_nothing_of_it(dressed, tmp_path):
 
 @pytest.mark.parametrize("how", ["password", "login", "token_file", "token_command"])
 @pytest.mark.parametrize("status", [403, 500])
-def test_a_rucio_that_echoes_what_lets_us_in_shows_nothing_of_it(dressed, tmp_path, how, status):
+def test_rucio_that_echoes_credentials_shows_none_of_them(dressed, tmp_path, how, status):
     dressed.status = status
     dressed.grants = LOGIN if how == "login" else None
     (tmp_path / "token").write_text(TOKEN)
@@ -290,7 +290,7 @@ def test_an_answer_with_nothing_to_clean_is_passed_on_as_it_is():
         assert catalogue.read({L1}).readings[L1] is survey.readings[L1]
 
 
-def test_what_was_cleaned_once_is_cleaned_in_every_answer():
+def test_texts_are_cleaned_in_every_answer():
     held = Replica(L1, Site(EVIL), ReplicaState.COMPLETE)
     catalogue = CleanCatalogue(Says(Survey("plugin", NOON, frozenset(), {L1: Seen(NOON, (held,))})))
     first, second = (catalogue.read({L1}).readings[L1] for _ in range(2))
@@ -298,7 +298,7 @@ def test_what_was_cleaned_once_is_cleaned_in_every_answer():
     assert first.replicas[0].site == SHOWN
 
 
-def test_a_search_gives_only_what_jobs_can_name():
+def test_search_returns_only_names_that_jobs_can_use():
     found = [
         L1,
         Did(f"lofar:{EVIL}"),

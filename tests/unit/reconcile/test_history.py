@@ -71,7 +71,7 @@ def world(tmp_path):
     made.store.close()
 
 
-def test_every_generation_is_kept_with_what_came_left_and_changed_and_why(world):
+def test_history_has_every_generation_with_changes_and_reasons(world):
     assert world.changes() == [(L1, None, "AVAILABLE", "its catalogue says so")]
     world.run(replica(L1, state=ReplicaState.PARTIAL), replica(L2))
     assert world.changes() == [
@@ -85,7 +85,7 @@ def test_every_generation_is_kept_with_what_came_left_and_changed_and_why(world)
     assert world.entries()[-1].ad == world.ad()
 
 
-def test_a_cycle_that_changes_nothing_leaves_no_entry_and_an_older_one_gets_the_age_it_reached(world):
+def test_cycle_without_changes_adds_no_history_entry_and_updates_the_last_age(world):
     for _ in range(3):
         world.run(replica(L1))
     assert len(world.entries()) == 1
@@ -93,7 +93,7 @@ def test_a_cycle_that_changes_nothing_leaves_no_entry_and_an_older_one_gets_the_
     assert [one.ad.as_of for one in world.entries()] == [NOON + 3 * MINUTE, NOON + 4 * MINUTE]
 
 
-def test_why_a_dataset_left_is_told(world, tmp_path):
+def test_history_says_why_a_dataset_left(world, tmp_path):
     world.rules = replace(world.rules, pins=frozenset({L2}))
     world.cycle = world.started()
     world.run(replica(L1))
@@ -102,24 +102,24 @@ def test_why_a_dataset_left_is_told(world, tmp_path):
     world.cycle = world.started()
     world.run(replica(L1))
     world.run(replica(L1), replica("lofar:l1", RAL))
-    assert world.changes() == [(L1, "AVAILABLE", None, "it differs from another dataset by letter case only")]
+    assert world.changes() == [(L1, "AVAILABLE", None, "only letter case tells it from another")]
 
 
-def test_what_nobody_could_be_asked_about_and_what_was_held_say_so(world):
+def test_history_names_unknown_and_released_datasets_as_such(world):
     world.rules = replace(world.rules, breaker_limits=BreakerLimits(confirming_polls=1, min_datasets=1))
     world.cycle = world.started()
     world.run()
     world.run()
-    assert world.changes() == [(L1, "AVAILABLE", None, "1 further poll confirmed that it is gone")]
+    assert world.changes() == [(L1, "AVAILABLE", None, "1 further poll said that it is gone")]
     world.run(replica(L1))
     world.catalogue.is_broken = True
     world.run(after=BOUND + MINUTE)
     assert world.changes() == [
-        (L1, "AVAILABLE", "UNKNOWN", "no catalogue answered for it for longer than the age bound")
+        (L1, "AVAILABLE", "UNKNOWN", "nobody could be asked about it for longer than the age bound")
     ]
 
 
-def test_who_shows_a_generation_is_noted_once_it_does(world):
+def test_history_notes_when_a_publisher_first_shows_a_generation(world):
     world.publisher.is_broken = True
     world.run(replica(L2))
     assert [dict(one.published_at) for one in world.entries()] == [{"file": NOON}, {}]
@@ -152,7 +152,7 @@ def test_an_entry_comes_back_as_it_was_and_a_spoilt_one_hides_no_other(tmp_path)
         assert store.load_history() == [replace(whole, published_at={"collector": NOON + MINUTE})]
 
 
-def test_what_becomes_private_is_forgotten(tmp_path):
+def test_history_forgets_a_dataset_that_becomes_private(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         gone = HistoryEntry(NOON, ad(L2, generation=2), (DatasetChange(L3, "AVAILABLE", None, "gone"),))
         store.add_history(
@@ -165,7 +165,7 @@ def test_what_becomes_private_is_forgotten(tmp_path):
 # ---- back to a generation
 
 
-def test_a_rollback_publishes_an_earlier_generation_anew_with_the_ages_it_had(world):
+def test_rollback_publishes_an_earlier_generation_with_its_ages(world):
     world.run(replica(L1))
     world.run(replica(L2), after=HOUR)
     before, current = world.entries()[0].ad, world.ad()
@@ -216,7 +216,7 @@ def test_approving_the_site_ends_a_rollback_too(world):
     assert dict(world.ad().content)["AvailableDatasets"] == f'{{"{L2}"}}'
 
 
-def test_a_rollback_never_lies_about_age(world):
+def test_rollback_never_makes_a_fact_younger(world):
     """What was read longer ago than the bound reads UNKNOWN, at once or while the rollback lasts."""
     world.run(replica(L2))
     world.orders.submit(Return(world.entries()[0].ad))
@@ -228,7 +228,7 @@ def test_a_rollback_never_lies_about_age(world):
     assert world.ad().as_of == NOON
 
 
-def test_what_of_an_earlier_generation_was_older_stays_older(world):
+def test_rollback_keeps_facts_older_that_were_older(world):
     world.run(replica(L1), replica(L2))
     world.catalogue.unseen_reasons = {L1: "timeout"}
     world.run(replica(L2))

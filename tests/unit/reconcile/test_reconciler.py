@@ -96,7 +96,7 @@ def actions(report: CycleReport, publisher="collector") -> list[type]:
     return [type(action) for o in report.results if o.publisher == publisher for action in o.plan]
 
 
-def test_what_is_wanted_is_read_and_published_everywhere():
+def test_demanded_dataset_is_read_and_published_everywhere():
     world = World(replica(L1, CAM), replica(L3, CAM))
     report = world.run()
     assert report.is_complete
@@ -158,7 +158,7 @@ def test_one_dataset_that_cannot_be_asked_never_ages_its_site():
     assert world.collector.ads[CAM].as_of == NOON + 10 * MINUTE
 
 
-def test_a_site_that_cannot_be_looked_at_keeps_its_ad_with_its_age_and_the_others_go_on():
+def test_unreachable_site_keeps_its_ad_and_age_and_others_go_on():
     world = World(replica(L1, CAM), replica(L1, RAL))
     world.run()
     before = world.collector.ads[CAM]
@@ -226,7 +226,7 @@ class Refusing(MemoryPublisher):
         super().publish(ads)
 
 
-def test_what_is_not_read_back_is_not_published():
+def test_ad_that_is_not_read_back_is_not_published():
     world = World(replica(L1, CAM))
     cycle = world.restarted(targets=[PublishTarget(Deaf("deaf", clock=world.clock), POLICY)])
     (outcome,) = cycle.run().results
@@ -247,7 +247,7 @@ def test_another_generation_or_age_read_back_is_not_ours():
     assert apply_plan((Withdraw(CAM, "retired"),), there).unconfirmed_sites == (CAM,)
 
 
-def test_a_part_of_a_second_is_not_missed_in_what_is_read_back():
+def test_read_back_ignores_fractions_of_a_second():
     precise = ad(L1, at=NOON + timedelta(microseconds=5))
     assert apply_plan((Publish(precise, "new"),), MemoryPublisher()).unconfirmed_sites == ()
 
@@ -277,13 +277,13 @@ def test_planning_sends_nothing_and_saves_nothing(tmp_path):
         assert store.load_report("cycle") == {}
 
 
-def test_planning_leaves_what_the_cycle_remembers_as_it_is():
+def test_plan_leaves_the_state_unchanged():
     world = World(replica(L1, CAM), rules=ReconcilePolicy(patterns=("*",)))
     world.cycle.plan()
     assert world.cycle.state == ReconcileState()
 
 
-def test_what_is_planned_is_what_is_then_done():
+def test_run_does_exactly_the_planned_actions():
     world = World(replica(L1, CAM))
     for _ in range(2):
         planned, done = world.cycle.plan(), world.run()
@@ -326,7 +326,7 @@ class Full:
         raise StateError("the state cannot be read or written: disk is full")
 
 
-def test_a_state_that_cannot_be_saved_stops_no_publishing_and_is_told():
+def test_failed_save_stops_no_publishing_and_is_reported():
     world = World(replica(L1, CAM))
     report = world.restarted(store=Full()).run()
     assert set(world.collector.ads) == {CAM, RAL}
@@ -337,7 +337,7 @@ def test_a_state_that_cannot_be_saved_stops_no_publishing_and_is_told():
 
 
 @pytest.mark.parametrize("ahead_at", ["collector", "file"])
-def test_a_daemon_that_lost_its_state_goes_on_from_the_highest_generation_that_is_shown(ahead_at):
+def test_daemon_without_state_continues_from_the_highest_published_generation(ahead_at):
     world = World(replica(L1, CAM))
     world.run()
     ahead = to_unix(NOON) + 9999
@@ -349,7 +349,7 @@ def test_a_daemon_that_lost_its_state_goes_on_from_the_highest_generation_that_i
     assert report.is_complete
 
 
-def test_a_publisher_that_cannot_be_asked_leaves_what_it_showed_last_on_disk(tmp_path):
+def test_unreachable_publisher_leaves_its_last_readback_on_disk(tmp_path):
     world = World(replica(L1, CAM))
     with Store.open_to_write(tmp_path) as store:
         cycle = world.restarted(store=store, rules=ReconcilePolicy(pins=frozenset({L1})))
@@ -376,7 +376,7 @@ def test_a_restart_while_the_catalogue_is_away_empties_no_ad():
     assert "AVAILABLE" in states(world.collector)
 
 
-def test_a_restart_without_state_while_the_catalogue_is_away_holds_what_is_published():
+def test_restart_without_state_and_catalogue_holds_published_ads():
     world = World(replica(L1, CAM))
     world.run()
     world.catalogue.is_broken = world.other.is_broken = True
@@ -425,7 +425,7 @@ def queue(*dids, jobs=1, at=NOON) -> ScheddDemand:
     return ScheddDemand(at, (QueuedJobs(tuple(dids), jobs),))
 
 
-def test_asking_tells_what_was_not_wanted_before():
+def test_refresh_demand_returns_the_newly_demanded_datasets():
     world = World()
     world.queues.queues = {"ap1": queue(L1, L3)}
     assert world.cycle.refresh_demand() == {L3}
@@ -454,7 +454,7 @@ def test_a_collector_that_is_back_is_no_error_any_more():
     assert world.cycle.demand_error is None
 
 
-def test_without_schedds_only_pins_and_patterns_are_wanted():
+def test_demand_without_schedds_has_only_pins_and_patterns():
     world = World(rules=ReconcilePolicy())
     cycle = world.restarted(queues=None, rules=ReconcilePolicy(pins=frozenset({L1})))
     assert cycle.refresh_demand() == frozenset()
@@ -468,7 +468,7 @@ def test_demand_survives_a_restart():
     assert world.restarted(state=world.cycle.state).demand.dids == {L1}
 
 
-def test_patterns_want_what_they_match_and_a_catalogue_that_cannot_say_keeps_what_it_found():
+def test_pattern_matches_are_demanded_and_kept_while_the_search_fails():
     world = World(replica(L1), replica("ska:9"), rules=ReconcilePolicy(patterns=("lofar:*",)))
     assert world.run().demand.dids == {L1}
     world.catalogue.is_broken = True
@@ -480,7 +480,7 @@ def test_patterns_want_what_they_match_and_a_catalogue_that_cannot_say_keeps_wha
     assert world.run(MINUTE).demand.dids == frozenset()
 
 
-def test_what_a_pattern_finds_no_longer_and_nobody_could_ask_about_stays_wanted_until_it_is_seen():
+def test_former_pattern_match_stays_demanded_until_it_is_read():
     world = World(replica(L1), rules=ReconcilePolicy(patterns=("lofar:*",)))
     world.run()
     world.catalogue.replicas, world.catalogue.unseen_reasons = (), {L1: "timeout"}
@@ -492,7 +492,7 @@ def test_what_a_pattern_finds_no_longer_and_nobody_could_ask_about_stays_wanted_
     assert states(world.collector) == "[]"
 
 
-def test_a_pattern_that_was_made_narrower_loses_what_it_found_though_it_is_still_there():
+def test_narrower_pattern_drops_its_former_matches():
     world = World(replica(L1), replica(L2), rules=ReconcilePolicy(patterns=("lofar:*",)))
     world.run()
     world.cycle = world.restarted(rules=ReconcilePolicy(patterns=(L1,)), state=world.cycle.state)
@@ -501,7 +501,7 @@ def test_a_pattern_that_was_made_narrower_loses_what_it_found_though_it_is_still
     assert states(world.collector) == f"['{L1}'=\"AVAILABLE\"]"
 
 
-def test_without_patterns_no_catalogue_is_searched():
+def test_catalogues_are_not_searched_without_patterns():
     world = World(replica(L1))
     world.catalogue.find = pytest.fail
     world.run()
@@ -580,7 +580,7 @@ def test_a_lost_state_and_a_silent_schedd_leave_the_published_ads_as_they_are(wa
     assert report.evaluation.state.ads == {}
 
 
-def test_what_was_withheld_is_published_once_the_schedd_answers(wanted_by_two):
+def test_withheld_ad_is_published_once_the_schedd_answers(wanted_by_two):
     world = wanted_by_two
     world.cycle.refresh_demand()
     world.run(MINUTE)
@@ -595,9 +595,7 @@ def test_what_was_withheld_is_published_once_the_schedd_answers(wanted_by_two):
 
 
 @pytest.mark.parametrize("leaves", [False, True])
-def test_a_schedd_that_stays_silent_withholds_for_ten_minutes_and_one_that_left_for_none(
-    wanted_by_two, leaves
-):
+def test_silent_schedd_withholds_ads_for_ten_minutes(wanted_by_two, leaves):
     world = wanted_by_two
     world.cycle.refresh_demand()
     world.run(MINUTE)
@@ -612,7 +610,7 @@ def test_a_schedd_that_stays_silent_withholds_for_ten_minutes_and_one_that_left_
     assert states(world.collector) == f"['{L2}'=\"AVAILABLE\"]"
 
 
-def test_a_lost_state_and_a_collector_that_names_no_schedds_leave_the_published_ads_as_they_are(
+def test_lost_state_and_unlisted_schedds_leave_published_ads_unchanged(
     wanted_by_two,
 ):
     world = wanted_by_two
@@ -628,7 +626,7 @@ def test_a_lost_state_and_a_collector_that_names_no_schedds_leave_the_published_
     assert world.cycle.state.ads.keys() == {CAM, RAL}
 
 
-def test_before_the_schedds_were_asked_a_lost_state_leaves_the_published_ads_as_they_are(wanted_by_two):
+def test_lost_state_leaves_published_ads_unchanged_until_schedds_answer(wanted_by_two):
     assert (
         wanted_by_two.run(MINUTE).held_reasons[CAM].startswith("the demand of all schedds is not known yet")
     )
@@ -656,7 +654,7 @@ def test_a_state_that_is_there_withholds_nothing_when_a_schedd_is_silent(wanted_
 
 
 @pytest.mark.parametrize("how", ["broken", "unseen"])
-def test_a_lost_state_and_a_catalogue_that_has_not_said_all_leave_the_published_ads_as_they_are(how):
+def test_lost_state_and_incomplete_catalogue_leave_published_ads_unchanged(how):
     world = World(replica(L1, CAM))
     world.other.replicas = (replica(L2, CAM),)
     world.run()
@@ -675,7 +673,7 @@ def test_a_lost_state_and_a_catalogue_that_has_not_said_all_leave_the_published_
     assert L2 in states(world.collector)
 
 
-def test_what_is_retired_is_withdrawn_though_the_state_is_lost(wanted_by_two):
+def test_retired_site_is_withdrawn_even_without_state(wanted_by_two):
     world = lost(wanted_by_two, rules=ReconcilePolicy(pins=frozenset({L2}), retired=frozenset({RAL})))
     world.cycle.refresh_demand()
     world.run(MINUTE)
@@ -699,7 +697,7 @@ def test_thinking_twice_of_the_same_says_the_same():
     assert (again.ads, again.state) == (once.ads, once.state)
 
 
-def test_thinking_keeps_what_it_does_not_decide():
+def test_evaluate_keeps_the_state_that_it_does_not_decide():
     state = ReconcileState(
         demand=DemandMemory((RememberedJobs("ap", (L1,), 1, NOON),)),
         pattern_matches={"rucio": frozenset({L2})},
@@ -722,7 +720,7 @@ def test_a_catalogue_taken_out_of_the_configuration_is_forgotten():
     assert set(after.snapshot.sites[CAM].facts) == {L1}
 
 
-def test_the_summary_of_a_cycle_names_what_an_operator_must_know():
+def test_summary_of_a_cycle_names_all_that_an_operator_needs():
     world = World(replica(L1, CAM))
     world.queues.queues = {"ap1": ScheddDemand(NOON, (QueuedJobs(("no scope",), 1), QueuedJobs((L1,), 3)))}
     world.cycle.refresh_demand()
@@ -737,7 +735,7 @@ def test_the_summary_of_a_cycle_names_what_an_operator_must_know():
     assert set(told["unseen"]) == {L1, L2}
 
 
-def test_what_is_held_is_in_the_summary_the_log_and_the_metrics():
+def test_held_loss_is_in_summary_log_and_metrics():
     many = [replica(f"lofar:M{n}", CAM) for n in range(6)]
     world = World(*many, rules=ReconcilePolicy(pins=frozenset(one.did for one in many)))
     world.run()
@@ -787,7 +785,7 @@ def test_storage_elements_without_a_site_are_counted_by_catalogue_also_while_it_
     assert counted("unplaced") == 0
 
 
-def test_what_jobs_missed_before_the_first_cycle_is_counted_at_their_sites_after_it():
+def test_misses_before_the_first_cycle_are_counted_at_their_sites():
     world = World(replica(L1, CAM), rules=ReconcilePolicy(pins=frozenset({L1})))
     registry = CollectorRegistry()
     metrics = Metrics(registry, "1")
@@ -802,7 +800,7 @@ def test_what_jobs_missed_before_the_first_cycle_is_counted_at_their_sites_after
     assert (counted(CAM), counted("unknown")) == (2, 1)
 
 
-def test_an_emptied_catalogue_is_held_too_when_patterns_say_what_is_wanted():
+def test_emptied_catalogue_is_held_too_with_patterns_only():
     many = [replica(f"lofar:M{n}", CAM) for n in range(6)]
     world = World(*many, rules=ReconcilePolicy(patterns=("*",)))
     world.run()
@@ -817,7 +815,7 @@ def test_an_emptied_catalogue_is_held_too_when_patterns_say_what_is_wanted():
     assert world.run(MINUTE).demand.dids == frozenset()
 
 
-def test_the_summary_names_who_was_left_out_and_where():
+def test_summary_names_the_omitted_jobs_by_site():
     world = World(replica(L1, CAM), replica(L2, CAM))
     cycle = world.restarted(rules=ReconcilePolicy(pins=frozenset({L1}), budget=Budget(line_bytes=45)))
     world.queues.queues = {"ap1": queue(L2, jobs=4)}
@@ -825,7 +823,7 @@ def test_the_summary_names_who_was_left_out_and_where():
     assert summary(cycle.run())["left_out"] == {CAM: [{"datasets": 1, "first": L2, "jobs": 4}]}
 
 
-def test_a_site_that_nobody_names_any_more_reads_unknown_after_the_bound():
+def test_unnamed_site_reads_unknown_past_max_age():
     world = World(replica(L1, CAM), replica(L2, RAL))
     world.run()
     world.catalogue.replicas, world.catalogue.sites = (replica(L2, RAL),), frozenset({RAL})
@@ -850,7 +848,7 @@ def test_a_site_of_a_catalogue_taken_out_lists_nothing_after_the_bound():
         assert thought.ads[CAM].as_of == NOON
 
 
-def test_what_of_such_a_site_was_older_than_the_rest_reads_unknown_by_itself():
+def test_older_fact_of_an_unnamed_site_reads_unknown_first():
     """The age of a site says nothing of a dataset that could not be asked about long before."""
     world = World(replica(L1, CAM), replica(L2, CAM))
     world.run()
@@ -875,7 +873,7 @@ def refuted(did=L1, site=CAM, at=NOON):
     return Verdict(Claim("rucio", did, site), VerificationMethod.FILES, at, is_true=False)
 
 
-def test_what_the_audit_refuted_is_taken_out_at_the_next_cycle_and_costs_trust_when_it_is_repeated():
+def test_disproved_claim_leaves_the_ad_and_costs_trust_when_repeated():
     found = [[], [refuted(at=NOON + MINUTE)], [], []]
     world = World(replica(L1, CAM), replica(L2, CAM), take_verdicts=lambda: found.pop(0))
     assert world.run().evaluation.repeated_claims == ()
@@ -933,7 +931,7 @@ def test_a_catalogue_that_answers_the_audit_alone_lets_go_a_few_until_a_poll_is_
     )  # it lies, and was read
 
 
-def test_without_a_breaker_the_audit_alone_takes_out_whatever_it_refutes():
+def test_audit_removes_all_disproved_facts_without_a_breaker():
     many = [Did(f"lofar:M{n}") for n in range(6)]
     found = [[], [refuted(did, at=NOON + MINUTE) for did in many]]
     rules = ReconcilePolicy(pins=frozenset(many), breaker_limits=BreakerLimits(confirming_polls=0))
@@ -943,7 +941,7 @@ def test_without_a_breaker_the_audit_alone_takes_out_whatever_it_refutes():
     assert world.run(after=2 * MINUTE).evaluation.snapshot.sites[CAM].facts.keys() == set()
 
 
-def test_a_restart_keeps_what_the_audit_found(tmp_path):
+def test_restart_keeps_the_audits_results(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         world = World(replica(L1, CAM), store=store, take_verdicts=lambda: [refuted(at=NOON - MINUTE)])
         before = world.run().evaluation.state.audit
@@ -954,7 +952,7 @@ def test_a_restart_keeps_what_the_audit_found(tmp_path):
     assert states(world.collector) == "[]"
 
 
-def test_a_site_nobody_asks_about_any_more_keeps_its_trust():
+def test_site_without_demand_keeps_its_trust():
     world = World(replica(L1, CAM), take_verdicts=lambda: [refuted(at=NOON - MINUTE)])
     state = world.run().evaluation.state
     late = NOON + 7 * HOUR
@@ -962,7 +960,7 @@ def test_a_site_nobody_asks_about_any_more_keeps_its_trust():
     assert dict(thought.ads[CAM].content)["DataLocalityTrust"] == "0.980"
 
 
-def test_the_metrics_tell_how_long_each_catalogue_was_asked_and_how_large_each_ad_is():
+def test_metrics_have_poll_seconds_by_catalogue_and_bytes_by_ad():
     world = World(replica(L1, CAM))
     read = world.catalogue.read
 

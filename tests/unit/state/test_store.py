@@ -96,7 +96,7 @@ def test_everything_comes_back(tmp_path):
     assert reopened(tmp_path) == FULL
 
 
-def test_what_is_gone_from_the_state_is_gone_from_the_disk(tmp_path):
+def test_save_deletes_rows_that_left_the_state(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         store.save(FULL)
         store.save(ReconcileState())
@@ -121,7 +121,7 @@ def test_a_poll_that_says_the_same_writes_no_dataset_again(tmp_path):
     assert reopened(tmp_path).memories == {"rucio": second}
 
 
-def test_only_what_changed_is_written_also_after_a_restart(tmp_path):
+def test_save_writes_only_changed_rows_also_after_a_restart(tmp_path):
     first = memory(holding(replica(L1), replica(L2), replica(L3)))
     later = NOON + MINUTE
     answer = survey((L1, seen(replica(L1), at=later)), (L2, seen(at=later)), (L3, Unseen("x")), at=later)
@@ -161,7 +161,7 @@ def big(mark: str) -> ReconcileState:
     )
 
 
-def test_after_a_save_that_failed_the_next_one_writes_all_of_it(tmp_path):
+def test_save_after_a_failed_save_writes_all_changes(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         store.save(big("old"))
         (pages,) = store._db.execute("pragma page_count").fetchone()
@@ -200,7 +200,7 @@ def test_no_text_that_a_job_can_carry_stops_the_daemon(tmp_path, text):
     assert len(told.rejected_texts) == 1
 
 
-def test_a_text_that_cannot_be_stored_is_told_and_nothing_is_half_saved(tmp_path):
+def test_text_that_cannot_be_stored_is_reported_and_nothing_is_half_saved(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         store.save(FULL)
         with pytest.raises(StateError, match="surrogates"):
@@ -208,7 +208,7 @@ def test_a_text_that_cannot_be_stored_is_told_and_nothing_is_half_saved(tmp_path
         assert store.load() == FULL
 
 
-def test_what_publishers_showed_comes_back_each_its_own(tmp_path):
+def test_readback_is_loaded_by_publisher(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         store.save_readback("collector", published(ad(L1), ad(L1, site=RAL)))
         store.save_readback("file", published(ad(L2, generation=9)))
@@ -241,7 +241,7 @@ def test_a_second_owner_is_refused_with_a_sentence_that_names_the_first(tmp_path
     Store.open_to_write(tmp_path).close()
 
 
-def test_closing_twice_is_no_error_and_frees_nobody_elses_lock(tmp_path):
+def test_second_close_is_not_an_error_and_frees_no_other_lock(tmp_path):
     first = Store.open_to_write(tmp_path)
     first.close()
     with Store.open_to_write(tmp_path):
@@ -283,14 +283,14 @@ def killed(child: subprocess.Popen) -> None:
     child.stdout.close()
 
 
-def test_the_lock_says_whether_a_daemon_runs(tmp_path):
+def test_lock_shows_that_a_daemon_runs(tmp_path):
     assert owner_of(tmp_path) is None
     with Store.open_to_write(tmp_path):
         assert owner_of(tmp_path) == str(os.getpid())
     assert owner_of(tmp_path) is None
 
 
-def test_a_daemon_starts_though_somebody_looks_at_its_lock(tmp_path):
+def test_daemon_starts_while_a_command_reads_its_lock(tmp_path):
     with Store.open_to_write(tmp_path):
         pass
     looking = os.open(tmp_path / "lock", os.O_RDONLY)
@@ -345,7 +345,7 @@ def test_a_look_sees_one_state_even_when_another_is_saved_meanwhile(tmp_path):
         assert looking.load() == big("new")
 
 
-def test_who_looks_cannot_write(tmp_path):
+def test_read_only_store_cannot_write(tmp_path):
     Store.open_to_write(tmp_path).close()
     with Store.open_to_read(tmp_path) as looking, pytest.raises(StateError, match="readonly"):
         looking.save(FULL)
@@ -354,13 +354,13 @@ def test_who_looks_cannot_write(tmp_path):
 # ---- folders and files that are not as they should be
 
 
-def test_a_state_that_does_not_exist_yet_is_told_in_a_sentence(tmp_path):
+def test_missing_state_is_reported_in_a_sentence(tmp_path):
     with pytest.raises(StateError, match="no daemon has run with this state_dir yet"):
         Store.open_to_read(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_state_that_we_may_not_read_is_told_in_a_sentence_that_says_who_may(open_folder):
+def test_unreadable_state_is_reported_with_who_may_read_it(open_folder):
     state = open_folder / "state"
     Store.open_to_write(state).close()
     for folder, mode in ((state, 0o700), (state / "state.sqlite", 0o600)):
@@ -398,7 +398,7 @@ def overwritten(path: Path, start: int, size: int) -> None:
 
 
 @pytest.mark.parametrize(("start", "size"), [(0, 100), (100, 4000), (4096, 40_000)])
-def test_a_damaged_file_is_set_aside_and_told(tmp_path, start, size):
+def test_damaged_file_is_renamed_and_reported(tmp_path, start, size):
     with Store.open_to_write(tmp_path) as store:
         store.save(big("old"))
     overwritten(tmp_path / "state.sqlite", start, size)
@@ -420,7 +420,7 @@ def test_a_second_damage_keeps_the_first_evidence(tmp_path):
     assert len((tmp_path / "state.sqlite.damaged-1").read_bytes()) == 44
 
 
-def test_a_damaged_file_is_only_told_to_who_looks(tmp_path):
+def test_damaged_file_is_only_reported_to_readers(tmp_path):
     (tmp_path / "state.sqlite").write_bytes(b"no database, but long enough to be looked at")
     with pytest.raises(StateError, match="not a database"):
         Store.open_to_read(tmp_path)
@@ -461,7 +461,7 @@ def test_a_dataset_whose_row_is_spoilt_keeps_what_the_ad_last_said_of_it(tmp_pat
 
 
 @pytest.mark.parametrize("column", ["at", "sites", "unseen"])
-def test_a_catalogue_whose_row_is_spoilt_keeps_its_datasets_and_says_that_it_failed(tmp_path, column):
+def test_catalogue_with_a_damaged_row_keeps_its_datasets_and_reports_a_failure(tmp_path, column):
     with Store.open_to_write(tmp_path) as store:
         state = spoiled(store, f"update memory set {column} = 'spoilt' where catalogue = 'rucio'")
         kept = state.memories["rucio"]
@@ -487,9 +487,7 @@ def test_a_catalogue_whose_row_is_spoilt_keeps_its_datasets_and_says_that_it_fai
     ],
 )
 @pytest.mark.parametrize("spoilt", ["'spoilt'", "cast(x'c328' as text)"])
-def test_a_spoilt_row_of_any_table_leaves_the_rest_and_a_state_that_can_be_saved(
-    tmp_path, table, column, spoilt
-):
+def test_damaged_row_of_any_table_leaves_the_rest_readable_and_savable(tmp_path, table, column, spoilt):
     with Store.open_to_write(tmp_path) as store:
         state = spoiled(store, f"update or ignore {table} set {column} = {spoilt}")
         assert state.memories["rucio"].records == FULL.memories["rucio"].records

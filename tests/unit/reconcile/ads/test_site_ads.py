@@ -69,7 +69,7 @@ def test_a_site_that_holds_nothing_wanted_says_so_with_its_age():
     assert (empty.as_of, said(empty)["DataLocalityTruncated"]) == (NOON, "false")
 
 
-def test_what_is_held_but_not_wanted_is_not_said():
+def test_undemanded_dataset_is_not_listed_in_the_ad():
     assert listed(draft(facts(replica(L1), replica(L2)), demand(L1))) == {L1}
 
 
@@ -77,14 +77,12 @@ def test_what_is_held_but_not_wanted_is_not_said():
     ("fraction", "printed"),
     [(None, "[]"), (0.0, "[]"), (1.0, "[]"), (0.004, "[]"), (0.5, "0.50"), (0.999, "0.99"), (0.01, "0.01")],
 )
-def test_a_fraction_is_said_where_it_is_neither_nothing_nor_all_and_never_more_than_is_there(
-    fraction, printed
-):
+def test_fraction_is_listed_only_between_0_and_1_and_rounded_down(fraction, printed):
     view = facts(replica(L1, state=ReplicaState.PARTIAL, fraction=fraction))
     assert said(draft(view))["DatasetFractions"] in (printed, f"['{L1}'={printed}]")
 
 
-def test_only_facts_older_than_their_site_say_when_they_were_read():
+def test_ad_lists_the_age_of_facts_older_than_their_site():
     later = NOON + MINUTE
     answer = survey((L1, Unseen("timeout")), (L2, seen(replica(L2), at=later)), at=later)
     known = apply_survey(memory(holding(replica(L1), replica(L2))), answer, {L1, L2}, now=later)
@@ -103,7 +101,7 @@ def test_a_fact_past_the_bound_is_still_listed_as_unknown_with_its_time():
     assert said(drafted)["AvailableDatasets"] == "{}"
 
 
-def test_two_datasets_that_only_letter_case_tells_apart_are_in_no_ad_at_any_site():
+def test_datasets_that_collide_by_letter_case_are_in_no_ad():
     view = facts(replica(L1, CAM), replica(LOWER, RAL), replica(L2, CAM))
     ads = draft_site_ads(view, demand(L1, LOWER, L2), budget=ROOMY)
     assert [listed(ads[site]) for site in (CAM, RAL)] == [{L2}, set()]
@@ -202,7 +200,7 @@ def test_the_plain_list_stays_when_dropping_it_would_save_no_job():
     assert len(drafted.omitted_entries) == 1
 
 
-def test_where_that_is_not_enough_the_list_goes_and_the_least_wanted_job_too():
+def test_budget_drops_the_list_then_the_least_demanded_job():
     wants = [want(*NAMES[:5], jobs=3), want(*NAMES[5:10], jobs=2), want(*NAMES[10:15], jobs=1)]
     drafted = everything(*wants, budget=Budget(ad_bytes=10 * STATE_ENTRY + 100))
     assert "AvailableDatasets" not in said(drafted)
@@ -243,7 +241,7 @@ def test_no_budget_is_ever_exceeded_not_by_one_byte(limited, used):
     assert {len(listed(drafted)) for drafted in made} >= set(range(5, 16))
 
 
-def test_of_runs_of_244_sub_bands_as_many_as_fit_are_in_and_one_more_is_left_out_whole():
+def test_budget_lists_whole_runs_of_244_sub_bands_only():
     runs = [
         [Did(f"lofar:L{run:06}_SB{band:03}_uv.MS") for band in range(244)] for run in range(600_000, 600_010)
     ]

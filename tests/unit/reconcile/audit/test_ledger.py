@@ -64,7 +64,7 @@ def lied(*verdicts: Verdict, minutes: int = 1) -> Audit:
     return after(record_verdicts(Audit(), verdicts), said(replica(L1), replica(L2), at=later), later)[0]
 
 
-def test_a_site_that_nobody_audited_is_trusted():
+def test_unaudited_site_is_trusted():
     assert Audit().trust == {}
     assert AuditTally().advertised_trust == 1.0
 
@@ -76,7 +76,7 @@ def test_true_facts_keep_trust_whole():
     assert lies == ()
 
 
-def test_a_claim_repeated_after_it_was_found_false_is_a_lie_and_says_who_said_it_when_and_how_it_came_out():
+def test_repeated_false_claim_names_catalogue_time_and_method():
     audit, lies = after(
         record_verdicts(Audit(), [*many(99), bad()]), said(replica(L1), at=NOON + MINUTE), NOON + MINUTE
     )
@@ -86,7 +86,7 @@ def test_a_claim_repeated_after_it_was_found_false_is_a_lie_and_says_who_said_it
     assert lie.correction.found_at == NOON
 
 
-def test_what_left_between_the_two_answers_is_no_lie():
+def test_dataset_that_left_between_the_answers_is_not_a_false_claim():
     checked = record_verdicts(Audit(), [*many(99), bad()])
     waiting, lies = after(checked, said(replica(L1), at=NOON - MINUTE), NOON)
     assert (waiting.trust, lies) == ({CAM: 1.0}, ())
@@ -103,7 +103,7 @@ def test_a_catalogue_that_could_not_be_asked_repeats_nothing():
     assert (claim(), VerificationMethod.FILES) in audit.corrections
 
 
-def test_a_lie_counts_once_however_often_it_is_repeated_or_looked_at_again():
+def test_false_claim_counts_once_however_often_it_is_repeated():
     audit = lied(*many(99), bad())
     for hour in range(1, 4):
         now = NOON + hour * HOUR
@@ -119,7 +119,7 @@ def test_a_claim_that_stays_false_counts_each_time_its_turn_comes():
     assert audit.tallies[CAM].false_count == 2
 
 
-def test_a_fact_proved_false_is_replaced_by_what_was_found():
+def test_disproved_fact_is_replaced_by_the_actual_one():
     found = Fact(DatasetState.PARTIAL, NOON, 0.75)
     memories = said(replica(L1), replica(L1, RAL), replica(L2))
     right = apply_corrections(memories, record_verdicts(Audit(), [bad(found=found)]))
@@ -133,20 +133,20 @@ def test_a_fact_of_which_nothing_was_found_is_taken_out():
     assert right[RUCIO].records[L1].facts == {}
 
 
-def test_without_corrections_nothing_changes():
+def test_memories_without_corrections_are_unchanged():
     memories = said(replica(L1))
     assert apply_corrections(memories, record_verdicts(Audit(), [good()])) == memories
 
 
 @pytest.mark.parametrize("state", [ReplicaState.PARTIAL, ReplicaState.INCOMING, None])
-def test_the_expensive_answer_stands_until_the_cheap_one_changes(state):
+def test_correction_is_used_until_the_catalogue_changes_its_claim(state):
     audit = lied(bad())
     assert audit.corrections
     changed = said(*([replica(L1, CAM, state)] if state else [replica(L2)]), at=NOON + HOUR)
     assert after(audit, changed, NOON + HOUR)[0].corrections == {}
 
 
-def test_what_was_repaired_unnoticed_by_the_cheap_answer_is_believed_again():
+def test_repaired_dataset_is_trusted_again_after_a_true_verdict():
     audit = record_verdicts(lied(*many(99), bad()), [good(at=NOON + HOUR, is_recheck=True)])
     assert audit.corrections == {}
     assert audit.tallies[CAM].false_count == 1
@@ -159,18 +159,18 @@ def test_the_catalogue_that_counts_its_own_files_does_not_refute_the_probe():
     assert audit.tallies[CAM].false_count == 2
 
 
-def test_where_both_found_it_false_the_probe_says_what_is_there():
+def test_probe_outranks_the_file_listing_if_both_disprove_a_claim():
     partial = Fact(DatasetState.PARTIAL, NOON, 0.5)
     both = record_verdicts(Audit(), [bad(found=partial), bad(by=VerificationMethod.PROBE)])
     assert apply_corrections(said(replica(L1)), both)[RUCIO].records[L1].facts == {}
 
 
-def test_a_correction_that_nobody_confirmed_for_too_long_is_given_up():
+def test_correction_without_confirmation_expires():
     late = NOON + BOUND + MINUTE
     assert after(lied(bad()), said(replica(L1), at=late), late)[0].corrections == {}
 
 
-def test_trust_heals_when_the_lie_is_old():
+def test_trust_recovers_once_the_false_claim_is_old():
     audit = lied(*many(99), bad())
     now = NOON + AUDIT_WINDOW + HOUR
     healed, _ = after(record_verdicts(audit, [good(L2, now)]), {}, now)
@@ -181,11 +181,11 @@ def test_a_site_of_which_nothing_counts_any_more_is_as_if_never_audited():
     assert after(record_verdicts(Audit(), many(3)), {}, NOON + 2 * AUDIT_WINDOW)[0] == Audit()
 
 
-def test_one_lie_among_the_first_facts_is_not_taken_for_all_of_them():
+def test_one_false_claim_in_a_small_sample_costs_little_trust():
     assert lied(bad()).trust == {CAM: 1 - 1 / MIN_SAMPLE}
 
 
-def test_lies_of_one_site_cost_no_other_its_trust():
+def test_false_claims_of_one_site_cost_no_other_site_trust():
     verdicts = [Verdict(claim(site=RAL), VerificationMethod.FILES, NOON, is_true=True), bad()]
     assert lied(*verdicts).trust == {CAM: 0.98, RAL: 1.0}
 
@@ -204,7 +204,7 @@ def test_more_true_facts_do_not_move_trust_at_every_turn():
     assert 0.97 < shown[-1] < 0.99
 
 
-def test_what_is_audited_is_what_is_claimed_complete_at_sites_that_are_published():
+def test_audit_covers_available_claims_of_published_sites():
     memories = {
         RUCIO: memory(holding(replica(L1), replica(L1, RAL), replica(L2, CAM, ReplicaState.PARTIAL))),
         "file": memory(holding(replica(L2))),
@@ -213,13 +213,13 @@ def test_what_is_audited_is_what_is_claimed_complete_at_sites_that_are_published
     assert claims(memories, [RUCIO], retired=[RAL]) == {AuditQuery(RUCIO, L1): frozenset({CAM})}
 
 
-def test_what_is_corrected_is_audited_all_the_same():
+def test_corrected_claims_are_still_audited():
     memories = said(replica(L1))
     apply_corrections(memories, lied(bad()))
     assert AuditQuery(RUCIO, L1) in claims(memories, [RUCIO])
 
 
-def test_how_many_claims_of_a_site_are_corrected_is_told():
+def test_corrected_claims_are_counted_by_site():
     audit = lied(bad(), bad(by=VerificationMethod.PROBE), bad(L2))
     assert audit.count_false_claims(CAM) == 2
     assert audit.count_false_claims(RAL) == 0
@@ -234,7 +234,7 @@ def test_how_many_claims_of_a_site_are_corrected_is_told():
         max_size=30,
     )
 )
-def test_whatever_is_found_trust_is_a_share_and_only_what_was_found_false_is_changed(found):
+def test_trust_is_a_share_and_only_disproved_facts_change(found):
     audit, now = Audit(), NOON
     for did, true, by, again in found:
         now += 5 * MINUTE

@@ -34,7 +34,7 @@ def by_site(names: list[str]) -> Counter[str]:
     return Counter(name.partition(":")[0] for name in names)
 
 
-def test_where_there_is_nothing_nothing_comes_next():
+def test_empty_audit_queue_hands_out_nothing():
     assert rota().take_next() is None
 
 
@@ -49,24 +49,24 @@ def test_the_same_seed_gives_the_same_order_and_another_one_another():
     assert drawn(rota(things(CAM, 50), seed=1), 50) != drawn(rota(things(CAM, 50), seed=2), 50)
 
 
-def test_a_small_share_of_lies_is_looked_for_equally_at_large_and_small_sites():
+def test_large_and_small_sites_are_audited_equally_for_few_false_claims():
     turns = by_site(drawn(rota(things(CAM, 200), things(RAL, 5000)), 200))
     assert abs(turns[CAM] - turns[RAL]) <= 1
 
 
-def test_a_site_with_a_handful_of_datasets_does_not_take_the_turns_of_the_others():
+def test_small_site_does_not_take_the_audit_turns_of_others():
     turns = by_site(drawn(rota(things(CAM, 5), things(RAL, 500)), 400))
     assert turns[CAM] < 400 / 10
     assert turns[CAM] >= 5
 
 
-def test_what_is_at_several_sites_counts_for_each_of_them():
+def test_item_at_several_sites_counts_for_each_of_them():
     shared = {f"both:{n}": frozenset({CAM, RAL}) for n in range(100)}
     turns = by_site(drawn(rota(shared, things(OSO, 100)), 100))
     assert turns["both"] == turns[OSO] == 50
 
 
-def test_what_is_new_comes_before_what_was_looked_at():
+def test_new_items_come_before_verified_ones():
     old = things(CAM, 30)
     made = rota(old)
     drawn(made, 30)
@@ -75,7 +75,7 @@ def test_what_is_new_comes_before_what_was_looked_at():
     assert drawn(made, 1) == ["CAM:new"]
 
 
-def test_what_was_looked_at_longest_ago_gets_its_turn_however_much_is_new():
+def test_oldest_item_gets_its_turn_among_many_new_ones():
     held = things(CAM, 1)
     made = rota(held)
     assert drawn(made, 1) == ["CAM:0"]
@@ -99,7 +99,7 @@ def test_a_suspect_comes_up_at_once():
     assert "CAM:777" not in drawn(made, 500)
 
 
-def test_a_suspect_whose_own_turn_comes_first_is_told_from_the_others_too():
+def test_reported_item_is_marked_even_in_its_own_turn():
     made = rota(things(CAM, 20))
     for n in range(20):
         made.prioritize(f"CAM:{n}")
@@ -107,7 +107,7 @@ def test_a_suspect_whose_own_turn_comes_first_is_told_from_the_others_too():
     assert {turn.item for turn in turns if turn.is_reported} == set(things(CAM, 20))
 
 
-def test_a_suspect_of_whom_nothing_was_learned_comes_up_again_and_leaves_the_others_their_turns():
+def test_reported_item_that_failed_comes_up_again_and_leaves_others_their_turns():
     made = rota(things(CAM, 1000), things(RAL, 1000))
     made.prioritize("CAM:777")
     turns = []
@@ -118,20 +118,20 @@ def test_a_suspect_of_whom_nothing_was_learned_comes_up_again_and_leaves_the_oth
     assert 3 <= [turn.item for turn in turns if turn.is_reported].count("CAM:777") <= 5
 
 
-def test_a_complaint_about_what_is_not_there_changes_nothing():
+def test_complaint_about_an_unknown_item_changes_nothing():
     made = rota(things(CAM, 3))
     made.prioritize("CAM:unheard-of")
     assert sorted(drawn(made, 3)) == ["CAM:0", "CAM:1", "CAM:2"]
 
 
-def test_who_complains_of_everything_takes_half_of_the_turns_at_most():
+def test_complaints_take_half_of_the_turns_at_most():
     made = rota(things(CAM, 300), things(RAL, 300))
     for n in range(300):
         made.prioritize(f"CAM:{n}")
     assert by_site(drawn(made, 200))[RAL] >= 49
 
 
-def test_what_was_found_false_is_looked_at_again_and_told_apart_from_its_turn():
+def test_disputed_item_is_rechecked_and_marked_as_recheck():
     made = rota(things(CAM, 2000))
     made.prioritize("CAM:5")
     drawn(made, 2)
@@ -144,14 +144,14 @@ def test_what_was_found_false_is_looked_at_again_and_told_apart_from_its_turn():
     assert not any(made.take_next().is_recheck for _ in range(2 * RECHECK_TURNS))
 
 
-def test_what_could_not_be_learned_comes_up_again_before_what_was():
+def test_failed_items_come_up_before_verified_ones():
     made = rota(things(CAM, 10))
     first = drawn(made, 5)
     made.mark_failed(first[3])
     assert drawn(made, 6)[-1] == first[3]
 
 
-def test_what_is_gone_does_not_come_up_any_more():
+def test_removed_items_are_not_handed_out():
     made = rota(things(CAM, 10))
     drawn(made, 5)
     made.update(things(CAM, 3))

@@ -42,7 +42,7 @@ def good(did=L1, site=CAM, by=VerificationMethod.FILES) -> Verdict:
     return Verdict(Claim(RUCIO, did, site), by, LATER, is_true=True)
 
 
-def test_before_the_first_cycle_there_is_nothing_to_ask():
+def test_audit_asks_nothing_before_the_first_cycle():
     made = AuditRunner({}, Storage(), lambda: NOON, seed=1)
     assert made.verify_next() is made.probe_next() is None
     assert made.take_verdicts() == ()
@@ -64,7 +64,7 @@ def test_one_question_finds_the_truth_of_a_dataset_at_all_its_sites():
     assert made.take_verdicts() == ()
 
 
-def test_what_is_nowhere_is_found_nowhere():
+def test_audit_of_an_absent_dataset_finds_it_at_no_site():
     made, _ = auditing(replica(L1), truth=[])
     made.verify_next()
     assert made.take_verdicts() == (
@@ -72,7 +72,7 @@ def test_what_is_nowhere_is_found_nowhere():
     )
 
 
-def test_only_what_is_claimed_complete_is_asked_about():
+def test_audit_asks_only_about_available_claims():
     made, _ = auditing(replica(L1, CAM, ReplicaState.PARTIAL))
     assert made.verify_next() is None
 
@@ -105,7 +105,7 @@ def test_a_site_at_which_the_catalogue_was_blind_gets_no_verdict():
     assert made.take_verdicts() == (good(),)
 
 
-def test_what_was_found_false_is_asked_again_and_marked_so():
+def test_disproved_claim_is_asked_again_as_a_recheck():
     standing = Audit(corrections={(Claim(RUCIO, L1, CAM), VerificationMethod.FILES): Correction(NOON, NOON)})
     claimed = [replica(L1), *(replica(Did(f"lofar:T{n}")) for n in range(2000))]
     made, _ = auditing(*claimed, audit=standing)
@@ -140,7 +140,7 @@ def test_a_probe_that_could_not_tell_is_no_verdict():
     assert made.take_verdicts() == ()
 
 
-def test_the_storage_is_not_probed_for_a_private_dataset_whose_name_would_show():
+def test_private_dataset_is_not_probed_since_its_name_would_show():
     made, _ = auditing(replica(SECRET), probe=Storage())
     assert made.probe_next() is None
     assert made.verify_next().true_count == 1
@@ -162,7 +162,7 @@ def test_what_a_job_did_not_find_is_looked_at_soon(question):
 
 
 @pytest.mark.parametrize("question", ["verify_next", "probe_next"])
-def test_what_a_job_did_not_find_before_the_first_cycle_is_not_forgotten(question):
+def test_miss_reported_before_the_first_cycle_is_kept(question):
     claimed = [replica(Did(f"lofar:T{n}")) for n in range(500)]
     catalogue = MemoryCatalogue(RUCIO, claimed, clock=lambda: NOON)
     made = AuditRunner({RUCIO: catalogue}, Storage(), lambda: LATER, seed=1)
@@ -172,7 +172,7 @@ def test_what_a_job_did_not_find_before_the_first_cycle_is_not_forgotten(questio
     assert getattr(made, question)().reported_did == Did("lofar:T321")
 
 
-def test_a_job_that_misses_what_nobody_claims_changes_nothing():
+def test_miss_without_a_claim_changes_nothing():
     made, _ = auditing(replica(L1))
     made.report_misses([Miss(CAM, Did("lofar:made-up"), NOON)])
     made.verify_next()

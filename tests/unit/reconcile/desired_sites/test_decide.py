@@ -78,12 +78,12 @@ def test_a_fact_that_is_just_young_enough_counts_as_in_the_jobs_own_clause():
     "one",
     [jobs("lofar:L9"), jobs("no did at all"), JobGroup((), True, 1, "1.0"), jobs("lofar:L1", "lofar:L9")],
 )
-def test_where_no_site_is_known_to_have_it_all_no_list_is_written(one):
+def test_job_without_a_complete_site_gets_no_list(one):
     assert decided(one) == (DesiredSitesStatus.NO_SITE, None)
 
 
 @pytest.mark.parametrize("name", ["a,b", " x", 'the "Tier-1"', "back\\slash", "two\nlines"])
-def test_a_site_whose_name_no_list_can_hold_confines_no_job_to_the_others(name):
+def test_site_name_that_no_list_can_have_confines_no_job(name):
     known = {Site("UK"): {L1: fact()}, Site(name): {L1: fact()}}
     assert decided(jobs(), known) == (DesiredSitesStatus.NO_SITE, None)
 
@@ -106,12 +106,12 @@ def test_a_site_name_may_have_blanks_parentheses_and_accents():
         ('a "quoted" one', (DesiredSitesStatus.FOREIGN, None)),
     ],
 )
-def test_what_a_job_had_is_cut_down_never_widened(own, expected):
+def test_list_of_a_job_is_narrowed_never_widened(own, expected):
     assert listed(jobs(desired=own)) == expected
 
 
 @pytest.mark.parametrize("mode", ["wait", "prefer", None])
-def test_a_job_whose_time_is_up_gets_back_what_it_had(mode):
+def test_job_whose_wait_is_over_gets_its_own_list_back(mode):
     one = jobs(desired="UK", kept=kept(own="UK,AU"), any_after=to_unix(NOON), mode=mode)
     assert decided(one) == (DesiredSitesStatus.FREE, DesiredSitesEdit(one, "UK,AU", "UK,AU", is_restore=True))
 
@@ -121,7 +121,7 @@ def test_a_job_that_requires_its_data_is_never_free(mode):
     assert listed(jobs(any_after=0, mode=mode)) == (DesiredSitesStatus.SET, "NL,UK")
 
 
-def test_a_job_whose_time_is_not_up_has_its_list():
+def test_job_whose_wait_is_not_over_keeps_the_daemons_list():
     assert listed(jobs(any_after=to_unix(NOON) + 1, mode="wait")) == (DesiredSitesStatus.SET, "NL,UK")
 
 
@@ -136,7 +136,7 @@ def test_an_edit_that_was_broken_off_is_finished(was):
 
 
 @pytest.mark.parametrize("desired", [None, "AU", "NL"])
-def test_what_somebody_else_wrote_since_is_left_alone_whatever_it_is(desired):
+def test_list_that_another_writer_changed_is_left_alone(desired):
     for one in (
         jobs(desired=desired, kept=kept("UK", own="NL")),
         jobs(desired=desired, kept=kept("UK", own="NL", was="SE", pending="x")),
@@ -151,14 +151,14 @@ def test_an_expression_or_a_mark_that_is_not_ours_is_left_alone():
     assert decided(jobs(odd=True)) == (DesiredSitesStatus.FOREIGN, None)
 
 
-def test_a_job_that_asks_no_longer_gets_back_what_it_had_and_one_that_never_did_is_nobodys():
+def test_job_that_stops_asking_gets_its_own_list_back():
     one = jobs(desired="UK", kept=kept("UK"), asks=False)
     assert decided(one) == (None, DesiredSitesEdit(one, None, None, is_restore=True))
     assert decided(jobs(asks=False, desired="UK")) == (None, None)
 
 
 @pytest.mark.parametrize("known", [{}, {Site("UK"): {L1: fact(age=HOURS)}}, {Site("UK"): {}}])
-def test_when_no_fact_stands_what_the_job_had_comes_back(known):
+def test_job_gets_its_own_list_back_when_all_facts_are_too_old(known):
     one = jobs(desired="UK", kept=kept("UK", own="UK,AU"))
     assert decided(one, known) == (
         DesiredSitesStatus.NO_SITE,
@@ -210,13 +210,13 @@ def turns(queues, pace=10):
     )
 
 
-def test_what_must_be_given_back_comes_before_what_is_new():
+def test_restored_lists_come_before_new_ones():
     queues = Queues(ap=[jobs(example="1.0"), jobs(example="2.0", asks=False, kept=kept("UK"), desired="UK")])
     assert turns(queues).run_once(ADS)["ap"].edited_count == 2
     assert [(job, value) for _, job, value, _ in queues.asked] == [("2.0", None), ("1.0", "UK")]
 
 
-def test_one_schedd_that_refuses_hinders_no_other_and_is_tried_with_one_job_next_time():
+def test_schedd_that_rejects_edits_hinders_no_other_and_is_tried_with_one_job():
     queues = Queues(bad=[jobs(jobs=5)], good=[jobs(jobs=5)], hung=Unseen("schedd hung: no answer"))
     queues.refuses = {"bad"}
     desiring = turns(queues)
@@ -236,14 +236,14 @@ def test_a_turn_edits_no_more_jobs_than_the_pace_allows_until_the_next():
     assert turns(queues, pace=10).run_once(ADS)["ap"].edited_count == 10
 
 
-def test_a_collector_that_cannot_be_asked_is_told_once_and_nothing_is_edited():
+def test_unreachable_collector_is_reported_once_and_nothing_is_edited():
     queues = Queues(down=True)
     (done,) = turns(queues).run_once(ADS).values()
     assert "it is down" in done.error
     assert queues.asked == []
 
 
-def test_after_its_end_there_are_no_turns():
+def test_closed_controller_runs_no_more():
     desiring = turns(Queues(ap=[jobs()]))
     desiring.close()
     assert desiring.run_once(ADS) == {}
@@ -265,7 +265,7 @@ def standing(registry, stand):
     return registry.get_sample_value("hydrator_desired_sites_jobs", {"schedd": "ap", "status": stand})
 
 
-def test_jobs_are_counted_by_how_they_stand_and_after_a_failure_as_they_stood_last():
+def test_jobs_are_counted_by_status_and_after_a_failure_by_the_last_one():
     _, registry = told(
         DesiredSitesResult(
             {DesiredSitesStatus.SET: 3, DesiredSitesStatus.DISJOINT: 1},
@@ -279,13 +279,13 @@ def test_jobs_are_counted_by_how_they_stand_and_after_a_failure_as_they_stood_la
     assert registry.get_sample_value("hydrator_desired_sites_errors_total", {"schedd": "ap"}) == 1
 
 
-def test_once_it_is_switched_off_no_job_is_counted():
+def test_disabled_controller_counts_no_jobs():
     telling, registry = told(DesiredSitesResult({DesiredSitesStatus.SET: 3}))
     telling.clear()
     assert standing(registry, "set") is None
 
 
-def test_what_lasts_is_logged_once_and_when_it_ends():
+def test_lasting_error_is_logged_once_and_at_its_end():
     lasting = DesiredSitesResult(
         {DesiredSitesStatus.DISJOINT: 2}, error="it denies us", disjoint_example="7.0"
     )

@@ -111,7 +111,7 @@ def test_an_answer_of_which_nothing_can_be_used_is_garbled(change):
         answering(change).read({L1})
 
 
-def test_what_was_not_asked_about_is_left_out():
+def test_answer_omits_datasets_that_were_not_asked():
     assert answering(lambda survey: survey).read({L1}).readings.keys() == {L1}
     assert about_l1(Seen(NOON)).read({L2}).readings.keys() == {L2}
 

@@ -116,7 +116,7 @@ def test_a_catalogue_that_hangs_holds_up_no_new_dataset_of_another(world):
     assert (report.is_complete, dict(report.pending_since)) == (True, {"sick": NOON + MINUTE})
 
 
-def test_a_catalogue_that_hangs_is_asked_once_and_is_trouble_when_it_is_due_again_and_again(world):
+def test_hanging_catalogue_is_asked_once_and_reported_when_overdue(world):
     world.run()
     world.sick.hangs = {"read"}
     reports = [world.run(MINUTE) for _ in range(4)]
@@ -138,7 +138,7 @@ def test_a_catalogue_that_hangs_is_asked_once_and_is_trouble_when_it_is_due_agai
     assert counted("reads_total", catalogue="well", outcome="answered") == 1
 
 
-def test_what_comes_late_wakes_a_cycle_that_asks_nobody_and_has_the_age_of_its_poll(world):
+def test_late_answer_starts_a_cycle_without_polls_and_has_its_polls_age(world):
     world.run()
     world.sick.hangs = {"read"}
     world.sick.replicas = (replica(L2, RAL),)
@@ -178,7 +178,7 @@ def test_one_answer_is_one_poll_for_the_breaker_however_many_cycles_follow():
     assert len(available(world.shows(RAL)).split(",")) == 6
 
 
-def test_an_answer_says_nothing_of_what_was_not_wanted_when_it_was_asked_and_more_is_asked_at_once():
+def test_dataset_demanded_during_a_poll_is_unseen_and_asked_about_next():
     class Jobs:
         dids = (L1,)
 
@@ -208,7 +208,7 @@ def test_an_answer_says_nothing_of_what_was_not_wanted_when_it_was_asked_and_mor
     assert len(world.sick.asked) == calls
 
 
-def test_a_search_that_hangs_holds_up_no_other_and_what_was_found_stays_wanted():
+def test_hanging_search_holds_up_no_other_and_former_matches_stay_demanded():
     world = World(ReconcilePolicy(patterns=("lofar:*",)))
     world.well.replicas, world.sick.replicas = (replica(L1, CAM),), (replica(L2, RAL),)
     assert world.run().demand.dids == {L1, L2}
@@ -245,7 +245,7 @@ def test_a_catalogue_that_hangs_from_the_start_empties_no_ad(world):
     again.sick.goes_on.set()
 
 
-def test_without_patience_every_answer_is_waited_for():
+def test_poll_without_timeout_waits_for_every_answer():
     world = World(timeouts=CycleTimeouts())
     world.sick.replicas, world.sick.hangs = (replica(L2, RAL),), {"read"}
     threading.Timer(0.3, world.sick.goes_on.set).start()
@@ -295,7 +295,7 @@ def test_a_bug_of_a_catalogue_is_told_as_its_own_and_all_else_goes_on(odd):
     assert len([line for line in logged if line["log_level"] == "error"]) == 1  # once until it changes
 
 
-def test_a_search_that_has_a_bug_keeps_what_was_found():
+def test_search_with_a_bug_keeps_the_former_matches():
     world = World(ReconcilePolicy(patterns=("*",)))
     world.well.replicas, world.sick.replicas = (replica(L1, CAM),), (replica(L2, RAL),)
     world.run()
@@ -334,7 +334,7 @@ def dividing():
     ],
     ids=["shows", "takes", "ends us", "no mapping"],
 )
-def test_a_bug_of_a_publisher_is_told_as_its_own_and_the_others_get_their_ads(odd):
+def test_bug_of_a_publisher_is_reported_as_its_own_and_others_get_their_ads(odd):
     world = World()
     world.well.replicas = (replica(L1, CAM),)
     world.cycle = Reconciler(
@@ -423,7 +423,7 @@ def test_bugs_of_orders_the_audit_the_queues_and_the_store_leave_the_ads_alone()
     assert report.commands.problems[0].startswith("bug in the reading of orders: RecursionError at ")
 
 
-def test_an_answer_for_what_was_not_asked_is_of_no_account():
+def test_answer_for_an_unasked_dataset_is_ignored():
     class Talkative(MemoryCatalogue):
         def read(self, dids):
             survey = super().read(dids)

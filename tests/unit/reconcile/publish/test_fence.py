@@ -123,7 +123,7 @@ def cycle_over(publisher, store, fence) -> Reconciler:
     )
 
 
-def test_a_cycle_whose_parts_were_replaced_saves_and_sends_nothing(tmp_path):
+def test_cycle_of_replaced_parts_saves_and_sends_nothing(tmp_path):
     fence, publisher = Fence(), Blocked(clock=lambda: NOON)
     ended = []
 
@@ -148,7 +148,7 @@ def test_a_cycle_whose_parts_were_replaced_saves_and_sends_nothing(tmp_path):
     assert cycle.saved_state == ReconcileState()
 
 
-def test_the_next_parts_continue_from_what_is_settled_and_from_the_demand_asked_since(tmp_path):
+def test_parts_after_a_reload_continue_from_saved_state_and_newer_demand(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         cycle = cycle_over(MemoryPublisher("collector", clock=lambda: NOON), store, Fence())
         cycle.run()
@@ -159,7 +159,7 @@ def test_the_next_parts_continue_from_what_is_settled_and_from_the_demand_asked_
         assert cycle.saved_state.held_losses == {}
 
 
-def test_a_schedule_that_is_shut_down_under_a_job_that_is_due_ends_without_a_word():
+def test_schedule_shut_down_with_a_due_job_ends_without_an_error():
     class Slow(DaemonScheduler):
         def _lookup_executor(self, alias):
             due.set()
@@ -184,7 +184,7 @@ def test_a_schedule_that_is_shut_down_under_a_job_that_is_due_ends_without_a_wor
     assert broken == []
 
 
-def test_work_beside_the_cycles_that_waits_in_the_queue_does_not_begin_after_a_reload():
+def test_queued_background_work_does_not_begin_after_a_reload():
     class Merges(BackgroundWorker):
         EXECUTOR_NAMES = ("merge",)
 

@@ -34,7 +34,7 @@ def test_another_generation_is_replaced_and_named_also_a_higher_one(there):
 
 
 @pytest.mark.parametrize("policy", [EXPIRES, FOR_EVER])
-def test_an_ad_read_anew_is_sent_again_once_it_is_due(policy):
+def test_ad_with_a_newer_reading_is_sent_again_once_due(policy):
     new = ad(L1, at=LATER)
     assert decide(published(ad(L1)), [new], now=LATER - SECOND, policy=policy) == (NoOp(CAM),)
     assert decide(published(ad(L1)), [new], now=LATER, policy=policy) == (Refresh(new),)
@@ -52,7 +52,7 @@ def test_part_of_a_second_is_no_news():
 
 
 @pytest.mark.parametrize("now", [NOON, LATER, NOON + 1000 * HOUR])
-def test_where_nothing_expires_an_ad_without_news_rests(now):
+def test_ad_without_news_is_not_sent_again_where_ads_do_not_expire(now):
     assert decide(published(ad(L1)), [ad(L1)], now=now, policy=FOR_EVER) == (NoOp(CAM),)
 
 
@@ -67,7 +67,7 @@ def test_a_site_of_which_nothing_is_known_is_held_not_emptied():
     assert action == Hold(CAM, "nothing is known of it any more; retire it to withdraw it", None)
 
 
-def test_only_a_retired_site_is_withdrawn_even_while_an_ad_is_desired():
+def test_retired_site_alone_is_withdrawn_even_with_a_desired_ad():
     there = published(ad(L1, site=CAM), ad(L1, site=RAL))
     actions = decide(there, [ad(L2, site=CAM), ad(L1, site=RAL)], retired={CAM})
     assert actions == (Withdraw(CAM, "retired in the configuration"), NoOp(RAL))
@@ -83,11 +83,11 @@ def test_there_is_one_action_a_site_ordered_by_site():
     assert [action.site for action in actions] == [CAM, OSO, RAL]
 
 
-def test_an_ad_heard_a_little_later_than_now_is_not_due():
+def test_ad_received_shortly_after_now_is_not_due():
     assert decide(published(ad(L1), heard=NOON + MINUTE), [ad(L1)]) == (NoOp(CAM),)
 
 
-def test_an_ad_heard_far_in_the_future_is_due_since_a_clock_jumped():
+def test_ad_received_far_in_the_future_is_due():
     assert decide(published(ad(L1), heard=NOON + 2 * HOUR), [ad(L1)])[0].ad == ad(L1)
 
 

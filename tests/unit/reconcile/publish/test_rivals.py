@@ -66,7 +66,7 @@ def test_two_daemons_notice_each_other_within_some_polls(pool):
         assert str(CAM) in report.rivals["collector"]
 
 
-def test_it_is_in_the_log_the_metrics_the_check_and_what_status_reads(pool):
+def test_rival_is_in_log_metrics_check_and_status(pool):
     report, _ = pool.turns(pool.daemon(), pool.daemon(), polls=15)
     assert cycle_log_fields(report, 1.0)["rivals"] == report.rivals == summary(report)["rivals"]
     registry = CollectorRegistry()

@@ -66,7 +66,7 @@ class Site:
         return {site: (len(held.missing_polls), held.cause) for site, held in self.state.held_losses.items()}
 
 
-def test_a_site_that_would_lose_more_than_its_share_keeps_what_it_had_with_its_age():
+def test_breaker_holds_a_site_that_loses_more_than_its_share_with_its_age():
     pool = Site()
     before = pool.ad()
     pool.poll({CAM: MANY[:3], RAL: MANY})
@@ -145,7 +145,7 @@ def test_a_dataset_that_is_listed_in_another_state_was_looked_at_and_is_no_loss(
     assert DatasetState.AVAILABLE not in {f.state for f in pool.thought.snapshot.sites[CAM].facts.values()}
 
 
-def test_what_is_available_counts_by_itself():
+def test_available_datasets_are_counted_apart_by_the_breaker():
     """Ten datasets on tape do not hide that all five on disk vanish."""
     tape = [replica(did, CAM, ReplicaState.ON_TAPE) for did in MANY]
     disk = [Did(f"lofar:D{n}") for n in range(5)]
@@ -156,7 +156,7 @@ def test_what_is_available_counts_by_itself():
     assert pool.held == {CAM: (5, HoldCause.SITE)}
 
 
-def test_what_jobs_no_longer_want_is_no_loss():
+def test_undemanded_datasets_are_not_a_loss():
     pool = Site()
     pool.wanted = MANY[:1]
     pool.poll({CAM: MANY[:1], RAL: MANY[:1]})
@@ -178,7 +178,7 @@ def test_a_catalogue_taken_out_of_the_configuration_is_no_loss():
     assert after.state.held_losses == {}
 
 
-def test_what_another_catalogue_lists_is_no_loss():
+def test_dataset_that_another_catalogue_lists_is_not_a_loss():
     pool = Site()
     other = holding(*(replica(did, CAM) for did in MANY), at=NOON + MINUTE)
     nothing = holding(*(replica(did, RAL) for did in MANY), at=NOON + MINUTE, asked=MANY)
@@ -204,7 +204,7 @@ def test_so_many_further_polls_that_say_the_same_let_it_go():
         assert pool.listed() == set(MANY)
     pool.poll({CAM: [], RAL: MANY})
     assert (pool.held, pool.listed()) == ({}, set())
-    assert pool.thought.released == {CAM: dict.fromkeys(MANY, "3 further polls confirmed that it is gone")}
+    assert pool.thought.released == {CAM: dict.fromkeys(MANY, "3 further polls said that it is gone")}
     assert pool.ad().as_of == pool.now
 
 
@@ -231,7 +231,7 @@ def test_a_poll_that_sees_the_datasets_again_ends_the_hold_and_its_count():
     )
 
 
-def test_a_dataset_that_came_back_in_between_has_to_be_seen_gone_anew():
+def test_returned_dataset_needs_all_confirming_polls_again():
     pool = Site(limits=replace(LIMITS, site_share=0.3))
     for left in ([], MANY[:5], [], []):
         pool.poll({CAM: left, RAL: MANY})
@@ -251,14 +251,14 @@ def test_a_poll_that_fails_neither_confirms_nor_ends_a_hold():
     assert sorted(pool.state.held_losses[CAM].missing_polls.values()) == [0] * 5 + [1] * 5
 
 
-def test_what_is_left_of_a_hold_passes_when_it_is_no_longer_too_much():
+def test_rest_of_a_hold_passes_once_it_is_small_enough():
     pool = Site()
     pool.poll({CAM: MANY[:2], RAL: MANY})
     pool.poll({CAM: MANY[:8], RAL: MANY})
     assert (pool.held, pool.listed()) == ({}, set(MANY[:8]))
 
 
-def test_the_operator_lets_go_what_he_saw_and_no_more():
+def test_approval_releases_only_the_approved_datasets():
     pool = Site()
     pool.poll({CAM: MANY[7:], RAL: MANY})
     pool.poll({CAM: [], RAL: MANY}, approved={CAM: frozenset(MANY[:2])})
@@ -281,7 +281,7 @@ def test_an_approval_takes_nothing_that_is_there_again_or_was_never_held():
     assert pool.thought.released == {}
 
 
-def test_what_is_held_reads_unknown_past_the_age_bound():
+def test_held_dataset_reads_unknown_past_max_age():
     pool = Site(limits=replace(LIMITS, confirming_polls=1000))
     pool.poll({CAM: [], RAL: MANY})
     pool.poll({CAM: [], RAL: MANY}, after=BOUND)
@@ -289,7 +289,7 @@ def test_what_is_held_reads_unknown_past_the_age_bound():
     assert pool.ad().as_of == NOON
 
 
-def test_with_no_polls_to_wait_for_nothing_is_held():
+def test_breaker_without_confirming_polls_holds_nothing():
     pool = Site(limits=replace(LIMITS, confirming_polls=0))
     pool.poll({})
     assert (pool.held, pool.listed(), pool.listed(RAL)) == ({}, set(), set())
@@ -298,7 +298,7 @@ def test_with_no_polls_to_wait_for_nothing_is_held():
 # ---- sites that are not named any more
 
 
-def test_a_catalogue_that_names_no_sites_any_more_is_told_and_nothing_goes_however_often_it_says_so():
+def test_catalogue_that_names_no_sites_is_reported_and_loses_nothing():
     pool = Site()
     before = dict(pool.thought.ads)
     for _ in range(6):
@@ -310,7 +310,7 @@ def test_a_catalogue_that_names_no_sites_any_more_is_told_and_nothing_goes_howev
     assert pool.held == {}
 
 
-def test_a_site_that_is_not_named_any_more_lists_nothing_once_the_operator_says_so():
+def test_unnamed_site_lists_nothing_after_the_operator_approves():
     pool = Site()
     pool.poll({RAL: MANY}, sites=(RAL,))
     pool.poll({RAL: MANY}, sites=(RAL,), approved={CAM: frozenset(MANY)})

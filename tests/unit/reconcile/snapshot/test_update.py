@@ -45,7 +45,7 @@ def view(*memories: CatalogueMemory, now=NOON, wanted=frozenset({L1, L2, L3}), b
         (ReplicaState.STUCK, DatasetState.STUCK),
     ],
 )
-def test_what_a_catalogue_records_is_concluded(state, concluded):
+def test_dataset_state_follows_from_the_replica_state(state, concluded):
     assert facts(replica(state=state)).sites[CAM].facts == {L1: Fact(concluded, NOON)}
 
 
@@ -88,7 +88,7 @@ def test_a_catalogue_that_names_no_fraction_takes_none_away():
     )
 
 
-def test_of_two_catalogues_that_agree_the_newer_counts():
+def test_newer_fact_of_two_equal_ones_is_used():
     old = memory(holding(replica(), at=NOON - HOUR))
     for pair in permutations([old, memory(holding(replica()))]):
         assert view(*pair).sites[CAM] == SiteFacts(NOON, {L1: Fact(AVAILABLE, NOON)})
@@ -102,7 +102,7 @@ def test_a_site_is_as_old_as_the_newest_whole_answer_about_it():
     )
 
 
-def test_an_unseen_dataset_keeps_its_state_with_its_age_and_does_not_age_its_site():
+def test_unseen_dataset_keeps_state_and_age_and_does_not_age_its_site():
     before = memory(holding(replica(L1), replica(L2)))
     answer = survey((L1, Unseen("timeout")), (L2, seen(replica(L2), at=LATER)), at=LATER)
     after = view(apply_survey(before, answer, {L1, L2}, now=LATER), now=LATER)
@@ -151,7 +151,7 @@ def test_one_catalogue_failing_leaves_the_facts_of_the_other():
     )
 
 
-def test_a_site_that_could_not_be_looked_at_keeps_what_it_had_and_only_that_site():
+def test_unreachable_site_alone_keeps_its_old_facts():
     before = memory(holding(replica(L1, CAM), replica(L1, RAL)))
     answer = survey((L1, seen(at=LATER, unreachable_sites=frozenset({CAM}))), at=LATER)
     after = view(apply_survey(before, answer, {L1}, now=LATER), now=LATER)
@@ -159,7 +159,7 @@ def test_a_site_that_could_not_be_looked_at_keeps_what_it_had_and_only_that_site
     assert after.sites[RAL].facts == {}
 
 
-def test_at_a_blind_site_what_was_seen_of_its_other_storage_folds_with_what_it_had():
+def test_partly_read_site_merges_the_new_facts_with_its_old_ones():
     before = memory(holding(replica(state=ReplicaState.PARTIAL)))
     moving = replica(state=ReplicaState.INCOMING)
     answer = survey((L1, seen(moving, at=LATER, unreachable_sites=frozenset({CAM}))), at=LATER)
@@ -177,7 +177,7 @@ def blinded(before: CatalogueMemory, *replicas, at) -> CatalogueMemory:
     )
 
 
-def test_at_a_blind_site_what_it_had_gives_way_to_what_is_seen_once_it_is_too_old():
+def test_old_fact_of_a_partly_read_site_yields_to_the_new_one_past_max_age():
     late = NOON + BOUND + MINUTE
     partial = replica(state=ReplicaState.PARTIAL, fraction=0.5)
     after = blinded(memory(holding(replica())), partial, at=late)
@@ -185,7 +185,7 @@ def test_at_a_blind_site_what_it_had_gives_way_to_what_is_seen_once_it_is_too_ol
     assert view(after, now=late).sites[CAM].facts == {L1: Fact(DatasetState.PARTIAL, late, 0.5)}
 
 
-def test_what_a_blind_site_had_stands_until_it_is_read_again_as_a_whole():
+def test_partly_read_site_keeps_its_old_facts_until_a_whole_reading():
     partial = replica(state=ReplicaState.PARTIAL)
     twice = blinded(blinded(memory(holding(replica())), partial, at=LATER), at=LATER + MINUTE)
     assert view(twice, now=LATER + MINUTE).sites[CAM].facts == {L1: Fact(AVAILABLE, NOON)}
@@ -208,7 +208,7 @@ def test_a_site_that_could_not_be_looked_at_at_all_is_as_old_as_before():
     assert read == SiteFacts(LATER, {L1: Fact(AVAILABLE, NOON)})
 
 
-def test_of_a_site_that_was_never_looked_at_nothing_is_said():
+def test_site_that_was_never_read_has_no_facts():
     answer = survey((L1, seen(unreachable_sites=frozenset({CAM}))))
     assert set(view(memory(answer)).sites) == {RAL}
 
@@ -235,7 +235,7 @@ def test_a_fresh_fact_of_one_catalogue_beats_the_outdated_one_of_another(state):
         assert view(*pair, now=now).sites[CAM].facts == view(new, now=now).sites[CAM].facts
 
 
-def test_what_is_no_longer_wanted_is_forgotten():
+def test_dataset_that_is_no_longer_demanded_is_forgotten():
     before = memory(holding(replica(L1), replica(L2)))
     after = apply_survey(before, Unseen("down"), {L2}, now=NOON)
     assert (set(after.records), set(after.unseen_reasons)) == ({L2}, {L2})
@@ -246,7 +246,7 @@ def test_a_reading_from_the_future_counts_as_read_now():
     assert view(ahead).sites[CAM] == SiteFacts(NOON, {L1: Fact(AVAILABLE, NOON)})
 
 
-def test_a_site_its_catalogue_no_longer_names_was_not_looked_at_so_its_facts_stand_and_age():
+def test_site_that_its_catalogue_no_longer_names_keeps_its_facts_and_ages():
     before = memory(holding(replica(L1, OSO), replica(L2, OSO), sites=[OSO]))
     answer = survey((L1, Unseen("timeout")), (L2, seen(at=LATER)), at=LATER, sites=[CAM])
     after = view(apply_survey(before, answer, {L1, L2}, now=LATER), now=LATER)
@@ -267,7 +267,7 @@ def test_they_clash_across_catalogues_too():
     assert view(*pair, wanted={L1, LOWER}).case_collisions == ((L1, LOWER),)
 
 
-def test_a_twin_that_nobody_wants_clashes_all_the_same():
+def test_case_variant_without_demand_collides_too():
     one = memory(survey((L1, seen(replica(L1), case_variants=frozenset({LOWER})))))
     assert view(one).case_collisions == ((L1, LOWER),)
 
@@ -308,7 +308,7 @@ def test_a_misspelt_name_that_comes_to_exist_is_a_clash():
     assert (again.snapshot.misspelt_dids, again.snapshot.case_collisions) == ({}, ((L1, LOWER),))
 
 
-def test_what_is_not_wanted_clashes_with_nothing():
+def test_undemanded_dataset_collides_with_nothing():
     assert view(memory(holding(replica(L1), replica(LOWER))), wanted={L1}).case_collisions == ()
 
 
@@ -318,6 +318,6 @@ def test_the_larger_size_counts_where_catalogues_differ():
         assert view(*order).bytes_total == {L1: 9}
 
 
-def test_all_reasons_are_told_each_with_its_catalogue():
+def test_all_unseen_reasons_are_listed_with_their_catalogues():
     failed = apply_survey(CatalogueMemory(), Unseen("down"), {L1}, now=NOON)
     assert view(failed, failed).unseen_reasons == {L1: "c0: down; c1: down"}

@@ -1,0 +1,166 @@
+"""Listings: the sites that list a dataset, before and after the answers of one cycle.
+
+Only the datasets that may have left are compared. The counts of all listed datasets are carried from cycle
+to cycle, and adjusted by these few; docs/explanation/incremental-evaluation.md explains how.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from hydrator.domain.model import DatasetState, Did, Fact, Site
+
+from .memory import CatalogueMemory, DatasetRows
+
+Listings = Mapping[Site, Fact]
+"""The sites that list a dataset; AVAILABLE if any catalogue says so."""
+NO_LISTINGS: Listings = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ListedCounts:
+    """The numbers of demanded datasets that are listed, and that are AVAILABLE, by site."""
+
+    listed_by_site: Mapping[Site, int] = field(default_factory=dict)
+    available_by_site: Mapping[Site, int] = field(default_factory=dict)
+
+    def adjust(self, all_listings: Iterable[Listings], sign: int) -> "ListedCounts":
+        """Return the counts with the datasets of *all_listings* added (sign 1) or subtracted (sign -1)."""
+        listed, available = Counter(self.listed_by_site), Counter(self.available_by_site)
+        for listings in all_listings:
+            for site, fact in listings.items():
+                listed[site] += sign
+                if fact.state is DatasetState.AVAILABLE:
+                    available[site] += sign
+        return ListedCounts(+listed, +available)
+
+
+@dataclass(frozen=True, slots=True)
+class PreviousCounts:
+    """The counts of the last check, and the datasets whose records changed since."""
+
+    counts: ListedCounts
+    changed_dids: AbstractSet[Did]
+
+
+@dataclass(frozen=True, slots=True)
+class ListingChange:
+    """The datasets that may have left, with their listings before and after, and the counts before."""
+
+    previous: Mapping[Did, Listings]
+    current: Mapping[Did, Listings]
+    previous_counts: ListedCounts
+
+    def lists_now(self, did: Did, site: Site) -> bool:
+        """Return True if *site* lists *did* after the answers."""
+        return site in self.current.get(did, NO_LISTINGS)
+
+    def lost_and_available_dids(self) -> tuple[dict[Site, set[Did]], dict[Site, set[Did]]]:
+        """Return by site the datasets that it no longer lists, and those that were AVAILABLE before."""
+        lost: dict[Site, set[Did]] = {}
+        available: dict[Site, set[Did]] = {}
+        for did, listings in self.previous.items():
+            current = self.current.get(did, NO_LISTINGS)
+            for site, fact in listings.items():
+                if site not in current:
+                    lost.setdefault(site, set()).add(did)
+                if fact.state is DatasetState.AVAILABLE:
+                    available.setdefault(site, set()).add(did)
+        return lost, available
+
+    def new_counts(self) -> Counter[Site]:
+        """Return by site the number of datasets that it lists for the first time; none in a first cycle."""
+        counts: Counter[Site] = Counter()
+        for did, listings in self.current.items() if self.previous else ():
+            counts.update(listings.keys() - self.previous.get(did, NO_LISTINGS).keys())
+        return counts
+
+    def count_listed(
+        self,
+        current: Mapping[str, CatalogueMemory],
+        memories: Mapping[str, CatalogueMemory],
+        retired: AbstractSet[Site],
+    ) -> ListedCounts:
+        """Return the counts of *memories*, which differ from *current* by the held datasets."""
+        held_dids = [
+            did
+            for name, memory in memories.items()
+            if memory is not current[name]
+            for did in {**self.previous, **self.current}
+            if DatasetRows.wrap(memory.records).rows.get(did)
+            is not DatasetRows.wrap(current[name].records).rows.get(did)
+        ]
+        listings = {**self.current, **find_listings(memories, held_dids, retired)}
+        return self.previous_counts.adjust(self.previous.values(), -1).adjust(listings.values(), 1)
+
+
+def compare_listings(
+    previous: Mapping[str, CatalogueMemory],
+    current: Mapping[str, CatalogueMemory],
+    demanded_dids: AbstractSet[Did],
+    retired: AbstractSet[Site],
+    previous_counts: PreviousCounts | None,
+    disputed_dids: Iterable[Collection[Did]],
+) -> ListingChange:
+    """Compare the memories before and after the answers.
+
+    Args:
+        previous: the memories before, by catalogue.
+        current: the memories after.
+        demanded_dids: the demanded datasets; no others are compared.
+        retired: sites that the operator removed; they list nothing.
+        previous_counts: the counts of *previous*, and the datasets changed since; None: compare all datasets.
+        disputed_dids: datasets to compare even if they did not change: held and approved ones.
+    """
+    if previous_counts is None:
+        before = find_listings(previous, demanded_dids, retired)
+        counts = ListedCounts().adjust(before.values(), 1)
+        return ListingChange(before, find_listings(current, demanded_dids, retired), counts)
+    dids = frozenset(previous_counts.changed_dids).union(*disputed_dids)
+    undemanded = find_listings(previous, dids - demanded_dids, retired)
+    return ListingChange(
+        find_listings(previous, dids & demanded_dids, retired),
+        find_listings(current, dids & demanded_dids, retired),
+        previous_counts.counts.adjust(undemanded.values(), -1),
+    )
+
+
+def find_listings(
+    memories: Mapping[str, CatalogueMemory], dids: Collection[Did], retired: AbstractSet[Site]
+) -> dict[Did, Listings]:
+    """Return the listings of those of *dids* that are listed anywhere."""
+    listings: dict[Did, Listings] = {}
+    for memory in memories.values():
+        rows = DatasetRows.wrap(memory.records).rows
+        for did in dids if rows else ():
+            if (record := rows.get(did)) is not None and record.facts:
+                facts = record.facts
+                if retired:
+                    facts = {site: fact for site, fact in facts.items() if site not in retired}
+                listings[did] = _merge_listings(listings[did], facts) if did in listings else facts
+    return listings
+
+
+def _merge_listings(one: Listings, other: Listings) -> Listings:
+    return {
+        **one,
+        **{s: f for s, f in other.items() if s not in one or f.state is DatasetState.AVAILABLE},
+    }
+
+
+def find_unnamed_sites(
+    memories: Mapping[str, CatalogueMemory], demanded_dids: AbstractSet[Did], listed_sites: AbstractSet[Site]
+) -> dict[Site, set[Did]]:
+    """Return the listed sites that no catalogue names any more, with their datasets from before."""
+    lost_sites = listed_sites - frozenset[Site]().union(*(memory.sites for memory in memories.values()))
+    unnamed: dict[Site, set[Did]] = {}
+    for memory in memories.values() if lost_sites else ():
+        records = DatasetRows.wrap(memory.records)
+        # a dataset that was read with the rest is at a site that is named
+        for did in records.individually_dated & demanded_dids:
+            row = records.rows[did]
+            for site in row.facts.keys() & lost_sites:
+                if row.facts[site].as_of < row.read_at:
+                    unnamed.setdefault(site, set()).add(did)
+    return dict(sorted(unnamed.items()))
