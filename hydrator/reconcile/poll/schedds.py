@@ -41,12 +41,13 @@ class DemandPoller:
         return answers
 
     def record(self, answers: ScheddAnswers, memory: DemandMemory) -> None:
-        """Note *answers*. If the collector cannot name the schedds, every schedd of *memory* is Unseen."""
+        """Note *answers*. If the collector cannot name the schedds, those known until now are Unseen."""
         self.error = answers if isinstance(answers, str) else None
         self._has_listed_schedds = self._has_listed_schedds or not self.error
-        self.answers = (
-            {jobs.schedd: Unseen(answers) for jobs in memory.entries} if isinstance(answers, str) else answers
-        )
+        if isinstance(answers, str):
+            known_schedds = self.answers.keys() | {jobs.schedd for jobs in memory.entries}
+            answers = {schedd: Unseen(answers) for schedd in known_schedds}
+        self.answers = answers
         self._answered_schedds |= {
             schedd for schedd, answer in self.answers.items() if isinstance(answer, ScheddDemand)
         }

@@ -610,9 +610,7 @@ def test_silent_schedd_withholds_ads_for_ten_minutes(wanted_by_two, leaves):
     assert states(world.collector) == f"['{L2}'=\"AVAILABLE\"]"
 
 
-def test_lost_state_and_unlisted_schedds_leave_published_ads_unchanged(
-    wanted_by_two,
-):
+def test_lost_state_and_unlisted_schedds_leave_published_ads_unchanged(wanted_by_two):
     world = wanted_by_two
     world.queues.is_broken = True
     world.cycle.refresh_demand()
@@ -631,6 +629,18 @@ def test_lost_state_leaves_published_ads_unchanged_until_schedds_answer(wanted_b
         wanted_by_two.run(MINUTE).held_reasons[CAM].startswith("the demand of all schedds is not known yet")
     )
     assert L1 in states(wanted_by_two.collector)
+
+
+def test_lost_state_withholds_ads_while_a_listed_schedd_is_silent_and_then_unlisted(wanted_by_two):
+    world = wanted_by_two
+    world.cycle.refresh_demand()
+    world.run(MINUTE)
+    world.queues.is_broken = True
+    world.cycle.refresh_demand()
+    reasons = world.run(MINUTE).held_reasons
+    assert set(reasons) == {CAM, RAL}
+    assert reasons[CAM].startswith("the demand of schedd ap1 is not known yet")
+    assert L1 in states(world.collector)
 
 
 def test_a_site_that_no_publisher_shows_is_published_whoever_is_silent(wanted_by_two):
