@@ -31,7 +31,7 @@ class RseState(NamedTuple):
 
 
 def state_at(rse: Rse, count: Count, movement: Movement, held_until: datetime) -> RseState | None:
-    """Return the state of one dataset at one storage element; None where it is not there.
+    """Return the state of one dataset at one storage element; None if the dataset is not there.
 
     A rule only promises data, so a complete count decides first. A dataset that is partly on tape, or on its
     way to tape, is not on disk. A complete copy in a cache, or one whose rules end before *held_until*, is

@@ -87,7 +87,7 @@ class _DmapiPoll:
 
 @dataclass(slots=True)
 class _QueryBudget:
-    """The budget for a part of a poll's queries: time in all (monotonic), time for one, and failures."""
+    """The budget for a part of a poll's queries: total time (monotonic), time for one query, and failures."""
 
     deadline_at: float
     seconds_per_query: float

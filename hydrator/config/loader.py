@@ -36,7 +36,7 @@ def load(path: Path) -> Settings:
         raise ConfigError([f"{path}: not UTF-8 text (byte {error.start})"]) from error
     except RecursionError as error:
         raise ConfigError(
-            [f"{path}: not TOML that can be read: its lists or tables are nested too deep"]
+            [f"{path}: invalid TOML: its lists or tables are nested too deeply"]
         ) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([f"{path}: not TOML: {error}"]) from error

@@ -1,6 +1,6 @@
 """Errors that this project raises, as a tree: who must act next decides the class.
 
-HydratorError                   carries facts as attributes, so logs need no parsing
+HydratorError                   has its facts as attributes, so logs need no parsing
 ├── ConfigError                 the operator acts: exit 2, all problems listed, no traceback
 ├── SecretMissing               the owner of the secret renews it: exit 1, a supervisor restarts the daemon
 ├── BadDid                      the author of the DID acts

@@ -64,7 +64,7 @@ class EventSource(Protocol):
     """A subscriber to events, in a thread of its own, that calls its :class:`EventHandler`."""
 
     def start(self) -> None:
-        """Start; never blocks and never fails."""
+        """Start the thread; never blocks and never fails."""
 
     def stop(self) -> None:
         """Stop within a few seconds."""
@@ -74,7 +74,7 @@ class EventSource(Protocol):
         """The name in the configuration."""
 
     def test_connection(self) -> str:
-        """Connect once without consuming an event; return how far that went, in words.
+        """Connect once without consuming an event; return in words which steps succeeded.
 
         Raises:
             EventsError: the source is unreachable, rejected the login, or violates the protocol.

@@ -1,6 +1,6 @@
 """Store of the pseudonyms: exchanged DIDs, in a file that only the daemon reads.
 
-The file lists plain DIDs, one a line; pseudonyms are computed from the keys. So a lost file loses only
+The file lists real DIDs, one a line; pseudonyms are computed from the keys. So a lost file loses only
 time: private datasets are found again in the catalogues' listings.
 
 A user who may exchange names may exchange guesses. So the number of names is bounded, in memory and on

@@ -20,7 +20,7 @@ from .globs import CharacterClass, Glob, GlobToken, compile_glob, matches_any, t
 
 SCOPE = "private"
 MASK_SCOPE = "private-in-plain"
-"""The scope of the mask of a private DID that a job names in plain text; no catalogue is asked about it."""
+"""The scope of the mask of a private DID that a job has unmasked; no catalogue is queried for it."""
 HEX_DIGITS = 32
 """The length of a pseudonym: 128 bits of the HMAC, too many to guess."""
 MIN_KEY_BYTES = 32
@@ -48,7 +48,7 @@ def is_opaque(did: str) -> bool:
 
 
 def is_masked(did: str) -> bool:
-    """Return True if *did* is the mask of a private DID that a job names in plain text."""
+    """Return True if *did* is the mask of a private DID that a job names by its real name."""
     return did.startswith(MASK_SCOPE + ":")
 
 
@@ -59,7 +59,7 @@ class Privacy:
     patterns: tuple[str, ...] = ()
 
     def is_private(self, did: str) -> bool:
-        """Return True if *did* is the plain DID of a private dataset."""
+        """Return True if *did* is the real DID of a private dataset."""
         if not self.patterns or is_opaque(did) or is_masked(did):
             return False
         return matches_any(did.lower(), [pattern.lower() for pattern in self.patterns])
@@ -73,7 +73,7 @@ class Privacy:
         return sorted({_case_insensitive_pattern(pattern) for pattern in self.patterns})
 
     def find_mentions(self, text: str) -> list[str]:
-        """Return the private DIDs that *text* has in plain, each once."""
+        """Return the private DIDs that *text* has by their real names, each once."""
         mentions = [
             _trim_punctuation(stretch.decoded_text[start:end])
             for stretch in _stretches(text)
@@ -83,7 +83,7 @@ class Privacy:
         return list(dict.fromkeys(word for word in mentions if self.is_private(word)))
 
     def has_private_did(self, text: str) -> bool:
-        """Return True if *text* has a private DID in plain."""
+        """Return True if *text* has the real name of a private DID."""
         return bool(self.find_mentions(text))
 
     def redact(self, text: str) -> str:
@@ -218,7 +218,7 @@ class Pseudonymizer:
         return tuple(_pseudonym(key, did) for key in self.keys)
 
     def mask(self, did: Did) -> Did:
-        """Return the mask of a private *did* that a job names in plain; it does not reveal the pseudonym."""
+        """Return the mask of a private *did* in a job's unmasked demand; it does not reveal the pseudonym."""
         digest = hmac.digest(self.keys[0], b"in plain\0" + did.encode(), "sha256").hex()
         return Did(f"{MASK_SCOPE}:{digest[:HEX_DIGITS]}")
 

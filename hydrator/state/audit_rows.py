@@ -18,7 +18,7 @@ from hydrator.reconcile.audit.ledger import (
 )
 
 AuditRow = tuple[str, str, str]
-"""``tally`` or ``correction``, of what, and the rest as JSON."""
+"""``tally`` or ``correction``, its subject, and the rest as JSON."""
 
 
 def audit_rows(audit: Audit) -> list[AuditRow]:

@@ -21,7 +21,7 @@ from hydrator.reconcile.snapshot.memory import AT_LAST_POLL, DatasetRows
 from hydrator.reconcile.state import ReconcileState
 
 MIN_STEP = timedelta(seconds=2)
-"""Ages may be wrong by a smaller step."""
+"""The smallest step to correct; ages may be wrong by a smaller one."""
 TOLERATED_AHEAD = timedelta(minutes=5)
 """A reading no further in the future was taken before a small correction of the clock."""
 _MAX_READ_SECONDS = 0.5
@@ -57,7 +57,7 @@ class ClockStepDetector:
         return step if abs(step) >= MIN_STEP else timedelta()
 
     def acknowledge(self, step: timedelta) -> None:
-        """Note that *step* was corrected."""
+        """Record that the caller corrected *step*."""
         self._start += step
 
 

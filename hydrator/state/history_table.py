@@ -28,7 +28,7 @@ def add(
     previous_ads: Mapping[Site, SiteAd],
     now: datetime,
 ) -> None:
-    """Insert *entries*; the generations before them get the age they had reached."""
+    """Insert *entries*; store for the generation before each the last ``as_of`` of its ad."""
     for one in entries:
         if old := previous_ads.get(one.ad.site):
             db.execute(

@@ -50,7 +50,7 @@ class Store(AbstractContextManager["Store"]):
 
     @classmethod
     def open_to_write(cls, folder: Path) -> Self:
-        """Own *folder*: create missing files, refuse if another daemon owns it.
+        """Open *folder* as its owner: create missing files; raise an error if another daemon owns it.
 
         A database that cannot be read is renamed, beside the new one, and ``damage_report`` says so.
         Published ads are read back, and generations are Unix times, so nothing that others saw goes back.

@@ -369,7 +369,7 @@ def test_unreadable_state_is_reported_with_who_may_read_it(open_folder):
         done = as_nobody("Store.open_to_read(Path(sys.argv[1]))", state)
         state.chmod(0o755)
         assert "StateError" in done.stderr
-        assert "Permission denied; ask as the daemon's user or as root" in done.stderr
+        assert "Permission denied; run this as the daemon's user or as root" in done.stderr
 
 
 def test_a_folder_is_made_where_it_is_missing(tmp_path):
