@@ -38,7 +38,7 @@ class _ScheddStatus:
     """
 
     asked_at: float = 0.0
-    failure: str = "it was not queried yet, because others answered too slowly; it is among the next to be queried"
+    failure: str = "it was not queried yet, because others took too long to answer; it is among the next"
     has_answered: bool = False
     timeouts_in_row: int = 0
     backoff_until: float = 0.0

@@ -79,7 +79,7 @@ class BackgroundVerifier(Generic[T, R]):
 
     @property
     def is_enabled(self) -> bool:
-        """Return whether the thread runs; False if ``verify_every`` is zero: polls then count all datasets."""
+        """Return whether the thread is used; False if ``verify_every`` is zero: polls then count all."""
         return self._verify_every_seconds > 0
 
     @contextmanager

@@ -211,7 +211,7 @@ class PluginSource(BaseModel):
     def _fill_in_defaults(cls, data: Any) -> Any:  # noqa: ANN401 - as the file has it
         if not isinstance(data, dict):
             return data
-        files = {  # like all secrets: relative to the configuration's folder, and not logged
+        files = {  # as with all secrets: the path is relative to the configuration's folder, and not logged
             key: Path(given)
             for key, given in data.items()
             if str(key).endswith("_file") and isinstance(given, str)

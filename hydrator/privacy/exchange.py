@@ -89,8 +89,8 @@ def fetch_pseudonyms(
         transport: for tests.
 
     Raises:
-        ConfigError: the configuration does not name the daemon, or not safely.
-        ExchangeFailed: the daemon could not be reached, or refuses.
+        ConfigError: the daemon's address is missing in the configuration, or would send names unencrypted.
+        ExchangeFailed: the daemon could not be reached, or refused the exchange.
     """
     private = Privacy(tuple(settings.private.patterns)).select_private(dids)
     names = {did: did for did in dids}

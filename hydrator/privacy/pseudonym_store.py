@@ -127,7 +127,7 @@ class PseudonymStore:
         self._enforce_limit()
 
     def _mark_confirmed(self, did: Did) -> None:
-        """Note that a job or a catalogue has *did*: it is now the last one to be forgotten."""
+        """Record that a job or a catalogue named *did*: the store now forgets it last."""
         self._exchanged_at.pop(did, None)
         self._confirmed_dids.pop(did, None)
         self._confirmed_dids[did] = None

@@ -164,7 +164,7 @@ def _decode_percent(text: str, positions: Sequence[int] | None) -> tuple[str, Se
 
 
 def _matches(pattern: Glob, text: str, not_before: str) -> Iterator[tuple[int, int]]:
-    """Yield the begin and end of matches of *pattern* in *text*: from a begin of a name, as far as it may go.
+    """Yield the begin and end of matches of *pattern* in *text*: from the begin of a name to the last end.
 
     The first position of the pattern's first segment is enough: a match of the other segments after a later
     position also follows this one. So each segment is searched once, and nothing is tried twice.
@@ -218,12 +218,12 @@ class Pseudonymizer:
         return tuple(_pseudonym(key, did) for key in self.keys)
 
     def mask(self, did: Did) -> Did:
-        """Return the mask of a private *did* in a job's unmasked demand; it does not reveal the pseudonym."""
+        """Return the mask for a private *did* that a job names unmasked; it does not reveal the pseudonym."""
         digest = hmac.digest(self.keys[0], b"in plain\0" + did.encode(), "sha256").hex()
         return Did(f"{MASK_SCOPE}:{digest[:HEX_DIGITS]}")
 
     def redact(self, text: str, pseudonym_by_did: Mapping[Did, Did] | None = None) -> str:
-        """Return *text* of an outside source without the names of private datasets.
+        """Return *text*, which comes from outside, without the names of private datasets.
 
         *pseudonym_by_did* has the pseudonyms of the datasets that were asked about. Their DIDs, and their
         names without a scope, are replaced by these. Any other private DID becomes :data:`HIDDEN_DID`: a user

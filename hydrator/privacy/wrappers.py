@@ -90,7 +90,7 @@ class PseudonymizedCatalogue:
         except CatalogueError as error:
             why = redact_names(self._pseudonymizer.redact(error.reason))
             raise type(error)(error.catalogue, why) from None
-        except Exception as error:  # noqa: BLE001 - whatever it is, its text may name a dataset
+        except Exception as error:  # noqa: BLE001 - the text of any error may name a dataset
             raise _strip_error_text(error) from None
         self._pseudonyms.learn(dids)
         return frozenset(self._pseudonymizer.pseudonym(did) for did in dids)
@@ -121,7 +121,7 @@ class PseudonymizedCatalogue:
             self._not_found_reason = f"{_LOOKUP_FAILED_REASON}: {why}"
             self._back_off(now, is_failure=True)
             return
-        except Exception as error:  # noqa: BLE001 - it fails these names alone
+        except Exception as error:  # noqa: BLE001 - only these names fail
             self._not_found_reason = (
                 f"{_LOOKUP_FAILED_REASON}: {self._bugs.report(part, _strip_error_text(error))}"
             )
@@ -144,7 +144,7 @@ class PseudonymizedCatalogue:
             return self._inner.read(dids)
         except CatalogueError as error:
             raise self._redact_error(error, names) from None
-        except Exception as error:  # noqa: BLE001 - whatever it is, its text may name a dataset
+        except Exception as error:  # noqa: BLE001 - the text of any error may name a dataset
             raise _strip_error_text(error) from None
 
     def _redact_error(self, error: CatalogueError, names: Mapping[Did, Did]) -> CatalogueError:
@@ -210,7 +210,7 @@ class PseudonymizedProbe:
         self._pseudonyms = pseudonyms
 
     def can_check(self, catalogue: str, site: Site) -> bool:
-        """Decide as :meth:`hydrator.domain.ports.Probe.can_check`."""
+        """Return the same as :meth:`hydrator.domain.ports.Probe.can_check`."""
         return self._inner.can_check(catalogue, site)
 
     def check_dataset(self, catalogue: str, did: Did, site: Site) -> bool | None:

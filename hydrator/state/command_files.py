@@ -1,7 +1,7 @@
 """Command files: operators' commands in ``state_dir/orders``, executed in the daemon's next cycle.
 
 No published ad can be changed over HTTP: every user who may write into the state directory may give
-commands. A command contains the state that the operator saw; if that state has changed, the command has no effect.
+commands. A command contains the state that the operator saw; it has no effect if that state has changed.
 """
 
 import json
@@ -61,9 +61,9 @@ class CommandQueue:
     def read_pending(self) -> PendingCommands:
         """Return the commands in the order in which they were given; reading changes nothing."""
         if not os.access(self._folder, os.F_OK, effective_ids=True):
-            return PendingCommands()  # there is none, or this user may not see it
+            return PendingCommands()  # the folder is missing, or this user may not see it
         if not os.access(self._folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
-            return PendingCommands(problem=f"{self._folder} cannot be written: operators' commands are not executed")
+            return PendingCommands(problem=f"{self._folder} cannot be written: commands are not executed")
         orders: list[tuple[Path, Command]] = []
         refused: list[tuple[Path, str]] = []
         for path in sorted(self._folder.glob("*.json")):

@@ -275,7 +275,7 @@ class MatchClient(DaemonClient):
         return ads[0] if ads else None
 
     def count_uploads(self, schedd: str, user: str, least_bytes: int) -> int:
-        """Return the number of jobs of *user* that transfer at least *least_bytes* of input, or wait for it."""
+        """Return the number of jobs of *user* that send *least_bytes* of input or more, or wait to send."""
         return int(self._call("count_uploads", schedd=schedd, user=user, least_bytes=least_bytes))
 
     def evaluate_match(

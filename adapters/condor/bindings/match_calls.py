@@ -93,7 +93,7 @@ class MatchCalls(Bindings):
         return [self.scalars(ad, ENDED_JOB_ATTRIBUTES) for ad in ads]
 
     def count_uploads(self, schedd: str, user: str, least_bytes: int) -> int:
-        """Return the number of jobs of *user* that transfer at least *least_bytes* of input, or wait for it."""
+        """Return the number of jobs of *user* that send *least_bytes* of input or more, or wait to send."""
         constraint = (
             f"User =?= {self.classad.quote(user)}"
             " && (TransferringInput =?= true || TransferQueued =?= true)"

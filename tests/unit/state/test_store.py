@@ -236,7 +236,7 @@ def test_a_second_owner_is_refused_with_a_sentence_that_names_the_first(tmp_path
             Store.open_to_write(tmp_path)
         assert str(refused.value) == (
             f"state_dir {tmp_path} is in use by another hydrator (process {os.getpid()}); "
-            "stop it first, or use plan, status, sites or datasets, which only look"
+            "stop it first, or use plan, status, sites or datasets, which only read"
         )
     Store.open_to_write(tmp_path).close()
 
