@@ -1,4 +1,4 @@
-"""Slot ads of a collector, and the selection of slots for a merge. Pure."""
+"""Slot ads of a collector, and the selection of slots for a merge. Pure: no socket, no clock."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

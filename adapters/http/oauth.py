@@ -171,7 +171,7 @@ class TokenFile:
         return None
 
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing: no connection is open."""
 
 
 def _read_secret(name: str, file: Path, key: str) -> str:

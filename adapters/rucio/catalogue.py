@@ -218,7 +218,7 @@ class RucioCatalogue:
                 for did in batch.keys() - known_movements.keys():
                     settled_by_did[did] = did in settled
                     rule_storages[did] = {row.storage for row in batch[did][1]}
-            # step 4: locks and rules; each dataset then goes to step 5, states
+            # step 4: locks and rules; step 5, states, follows for each dataset
             for did, movements in self._lock_tracker.iter_movements(poll, settled_by_did, rule_storages):
                 conclude(did, movements)
         for did, movements in self._lock_tracker.iter_histories(poll, needing_history):

@@ -27,7 +27,7 @@ from .redaction import sanitize
 
 
 class HydratorError(Exception):
-    """The root of all errors of this project; its text is one sentence for people."""
+    """The base class of all errors of this project; its text is one sentence for people."""
 
 
 class ConfigError(HydratorError):
@@ -107,7 +107,7 @@ class EventsError(HydratorError):
 
 
 class PublishError(HydratorError):
-    """A publisher that did not accept, or could not return, the ads."""
+    """A publisher that did not accept the ads, or could not return them."""
 
     def __init__(self, publisher: str, reason: str) -> None:
         self.publisher = publisher

@@ -167,7 +167,7 @@ class Probe(Protocol):
         """Return whether the probe is configured for this storage."""
 
     def check_dataset(self, catalogue: str, did: Did, site: Site) -> bool | None:
-        """Return whether *did*, which *catalogue* lists at *site*, is there; None if that is unknown."""
+        """Return whether *did*, which *catalogue* lists at *site*, is in its storage; None if unknown."""
 
 
 class Publisher(Protocol):
@@ -178,7 +178,7 @@ class Publisher(Protocol):
         """``collector``, ``file``, ``http``, ``sites`` or ``merge``."""
 
     def published(self) -> Mapping[Site, PublishedAd]:
-        """Return the ads that others can read there now, by site.
+        """Return the ads that others can read from this publisher now, by site.
 
         Raises:
             PublishError: the query failed; this does not mean that it has none.

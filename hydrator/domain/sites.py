@@ -32,7 +32,7 @@ class SiteMapping:
         return bool(self.aliases or self.read_costs)
 
     def map_sites(self, sites: AbstractSet[Site]) -> frozenset[Site]:
-        """Return *sites* by their names in slots, plus the sites that read the storage of one of them."""
+        """Return *sites* by their names in slots, and the sites whose jobs read one of their storages."""
         known = frozenset(self.aliases.get(site, site) for site in sites)
         return known | {site for site, others in self.read_costs.items() if known & others.keys()}
 

@@ -67,7 +67,7 @@ class PseudonymStore:
 
     @property
     def problem(self) -> str | None:
-        """Return why names may be lost; None while all are kept."""
+        """Return the reason why names may be lost; None if the store keeps all."""
         full = f"more than {self._max_dids} private datasets were named, so the oldest are forgotten"
         problems = [self._write_problem, full if self._is_full else None]
         return "; ".join(filter(None, problems)) or None

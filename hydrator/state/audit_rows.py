@@ -1,4 +1,4 @@
-"""Rows of the audit in the state file. Pure.
+"""Rows of the audit in the state file. This module is pure: no socket, no clock.
 
 A row that cannot be read is left out: a lost part of an audit is audited again.
 """

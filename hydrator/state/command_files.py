@@ -22,13 +22,13 @@ MAX_COMMAND_BYTES: Final = 64 * 2**20
 
 
 class CommandQueue:
-    """The commands that wait in a state directory."""
+    """The queue of commands that operators wrote into a state directory."""
 
     def __init__(self, state_dir: Path) -> None:
         self._folder = state_dir / FOLDER_NAME
 
     def prepare(self) -> None:
-        """Make the folder, as the daemon's user, so that the daemon may remove commands from it.
+        """Create the folder as the daemon's user, so that the daemon may remove commands from it.
 
         Raises:
             StateError: it cannot be made.

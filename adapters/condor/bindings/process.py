@@ -33,7 +33,7 @@ FATAL_STATUS = 4  # EXCEPT() in HTCondor's C++ code ends the process with this s
 CONFIG_FILES = ("/etc/condor/condor_config", "/usr/local/etc/condor_config")
 MAX_PAUSE_SECONDS = 5.0
 MAX_CALLS_OF_CHILD = 10_000
-"""Answers after which another child takes over: the bindings leak some 0.7 kB a call (benchmarks, soak)."""
+"""Answers after which a new child starts instead: the bindings leak some 0.7 kB a call (benchmarks, soak)."""
 COLLECTOR_QUERIES = {"site_ads", "schedds", "slots"}
 """Calls in which only a collector can hang: the next child then queries another collector first, if any."""
 LOCAL_CALLS = {"parse": "the ClassAd parser", "token_folders": "HTCondor's configuration"}
@@ -300,7 +300,7 @@ class ProcessClient:
         return answer["ok"]
 
     def _describe_target(self, call: str, args: Mapping[str, object]) -> str:
-        """Return the name, in messages, of the daemon that a call goes to."""
+        """Return the name, for messages, of the daemon that a call contacts."""
         if call in LOCAL_CALLS:
             return LOCAL_CALLS[call]
         if "daemon" in args:

@@ -233,7 +233,7 @@ def _reject_stray_rows(dids: Sequence[Did], rows: Iterable[T]) -> Iterable[T]:
 
 
 def is_unanswered(answer: object) -> bool:
-    """Return whether Rucio did not answer at all. That takes a whole timeout; other failures are quick."""
+    """Return whether Rucio did not answer at all: this lasts a whole timeout; other failures are quick."""
     return isinstance(answer, CatalogueUnreachable) and not isinstance(answer, ServerFault)
 
 
