@@ -105,7 +105,7 @@ class CollectorClient(DaemonClient):
             ValueError: one of the long attributes, which would be megabytes.
         """
         if long := [name for name in attributes if name.lower() in _LONG_NAMES]:
-            raise ValueError(f"attributes with names too long for a query of slots: {', '.join(long)}")
+            raise ValueError(f"attributes whose values are too long for a query of slots: {', '.join(long)}")
         return list(self._call("slots", attributes=attributes, constraint=constraint, collector=collector))
 
     def slots_by_site(self, attributes: Sequence[str]) -> dict[str, int]:
