@@ -67,7 +67,7 @@ class UnreadableValue:
 
 
 def decode(data: bytes | bytearray, bounds: Bounds) -> Any:  # noqa: ANN401 - JSON
-    """Decode *data*, a complete JSON text; empty a ``bytearray`` on the way, to free its memory.
+    """Decode *data*, a complete JSON text; empty a ``bytearray`` meanwhile, to free its memory.
 
     Bytes that are not UTF-8 become lone surrogates, as some escapes do: see :func:`is_text`.
 
@@ -125,7 +125,7 @@ def check_size(data: bytes | bytearray, bounds: Bounds) -> None:
 
 
 def _is_narrow(data: bytes | bytearray, bounds: Bounds) -> bool:
-    """Return whether the decoded text takes no more than ``max_bytes``."""
+    """Return whether the decoded text needs at most ``max_bytes``."""
     if _WIDE_CHARACTER.search(data):
         return False
     return data.isascii() or len(data) <= bounds.max_bytes // 2

@@ -31,7 +31,7 @@ class ProbeCommand:
 
 
 class CommandProbe:
-    """A Probe with the first of *probes* for a site; *path_at* returns the path of a dataset in its jobs."""
+    """A Probe that runs the first of *probes* for a site; *path_at* returns the path that jobs there use."""
 
     def __init__(self, probes: Sequence[ProbeCommand], path_at: PathLookup) -> None:
         self._probes = tuple(probes)

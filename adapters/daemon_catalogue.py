@@ -50,7 +50,7 @@ from .bounded_json import Bounds, Record, decode
 
 NOT_IN_DEMAND = "no job has asked the daemon for it yet"
 _MAX_QUERY_BYTES = 6000
-"""Largest query of one request; the daemon accepts a URL of 8192 bytes."""
+"""Maximum length of the query in one request's URL; the daemon accepts a URL of 8192 bytes."""
 _TIMEOUT_SECONDS = 15.0
 _DEADLINE_SECONDS = 60.0
 _BOUNDS = Bounds(bytes_setting="the client's own", values_setting="the client's own")
@@ -64,7 +64,7 @@ _REPLICA_STATES = {
 
 
 class DaemonCatalogue:
-    """A daemon as a catalogue that can be read and not searched.
+    """A catalogue that reads from a running daemon; it cannot be searched.
 
     Args:
         url: ``https://…``, or ``http://`` for this machine or without a token.
@@ -126,7 +126,7 @@ class DaemonCatalogue:
         )
 
     def read_knowledge(self, dids: AbstractSet[Did], now: datetime) -> DaemonKnowledge:
-        """Read the daemon's facts on *dids*, as its own state would give them at *now*.
+        """Read the daemon's facts on *dids*, as a read of its state would return them at *now*.
 
         Raises:
             CatalogueError: the daemon did not answer, or its answer is not that of a daemon.
@@ -152,7 +152,7 @@ class DaemonCatalogue:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Raise CatalogueGarbled for an answer that cannot be read: it is not that of a daemon."""
+        """Raise CatalogueGarbled for an unreadable answer: the server is not a hydrator daemon."""
         try:
             yield
         except (
@@ -164,11 +164,11 @@ class DaemonCatalogue:
             OSError,
             RecursionError,
         ) as error:
-            reason = f"the answer is not that of a daemon: {reason_of(error)}"
+            reason = f"the answer is not that of a hydrator daemon: {reason_of(error)}"
             raise CatalogueGarbled(self.name, reason) from error
 
-    def find(self, patterns: Collection[str]) -> frozenset[Did]:  # noqa: ARG002 - the promise has it
-        """Refuse to search.
+    def find(self, patterns: Collection[str]) -> frozenset[Did]:  # noqa: ARG002 - the port has it
+        """Raise an error: a daemon cannot be searched.
 
         Raises:
             CatalogueError: always; the daemon has only datasets in demand.

@@ -40,7 +40,7 @@ class ServedAds:
         return {site: at for site, (_, at) in self._entries.items()}
 
     def put(self, ads: Collection[SiteAd], now: datetime) -> None:
-        """Serve *ads*, each instead of the previous one of its site."""
+        """Serve *ads*; each replaces the ad of its site."""
         with self._lock:
             self._entries = MappingProxyType({**self._entries, **{ad.site: (ad, now) for ad in ads}})
 

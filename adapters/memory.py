@@ -115,7 +115,7 @@ class MemoryCatalogue:
         return frozenset(replica.did for replica in self.replicas) | self.bytes_total.keys()
 
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing: no connection is open."""
 
 
 class MemoryPublisher:

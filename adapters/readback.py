@@ -15,7 +15,7 @@ _MAX_REPR_CHARS: Final = 80
 def parse_published_ad(
     site: object, generation: object, as_of: object, received_at: object, now: datetime
 ) -> PublishedAd:
-    """Build the ad that a publisher has.
+    """Build the ad from the values that a publisher returned.
 
     Raises:
         ValueError: the name is not a text of at most 500 characters, a number is not a whole number of 0 or

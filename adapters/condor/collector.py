@@ -1,4 +1,4 @@
-"""Collector: publish one ad of MyType "DataLocality" a site, named after it; read which ads slots carry."""
+"""Collector: publish one ad of MyType "DataLocality" a site, named after it; read which ads slots have."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet

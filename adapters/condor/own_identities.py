@@ -8,7 +8,7 @@ from hydrator.domain.errors import PoolError
 from .bindings.client import CollectorClient
 
 IDENTITY: Final = "AuthenticatedIdentity"
-"""Attribute that a collector puts into each ad it takes: the identity of the sender."""
+"""Attribute that a collector adds to each ad that it accepts: the identity of the sender."""
 UNAUTHENTICATED: Final = "unauthenticated@unmapped"
 
 

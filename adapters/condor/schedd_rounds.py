@@ -20,9 +20,9 @@ from .bindings.client import QueueClient
 _T = TypeVar("_T")
 _log = structlog.get_logger("hydrator")
 MAX_CONCURRENT_SCHEDDS = 8
-"""Schedds that are queried at a time; each beyond the first costs a process meanwhile."""
+"""Maximum number of schedds queried at once; each beyond the first needs a child process meanwhile."""
 STALL_AFTER = timedelta(seconds=1)
-"""After this time without an answer one more schedd is queried in parallel."""
+"""After this time without an answer, one more schedd is queried in parallel."""
 BUDGET = timedelta(seconds=5)
 """After this time a round queries no more schedds that did not answer the last time."""
 MAX_BACKOFF = timedelta(minutes=5)
@@ -45,7 +45,7 @@ class _ScheddStatus:
 
 
 class ScheddRounds:
-    """Queries of each listed schedd alone, so that one that hangs costs only its own answer.
+    """Queries of each listed schedd by itself, so that a schedd that hangs delays only its own answer.
 
     Args:
         client: queries the collector, and the schedds; ends with this object. Cycles use another one, since
@@ -76,7 +76,7 @@ class ScheddRounds:
         self._is_closed = False
 
     def ask(self, question: Callable[[QueueClient, str], _T]) -> dict[str, _T | Unseen]:
-        """Run *question* for each schedd; return by its name the answer, or why there is none.
+        """Run *question* for each schedd; return by its name the answer, or the reason for its absence.
 
         Raises:
             PoolError: the collector did not return the list of schedds.
@@ -135,12 +135,12 @@ class ScheddRounds:
             started_at = self._monotonic()
             try:
                 query.answers[name] = query.question(client, name)
-            except Exception as error:  # noqa: BLE001 - any failure is this schedd's alone
+            except Exception as error:  # noqa: BLE001 - a failure affects this schedd only
                 reason = self._failure_reason(name, error)
                 query.answers[name] = Unseen(reason)
                 self._record_failure(self._statuses[name], reason, started_at)
                 if self._monotonic() > query.deadline_at:
-                    return  # the next one may take as long
+                    return  # a query of the next schedd may last as long
             else:
                 self._statuses[name] = _ScheddStatus(started_at, has_answered=True)
 

@@ -19,7 +19,7 @@ OVERLAP = timedelta(minutes=5)
 
 
 class ScheddQueues(ScheddRounds):
-    """A ``Queues`` port: the demand of each listed schedd, each with the client's time limit.
+    """A ``Queues`` port: the demand of each listed schedd, queried within the client's time limit.
 
     With *make_client*, which makes another client, several schedds are queried at a time when some do not
     answer.

@@ -1,4 +1,4 @@
-"""Slot ads of a collector, and the selection of slots for a merge. Pure."""
+"""Slot ads of a collector, and the selection of slots for a merge. Pure: no socket, no clock."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -85,10 +85,10 @@ def select_mergeable_slots(slots: Iterable[Slot], ads: Mapping[Site, SiteAd]) ->
 
 
 def select_due_slots(slots: Iterable[Slot], ads: Mapping[Site, SiteAd], refresh: timedelta) -> list[Slot]:
-    """Return slots whose content differs, or whose age is *refresh* behind.
+    """Return slots whose content differs from their site's ad, or whose AsOf is *refresh* older.
 
     Slots without content come first, and of them those with the latest update of their startd. If there are
-    more than the rate allows, these carry the merge the longest before the next update.
+    more than the rate allows, these keep the merge the longest before the next update.
     """
     max_lag_seconds = int(refresh.total_seconds())
     due = []
@@ -108,7 +108,7 @@ def _is_behind(as_of: object, ad: SiteAd, max_lag_seconds: int) -> bool:
 def select_slots_to_withdraw(
     slots: Iterable[Slot], ads: Mapping[Site, SiteAd], is_retired: Callable[[Site], bool]
 ) -> list[Slot]:
-    """Return slots with a merge for a site that the operator retired, or that the slot left."""
+    """Return slots with a merge for a site that was retired, or that the slot does not belong to any more."""
     return [
         slot
         for slot in slots

@@ -35,11 +35,11 @@ from .slot_ads import (
 MAX_BATCH_SLOTS = 500
 MAX_PAUSE_SECONDS = 2.0
 MAX_BATCH_BYTES = 8_000_000
-"""Bytes of one connection: a collector takes 1,400 ads of 95 kB a second, and a call has a time limit."""
+"""Bytes of one connection: a collector accepts 1,400 ads of 95 kB a second, and a call has a time limit."""
 
 
 class SlotMerger:
-    """A ``Publisher`` and ``Merger`` that sends merges to each collector of the list by itself.
+    """A ``Publisher`` and ``Merger`` that sends merges to each configured collector separately.
 
     Merges go to slots without a hook whose content differs, at advertised sites. A collector does not
     acknowledge a merge; the next query of the slots shows whether it arrived.
@@ -136,7 +136,7 @@ class SlotMerger:
     # Publisher
 
     def published(self) -> Mapping[Site, PublishedAd]:
-        """Return by site the oldest ad that one of its slots carries.
+        """Return by site the oldest ad that one of its slots has.
 
         Slots without a merge, or with impossible numbers, do not count.
         """
@@ -156,7 +156,7 @@ class SlotMerger:
         self._wait_until_visible(lambda slots: not select_due_slots(slots, ads_by_site, self._refresh))
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
-        """Remove the merged attributes from the slots that carry those of *sites*."""
+        """Remove the merged attributes from the slots that have those of *sites*."""
 
         def select(slots: Sequence[Slot]) -> list[Slot]:
             return [

@@ -23,7 +23,7 @@ from hydrator.domain.ports import Clock
 
 AD_SUFFIX: Final = ".ad"
 LEFTOVER_AFTER: Final = timedelta(minutes=10)
-"""Age from which a temporary file has no writer any more: its daemon was killed."""
+"""A temporary file of this age has no writer any more: the daemon that wrote it was killed."""
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 _MODE: Final = 0o644
@@ -103,7 +103,7 @@ class AdFilePublisher:
         self.path(site).unlink(missing_ok=True)
 
     def _create_folder(self) -> None:
-        """Create the folder, readable by hooks whatever the umask; an existing one keeps its mode."""
+        """Create the folder, readable by hooks with any umask; an existing one keeps its mode."""
         if not self._folder.is_dir():
             self._folder.mkdir(parents=True)
             self._folder.chmod(0o755)

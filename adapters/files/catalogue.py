@@ -25,7 +25,7 @@ MAX_READS: Final = 3
 """Attempts to read a file that changes while it is read."""
 
 SETTLE_SECONDS: Final = 2.0
-"""Seconds after a change in which a further one may leave the file's times unchanged."""
+"""Seconds after a change during which a further change may leave the file's times unchanged."""
 
 DescriptorReader = Callable[[int], bytes]
 

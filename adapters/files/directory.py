@@ -1,4 +1,4 @@
-"""Directory catalogue: measurement sets in folders below one root for each site. Written as a plugin.
+"""Directory catalogue: measurement sets in folders below one root for each site. It is built as a plugin.
 
 A folder is a dataset if one of the patterns matches its path below the root. It is complete when it has the
 *marker*, or, without a marker, when nothing in it changed for a while. An empty root looks like one that is

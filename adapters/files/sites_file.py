@@ -113,7 +113,7 @@ class SitesFilePublisher:
         try:
             if not folder.is_dir():
                 folder.mkdir(parents=True)
-                folder.chmod(0o755)  # whatever the umask: others read here
+                folder.chmod(0o755)  # readable for other users with any umask
             remove_leftovers(folder, self._clock)
             replace_file(self._path, text, mode=_MODE)
         except OSError as exc:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 _CHUNK_BYTES = 65_536
 _MAX_HEAD_BYTES = 262_144
-"""The limit in bytes for all before the body: headers, TLS, and any ``100 Continue``."""
+"""The limit in bytes for everything before the body: headers, TLS, and any ``100 Continue``."""
 _LARGE_BYTES = 1_000_000
 """An answer of at least so many bytes waits for other large ones, so that only one is in memory."""
 _GZIP = 31
@@ -67,7 +67,7 @@ class BoundedHttpClient:
         self._client = httpx.Client(follow_redirects=False, **client_options)
         self._client.headers["Accept-Encoding"] = "gzip"
         for transport in (self._client._transport, *self._client._mounts.values()):
-            if isinstance(transport, httpx.HTTPTransport):  # httpcore takes a backend, httpx passes none on
+            if isinstance(transport, httpx.HTTPTransport):  # httpx has no option for a backend
                 pool: Any = transport._pool
                 pool._network_backend = _BudgetedBackend(pool._network_backend, self._budget)
 
@@ -143,7 +143,7 @@ def build_ssl_context(file: Path, setting: str) -> ssl.SSLContext:
 
 
 def _iter_decoded(response: httpx.Response) -> Iterator[bytes]:
-    """Yield the decompressed bytes of an answer, a little at a time.
+    """Yield the decompressed bytes of an answer, in small pieces.
 
     Raises:
         ValueError: it has a Content-Encoding that the request did not accept.

@@ -84,7 +84,7 @@ class JsonResponse:
 
 
 class _Request(NamedTuple):
-    """A query: its deadline is monotonic, *read* makes the answer's body, *options* are for httpx."""
+    """A query: its deadline is monotonic, *read* parses the answer's body, *options* are for httpx."""
 
     method: str
     path: str

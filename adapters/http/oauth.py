@@ -21,7 +21,7 @@ from hydrator.domain.untrusted import expiry_of
 from .client import HttpLimits, JsonClient
 
 _TOKEN = re.compile(r"[!-~]{1,100000}")
-"""A token that an HTTP header can carry."""
+"""A token that is valid in an HTTP header."""
 _UNKNOWN_LIFETIME = timedelta(minutes=10)
 _RENEWAL_MARGIN = timedelta(seconds=60)
 _MIN_TOKEN_AGE = timedelta(seconds=10)
@@ -171,7 +171,7 @@ class TokenFile:
         return None
 
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing: no connection is open."""
 
 
 def _read_secret(name: str, file: Path, key: str) -> str:

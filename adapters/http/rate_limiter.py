@@ -64,7 +64,7 @@ class HttpRateLimiter:
     def record_response(
         self, status: int, retry_after_header: str | None, server_time: datetime | None
     ) -> bool:
-        """Note one response; return whether the server refused the call for now."""
+        """Record one response; return whether the server refused the call for now."""
         if status == 429 or (status == 503 and retry_after_header is not None):
             self.record_refusal(retry_after_header, server_time)
             return True
@@ -91,7 +91,7 @@ class HttpRateLimiter:
             self._paused_until = max(self._paused_until, self._monotonic() + pause)
 
     def record_answer(self) -> None:
-        """Note that the server did not refuse a call; ends the doubling, not a running pause."""
+        """Record that the server did not refuse a call; this ends the doubling, not a running pause."""
         with self._lock:
             if not self.pause_seconds:
                 self._refusals = 0

@@ -43,7 +43,7 @@ _CALL = "list_replicas(all_states=True)"
 
 
 class RucioAuditor:
-    """An auditor on the server of *settings*, with its own token and connection beside the catalogue's."""
+    """An auditor on the server of *settings*, with a token and a connection separate from the catalogue's."""
 
     def __init__(
         self, settings: RucioSettings, clock: Clock, capabilities: SiteCapabilities | None = None

@@ -30,8 +30,8 @@ _FIRST_WAIT_SECONDS = 60.0
 _MAX_WAIT_SECONDS = 3600.0
 # After a retry that took 1 s, the next one starts 4 s later: retries take a fifth of the time at most.
 _RETRY_GAP_FACTOR = 4.0
-_MAX_LAG_SECONDS = 60.0  # verification that polls delayed for longer is not caught up
-_MAX_FAILURES_IN_ROW = 3  # verification stops after so many, until the next poll
+_MAX_LAG_SECONDS = 60.0  # a verification that polls delayed for longer is left out
+_MAX_FAILURES_IN_ROW = 3  # then verification stops until the next poll
 _CLOSE_SECONDS = 10.0
 
 
@@ -79,7 +79,7 @@ class BackgroundVerifier(Generic[T, R]):
 
     @property
     def is_enabled(self) -> bool:
-        """Return whether the background runs; False where ``verify_every`` is zero: polls then count all."""
+        """Return whether the thread is used; False if ``verify_every`` is zero: polls then count all."""
         return self._verify_every_seconds > 0
 
     @contextmanager
@@ -240,7 +240,7 @@ class BackgroundVerifier(Generic[T, R]):
                     self._results.append((item, result))
 
     def _try_query(self, ask: Callable[[QueryRunner], A]) -> A | CatalogueError | None:
-        """Return the answer or its error; None after a 404, which the next poll gets, too."""
+        """Return the answer or its error; None after a 404: the next poll handles it."""
         try:
             with self._queries.connection.start_poll(self._queries.settings.timeout.total_seconds()):
                 return ask(self._queries)

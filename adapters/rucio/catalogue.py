@@ -5,17 +5,17 @@ A poll (:meth:`RucioCatalogue.read`) is a straight line; each step is a module:
 1. RSEs (:mod:`.rses`): the storage elements and their sites.
 2. Names (:mod:`.datasets.dids`, :mod:`.datasets.containers`): which names exist, and the datasets in
    containers.
-3. Replicas (:mod:`.replicas`): the files of each dataset at each storage element, from cheap rows or counts.
+3. Replicas (:mod:`.replicas`): the files of each dataset at each storage element: summary rows or counts.
 4. Locks and rules (:mod:`.rules.locks`): what moves, what is stuck, and what ends.
 5. States (:mod:`.conclusions`, :mod:`.states`): the replicas of datasets, then of files and containers.
 6. Survey: one reading for each DID, with its variants in letter case (:mod:`.datasets.case_variants`).
 
 Steps 3 to 5 overlap: while Rucio answers for one batch of datasets, the daemon concludes another. Methods
-named ``iter_…`` yield datasets as they are done, while others are still queried.
+named ``iter_…`` yield each dataset as soon as it is complete, while others are still queried.
 
-Rucio has two answers for step 3. The cheap one (bulk, "shallow") is a table that Rucio's daemons refresh: it
+Rucio has two answers for step 3. The summary (bulk, "shallow") is a table that Rucio's daemons refresh: it
 has 0 of 0 files before they have counted, omits replicas without a rule, and ignores files that went bad.
-The true one ("deep") counts files, and needs one call for each dataset. So the cheap answer only selects the
+The true one ("deep") counts files, and needs one call for each dataset. So the summary only selects the
 datasets to count. A dataset that is not complete and unchanged in it is counted in every poll, the others
 between polls, once in ``verify_every``. A dataset that was not counted is Unseen, never absent and never
 complete. Neither answer distinguishes a container or a name that does not exist from an empty dataset, so
@@ -190,7 +190,7 @@ class RucioCatalogue:
         self._containers.conclude_all(poll)
 
     def _read_datasets(self, poll: RucioPoll, dids: Dids) -> None:
-        """Run steps 3 to 5 for datasets: conclude each one as soon as its counts and movements are there.
+        """Run steps 3 to 5 for datasets: conclude each one as soon as its counts and movements are known.
 
         A dataset whose rule history must be queried is concluded after all others.
         """
@@ -218,7 +218,7 @@ class RucioCatalogue:
                 for did in batch.keys() - known_movements.keys():
                     settled_by_did[did] = did in settled
                     rule_storages[did] = {row.storage for row in batch[did][1]}
-            # step 4: locks and rules; each dataset then goes to step 5, states
+            # step 4: locks and rules; step 5, states, follows for each dataset
             for did, movements in self._lock_tracker.iter_movements(poll, settled_by_did, rule_storages):
                 conclude(did, movements)
         for did, movements in self._lock_tracker.iter_histories(poll, needing_history):

@@ -94,7 +94,7 @@ class DatasetConclusions:
         count_with_rows: CountWithRows,
         movements: Movements,
     ) -> None:
-        """Put the reading of *did* into *poll*."""
+        """Evaluate *did* and store its reading in *poll*."""
         dataset_count, rows = count_with_rows
         row_amounts = (row.amount for row in rows if row.amount.length > 0)
         count = next(iter(dataset_count.counts.values()), None) or next(row_amounts, None)
@@ -174,7 +174,7 @@ class ContainerConclusions:
         self._complete_lists: dict[Did, tuple[datetime, Dids]] = {}
 
     def conclude_all(self, poll: RucioPoll) -> None:
-        """Put the readings of all containers of *poll* into it, after those of their datasets."""
+        """Evaluate all containers of *poll* and store their readings in it; call it after their datasets."""
         members_by_container = poll.members_by_container
         drop_all_but(members_by_container.keys(), self._complete_lists)
         for did, members in members_by_container.items():
@@ -199,7 +199,7 @@ class ContainerConclusions:
         poll.conclusions[container] = Seen(poll.started_at, replicas, total)
 
     def _check_members(self, poll: RucioPoll, container: Did, members: Dids) -> None:
-        """Put *container* into ``poll.errors`` where its list of datasets was cut short.
+        """Store an error of *container* in ``poll.errors`` if its list of datasets was cut short.
 
         The list was cut if the datasets have fewer bytes than Rucio counts for the container. Check this when
         the list has changed, and every ``verify_every``. An open dataset may grow between the two queries.

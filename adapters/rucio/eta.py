@@ -10,7 +10,7 @@ from hydrator.domain.model import Did, Replica, ReplicaState
 from .poll import Dids, Replicas
 
 Sample = tuple[datetime, float]
-"""The time of an observation, and the fraction (0 to 1) that was there."""
+"""The time of an observation, and the fraction (0 to 1) that had arrived."""
 
 _MIN_SAMPLES = 3
 _MAX_SAMPLES = 60

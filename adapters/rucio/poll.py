@@ -13,7 +13,7 @@ from .responses import BadRow, DidInfo, Rses
 
 Dids = AbstractSet[Did]
 DidErrors = dict[Did, CatalogueError]
-"""The DIDs without a result, each with the reason."""
+"""DIDs without a result, each with the reason."""
 StoragesByDid = Mapping[Did, AbstractSet[str]]
 """Names of storage elements, by dataset."""
 Replicas = tuple[Replica, ...]

@@ -1,4 +1,4 @@
-"""Counts of datasets by storage element: the cheap rows select the datasets to count file by file."""
+"""Counts of datasets by storage element: Rucio's summary rows select the datasets to count file by file."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,12 +25,12 @@ from .session.queries import QueryRunner, SeriesGuard, split_did
 from .session.transport import Forbidden
 
 RowsVersion = tuple[tuple[str, int, int, str], ...]
-"""The cheap rows of a dataset: storage element, files, files available there, time of the update."""
+"""The summary rows of a dataset (list_dataset_replicas): storage element, files, available files, time."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetCount:
-    """The count of a dataset; *has_matching_rows* if its cheap rows (*rows_version*) had the same numbers."""
+    """The count of a dataset; *has_matching_rows* if its summary rows (*rows_version*) were equal."""
 
     counted_at: datetime
     rows_version: RowsVersion
@@ -47,7 +47,7 @@ class DatasetCount:
 
 
 CountWithRows = tuple[DatasetCount, list[DatasetRow]]
-"""The count of a dataset, and its cheap rows."""
+"""The count of a dataset, and its summary rows."""
 TrustedCount = tuple[Did, DatasetCount]
 """A count that a poll still trusted."""
 
@@ -55,7 +55,7 @@ TrustedCount = tuple[Did, DatasetCount]
 class DatasetCounter:
     """The last count of each dataset, and a budget for new counts.
 
-    The poll counts datasets whose cheap rows are incomplete or changed. The *background* verifies the others,
+    The poll counts datasets with incomplete or changed summary rows. The *background* verifies the others,
     so that a poll without changes counts nothing. If ``verify_every`` is zero, the poll counts all datasets.
     """
 
@@ -69,7 +69,7 @@ class DatasetCounter:
         self._trusted_dids: list[Did] = []
 
     def iter_counts(self, poll: RucioPoll, dids: Dids) -> Iterator[Mapping[Did, CountWithRows]]:
-        """Yield the counts and the cheap rows of *dids*, without those in ``poll.errors``.
+        """Yield the counts and the summary rows of *dids*, without those in ``poll.errors``.
 
         Datasets that need no count come in batches, while others are queried; the rest comes at the end.
         """
@@ -104,7 +104,7 @@ class DatasetCounter:
         ]
 
     def _adopt_verified(self) -> None:
-        """Adopt the counts that the background has verified, unless a newer one is there."""
+        """Adopt the counts that the background has verified, unless a newer count is stored."""
         for (did, old), new in self._background.take_verified():
             if self._counts.get(did) is old:
                 self._counts[did] = replace(new, counts=old.counts) if new.counts == old.counts else new
@@ -137,7 +137,7 @@ class DatasetCounter:
         return now - self._counts[did].counted_at >= self._queries.settings.verify_every
 
     def _is_unchanged(self, did: Did, rows: Sequence[DatasetRow]) -> bool:
-        """Return whether the last count is valid: its cheap rows matched, are complete and unchanged."""
+        """Return whether the last count is valid: its summary rows matched, are complete and unchanged."""
         last_count = self._counts.get(did)
         return (
             last_count is not None
@@ -229,7 +229,7 @@ class DatasetCounter:
     def _retry_in_background(
         self, poll: RucioPoll, did: Did, rows_version: RowsVersion, error: CatalogueError
     ) -> None:
-        """Leave *did* to the background: polls skip it until the background gets an answer."""
+        """Leave *did* to the background thread: polls skip it until that thread receives an answer."""
         self._failed_at[did] = poll.started_at
         previous = self._counts.get(did)
         self._background.retry_later(
@@ -242,9 +242,9 @@ class DatasetCounter:
 def count_dataset(
     queries: QueryRunner, did: Did, rows_version: RowsVersion, now: datetime, previous: DatasetCount | None
 ) -> DatasetCount:
-    """Count *did* file by file, and compare the count with its cheap rows.
+    """Count *did* file by file, and compare the count with its summary rows.
 
-    If any storage element has fewer files than in the *previous* count (the first time: than in the cheap
+    If any storage element has fewer files than in the *previous* count (the first time: in the summary
     rows), count again: an answer that was cut short looks like that.
 
     Raises:
@@ -292,7 +292,7 @@ def _is_complete(rows: Sequence[DatasetRow], *, if_empty: bool = False) -> bool:
 
 
 def _count_from_rows(rows: Sequence[DatasetRow]) -> DatasetCount:
-    """Build a count from cheap *rows*; it is due for verification at once."""
+    """Build a count from summary *rows*; it is due for verification at once."""
     return DatasetCount(
         NEVER, _rows_version(rows), has_matching_rows=True, counts=largest_counts(rows), is_empty=False
     )

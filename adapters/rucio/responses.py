@@ -118,7 +118,7 @@ class GarbledRow(NamedTuple):
 
 
 MAX_AMOUNT = 2**63
-"""An upper bound for numbers of files or bytes: a column of Rucio's database holds less."""
+"""An upper bound for numbers of files or bytes: a column of Rucio's database holds only smaller ones."""
 
 
 def read_choice(choices: Collection[str], row: Record, key: str, call: str) -> str:
@@ -169,7 +169,7 @@ def read_amount(row: Record, key: str, call: str) -> float:
     SQLite and Oracle give integers, PostgreSQL floats.
     """
     value = row.get(key)
-    if type(value) is int and 0 <= value < MAX_AMOUNT:  # nearly always, and called often
+    if type(value) is int and 0 <= value < MAX_AMOUNT:  # the usual case comes first: this is called often
         return value
     if type(value) is float and 0 <= value < MAX_AMOUNT:
         return value

@@ -106,7 +106,7 @@ class RseDirectory:
             raise
 
     def _read_areas(self, now: datetime) -> Areas:
-        """Return the areas of Site Capabilities; none until it has answered: the poll goes on without it."""
+        """Return areas of Site Capabilities; none before its first answer, so that the poll continues."""
         if self._capabilities:
             with contextlib.suppress(CatalogueError):
                 return self._capabilities.areas(now)

@@ -31,7 +31,7 @@ class RseState(NamedTuple):
 
 
 def state_at(rse: Rse, count: Count, movement: Movement, held_until: datetime) -> RseState | None:
-    """Return the state of one dataset at one storage element; None where it is not there.
+    """Return the state of one dataset at one storage element; None if the dataset is not there.
 
     A rule only promises data, so a complete count decides first. A dataset that is partly on tape, or on its
     way to tape, is not on disk. A complete copy in a cache, or one whose rules end before *held_until*, is
@@ -189,7 +189,7 @@ def file_replicas(did: Did, states: Mapping[str, str], rses: Rses, *, held_until
 
 
 def container_replicas(did: Did, parts: Iterable[Seen]) -> Replicas:
-    """Return the replicas of a container: complete at a site where each dataset is, at any storage there.
+    """Return the replicas of a container: complete at a site that has each dataset, at any of its storages.
 
     *parts* must not include datasets without files, which have no replicas.
     """
@@ -199,7 +199,7 @@ def container_replicas(did: Did, parts: Iterable[Seen]) -> Replicas:
 
 
 def _container_replicas_at(did: Did, site: Site, parts: list[Seen]) -> list[Replica]:
-    """Return up to two replicas: one on disk or on its way there, and a complete copy on tape."""
+    """Return up to two replicas: one on disk or moving to disk, and a complete copy on tape."""
     by_part = [[replica for replica in part.replicas if replica.site == site] for part in parts]
     states = [{replica.state for replica in replicas} for replicas in by_part]
     storage = ",".join(sorted({replica.storage for replicas in by_part for replica in replicas}))

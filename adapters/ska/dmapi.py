@@ -87,7 +87,7 @@ class _DmapiPoll:
 
 @dataclass(slots=True)
 class _QueryBudget:
-    """The budget for a part of a poll's queries: time in all (monotonic), time for one, and failures."""
+    """The budget for a part of a poll's queries: total time (monotonic), time for one query, and failures."""
 
     deadline_at: float
     seconds_per_query: float
@@ -239,7 +239,7 @@ class DmapiCatalogue:
                 poll.unmapped_storages.add(location.storage)
             state, fraction = self._location_state(did, location, size)
             provenance = Provenance(_CALL, reason=closure_reason or _state_reason(location, size))
-            if closure_reason:  # its files are still there, and no job can read them
+            if closure_reason:  # the location still has the files, but no job can read them
                 state, fraction = ReplicaState.STUCK, 0.0
             if state is None:
                 unreachable_sites |= sites

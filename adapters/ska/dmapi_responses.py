@@ -46,7 +46,7 @@ class DatasetSize:
 
 
 def parse_locations(body: Any) -> tuple[tuple[Location, ...], int]:  # noqa: ANN401 - JSON
-    """Parse an answer of ``locate``: return the locations, ordered by storage element, and its longest list.
+    """Parse an answer of ``locate``: return the locations by storage element, and the longest list's length.
 
     Recorded forms: until 2024 a record ``{storage: {replicas, services}}``; 2025 a list of entries; 2026 the
     same with ``is_dataset``. All keys but ``identifier`` and ``replicas`` may be missing. Missing files would

@@ -152,7 +152,7 @@ class _UnreadableRow(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _ParentClosings:
-    """The closings of the parents of storage areas, by ``kind key``; or the fault of an unreadable one."""
+    """Closings of the parents of storage areas, by ``kind key``; or the error of an unreadable row."""
 
     closings: dict[str, tuple[Closing, ...]] = field(default_factory=dict)
     faults: dict[str, str] = field(default_factory=dict)

@@ -68,7 +68,7 @@ class FrameParser:
             yield frame
 
     def _start_frame(self) -> bool:
-        """Take the head of a frame out of the buffer; return False if it is incomplete."""
+        """Parse the head of a frame and remove it from the buffer; return False if it is incomplete."""
         heartbeat_bytes = len(self._buffer) - len(self._buffer.lstrip(b"\r\n"))
         del self._buffer[:heartbeat_bytes]
         end = _END_OF_HEAD.search(self._buffer, 0, MAX_HEAD_BYTES)
@@ -87,7 +87,7 @@ class FrameParser:
         return True
 
     def _take_frame(self) -> Frame | None:
-        """Return the current frame, if its end has arrived."""
+        """Return the current frame; None if its end has not arrived."""
         current = self._current_frame
         if current is None:
             return None

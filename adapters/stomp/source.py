@@ -133,7 +133,7 @@ class StompSource:
         return early
 
     def test_connection(self) -> str:
-        """See the port. Subscribe to topics only: from a queue this would take the daemon's events."""
+        """See the port. Subscribe to topics only: a test of a queue would consume the daemon's events."""
         try:
             with self._open_session() as connection:
                 if not self._settings.destination.startswith("/topic/"):

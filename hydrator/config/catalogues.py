@@ -208,10 +208,10 @@ class PluginSource(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_in_defaults(cls, data: Any) -> Any:  # noqa: ANN401 - as the file has it
+    def _fill_in_defaults(cls, data: Any) -> Any:  # noqa: ANN401 - TOML
         if not isinstance(data, dict):
             return data
-        files = {  # like all secrets: relative to the configuration's folder, and not logged
+        files = {  # as with all secrets: the path is relative to the configuration's folder, and not logged
             key: Path(given)
             for key, given in data.items()
             if str(key).endswith("_file") and isinstance(given, str)
@@ -227,7 +227,7 @@ BUILT_IN = ("file", "rucio", "dmapi")
 BUNDLED_PLUGINS = frozenset({"directory"})
 
 
-def _kind(table: Any) -> str | None:  # noqa: ANN401 - as the file has it
+def _kind(table: Any) -> str | None:  # noqa: ANN401 - TOML
     kind = table.get("type") if isinstance(table, dict) else getattr(table, "type", None)
     if kind in BUILT_IN:
         return str(kind)

@@ -1,4 +1,4 @@
-"""Types that the sections of the configuration share, and their conversion to the values of other parts."""
+"""Types that the sections of the configuration share, and their conversion to dataclasses."""
 
 from datetime import timedelta
 from typing import Annotated, Any, TypeVar

@@ -35,9 +35,7 @@ def load(path: Path) -> Settings:
     except UnicodeDecodeError as error:
         raise ConfigError([f"{path}: not UTF-8 text (byte {error.start})"]) from error
     except RecursionError as error:
-        raise ConfigError(
-            [f"{path}: not TOML that can be read: its lists or tables are nested too deep"]
-        ) from error
+        raise ConfigError([f"{path}: invalid TOML: its lists or tables are nested too deeply"]) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([f"{path}: not TOML: {error}"]) from error
     return parse(data, folder=path.parent.absolute(), origin=str(path))

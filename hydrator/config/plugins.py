@@ -24,7 +24,7 @@ def installed_types() -> frozenset[str]:
 
 
 def load_factory(kind: str) -> CatalogueFactory:
-    """Return the function of the plugin *kind*.
+    """Return the function with which the plugin *kind* builds a catalogue.
 
     Raises:
         ConfigError: the plugin is not installed, or cannot be imported.

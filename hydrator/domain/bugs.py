@@ -31,7 +31,7 @@ class OngoingFailures:
         self._reasons: dict[Hashable, str] = {}
 
     def begin(self, key: Hashable, reason: str = "") -> bool:
-        """Record that *key* fails; return True if it did not before, or for another reason."""
+        """Record that *key* fails; return True if it worked before, or failed for another reason."""
         with self._lock:
             is_new = self._reasons.get(key) != reason
             self._reasons[key] = reason

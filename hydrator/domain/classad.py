@@ -24,7 +24,7 @@ _MAX_BYTES = 60_000
 
 
 def letters(dids: Iterable[Did]) -> list[str]:
-    """Return the letters of each of *dids* without duplicates; of equal texts the last one stays.
+    """Return the letters of each of *dids* without duplicates; the last of equal texts is kept.
 
     The job transform keeps the same order.
     """
@@ -36,7 +36,7 @@ def spellings(dids: Iterable[Did]) -> str:
     """Return the value of ``DatasetLetters`` for a slot that has *dids*.
 
     It lists the letters of the names, sorted, separated by commas. If two names have letters that differ
-    in case only, such as ``ska:A1`` and ``ska:a2``, the letters do not identify the name. Then these letters
+    in case only, such as ``ska:A1`` and ``ska:a2``, the letters do not identify the name. Then those letters
     are left out and all names are added.
     """
     names = sorted(dids)

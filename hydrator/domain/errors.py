@@ -1,6 +1,6 @@
 """Errors that this project raises, as a tree: who must act next decides the class.
 
-HydratorError                   carries facts as attributes, so logs need no parsing
+HydratorError                   has its facts as attributes, so logs need no parsing
 ├── ConfigError                 the operator acts: exit 2, all problems listed, no traceback
 ├── SecretMissing               the owner of the secret renews it: exit 1, a supervisor restarts the daemon
 ├── BadDid                      the author of the DID acts
@@ -27,7 +27,7 @@ from .redaction import sanitize
 
 
 class HydratorError(Exception):
-    """The root of all errors of this project; its text is one sentence for people."""
+    """The base class of all errors of this project; its text is one sentence for people."""
 
 
 class ConfigError(HydratorError):
@@ -107,7 +107,7 @@ class EventsError(HydratorError):
 
 
 class PublishError(HydratorError):
-    """A publisher that did not accept, or could not return, the ads."""
+    """A publisher that did not accept the ads, or could not return them."""
 
     def __init__(self, publisher: str, reason: str) -> None:
         self.publisher = publisher

@@ -55,7 +55,7 @@ class RejectReason(StrEnum):
     UNKNOWN = "unknown"  # a type that does not concern the location of data
     NAMELESS = "nameless"  # no DID in it that a job could name
     UNWANTED = "unwanted"  # of datasets without demand
-    TOO_MANY = "too_many"  # not read: they arrive faster than events.per_second
+    TOO_MANY = "too_many"  # dropped unread: events arrive faster than events.per_second
 
 
 def parse_event(body: bytes) -> frozenset[Did] | RejectReason:

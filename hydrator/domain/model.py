@@ -66,7 +66,7 @@ class ReplicaState(StrEnum):
 
     COMPLETE = "complete"  # every file is on disk
     INCOMING = "incoming"  # a rule or transfer is bringing it to disk
-    PARTIAL = "partial"  # some files are on disk, nothing moves
+    PARTIAL = "partial"  # some files are on disk, and no transfer is running
     ON_TAPE = "on tape"  # complete on tape, not on disk
     STUCK = "stuck"  # its rule is stuck or suspended and it is not complete
 

@@ -166,7 +166,7 @@ class MissReports(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EndedJobs:
-    """Jobs that left the queue of one schedd, the last first; not ``is_complete`` if there were too many.
+    """Jobs that left the queue of one schedd, the last first; not ``is_complete`` if some were left out.
 
     Each job has the attributes of its ad, which its owner wrote: do not trust them.
     The keys are those of :func:`hydrator.diagnostics.outcomes.parse_ended_job`.

@@ -64,7 +64,7 @@ class EventSource(Protocol):
     """A subscriber to events, in a thread of its own, that calls its :class:`EventHandler`."""
 
     def start(self) -> None:
-        """Start; never blocks and never fails."""
+        """Start the thread; never blocks and never fails."""
 
     def stop(self) -> None:
         """Stop within a few seconds."""
@@ -74,7 +74,7 @@ class EventSource(Protocol):
         """The name in the configuration."""
 
     def test_connection(self) -> str:
-        """Connect once without consuming an event; return how far that went, in words.
+        """Connect once without consuming an event; return in words which steps succeeded.
 
         Raises:
             EventsError: the source is unreachable, rejected the login, or violates the protocol.
@@ -167,7 +167,7 @@ class Probe(Protocol):
         """Return whether the probe is configured for this storage."""
 
     def check_dataset(self, catalogue: str, did: Did, site: Site) -> bool | None:
-        """Return whether *did*, which *catalogue* lists at *site*, is there; None if that is unknown."""
+        """Return whether *did*, which *catalogue* lists at *site*, is in its storage; None if unknown."""
 
 
 class Publisher(Protocol):
@@ -178,7 +178,7 @@ class Publisher(Protocol):
         """``collector``, ``file``, ``http``, ``sites`` or ``merge``."""
 
     def published(self) -> Mapping[Site, PublishedAd]:
-        """Return the ads that others can read there now, by site.
+        """Return the ads that others can read from this publisher now, by site.
 
         Raises:
             PublishError: the query failed; this does not mean that it has none.

@@ -226,7 +226,7 @@ def sanitize(text: str, max_chars: int = MAX_REASON_CHARS) -> str:
     Secrets are removed before the text is cut: half a secret could not be recognized.
     """
     hidden = _JWT.sub(SECRET_PLACEHOLDER, SECRETS.hide(text[:MAX_SCANNED_CHARS]))
-    if len(text) > MAX_SCANNED_CHARS:  # what was cut off there may have been the rest of a secret
+    if len(text) > MAX_SCANNED_CHARS:  # the part that was cut off may have been the rest of a secret
         hidden = hidden[: MAX_SCANNED_CHARS // 2]
     line = hidden if hidden.isprintable() else " ".join(hidden.split())
     return escape_unprintable(line[:max_chars])

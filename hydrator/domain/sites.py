@@ -32,7 +32,7 @@ class SiteMapping:
         return bool(self.aliases or self.read_costs)
 
     def map_sites(self, sites: AbstractSet[Site]) -> frozenset[Site]:
-        """Return *sites* by their names in slots, plus the sites that read the storage of one of them."""
+        """Return *sites* by their names in slots, and the sites whose jobs read one of their storages."""
         known = frozenset(self.aliases.get(site, site) for site in sites)
         return known | {site for site, others in self.read_costs.items() if known & others.keys()}
 
@@ -116,7 +116,7 @@ def _remote_replica(replica: Replica, site: Site, cost: float) -> Replica:
 
 
 class MappedCatalogue:
-    """Another catalogue, with its sites renamed and connected by a :class:`SiteMapping`."""
+    """A catalogue that returns another catalogue's answers with sites mapped by a :class:`SiteMapping`."""
 
     def __init__(self, inner: Catalogue, mapping: SiteMapping) -> None:
         self._inner = inner
@@ -144,7 +144,7 @@ class MappedCatalogue:
 
 
 class MappedAuditor:
-    """Another auditor, with the same :class:`SiteMapping` as the catalogue whose answers it verifies."""
+    """An auditor that maps the sites of another one by the same :class:`SiteMapping` as its catalogue."""
 
     def __init__(self, inner: Auditor, mapping: SiteMapping) -> None:
         self._inner = inner
@@ -224,7 +224,7 @@ def number_files(places: Mapping[P, Collection[str]]) -> tuple[dict[str, int], d
 
 
 def _fraction(files: FilesOnDisk) -> float:
-    """Return bytes there / bytes in all, or files if bytes are unknown."""
+    """Return bytes on disk / bytes in all, or the same of files if bytes are unknown."""
     sizes = array("d", files.sizes)
     if files.bytes_total > 0 and sizes and all(size > 0 for size in sizes):
         there = sum(size for number, size in enumerate(sizes) if files.mask >> number & 1)

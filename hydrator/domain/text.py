@@ -96,7 +96,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 DOCUMENTATION: Final = "file:///opt/classad-hydrator/share/doc/classad-hydrator"
-"""The pages of the wheel, in the environment that the installation page uses."""
+"""The documentation pages that the wheel installs, in the environment that the installation page uses."""
 
 
 _PAGE = re.compile(r"\bdocs/[\w/-]+\.md\b")

@@ -28,7 +28,7 @@ class ExchangeFailed(HydratorError):
 
 
 class RenamedCatalogue:
-    """Another catalogue, asked under other names; see :class:`hydrator.domain.ports.Catalogue`.
+    """A catalogue that queries another one under other names; see :class:`hydrator.domain.ports.Catalogue`.
 
     Args:
         inner: answers under its own names.
@@ -66,13 +66,13 @@ class RenamedCatalogue:
 
 
 def pool_named(inner: Catalogue, pseudonym_by_did: Mapping[Did, Did]) -> RenamedCatalogue:
-    """Return *inner*, which answers by DID, asked by the pool's names; a DID without one is used as it is."""
+    """Return *inner*, which expects DIDs, for callers with the pool's names; public DIDs are unchanged."""
     did_by_pseudonym = {name: did for did, name in pseudonym_by_did.items()}
     return RenamedCatalogue(inner, lambda names: {name: did_by_pseudonym.get(name, name) for name in names})
 
 
 def daemon_named(inner: Catalogue, settings: Settings) -> RenamedCatalogue:
-    """Return *inner*, which has the pool's names only, such as the daemon, asked by DID."""
+    """Return *inner*, which has the pool's names only, such as the daemon, for callers with DIDs."""
     return RenamedCatalogue(inner, lambda dids: fetch_pseudonyms(dids, settings))
 
 
@@ -84,13 +84,13 @@ def fetch_pseudonyms(
     Without private DIDs no request is sent.
 
     Args:
-        dids: plain ones.
+        dids: real names of datasets.
         settings: ``private.patterns``, and in ``submit`` the daemon's address and token.
         transport: for tests.
 
     Raises:
-        ConfigError: the configuration does not name the daemon, or not safely.
-        ExchangeFailed: the daemon could not be reached, or refuses.
+        ConfigError: the daemon's address is missing in the configuration, or would send names unencrypted.
+        ExchangeFailed: the daemon could not be reached, or refused the exchange.
     """
     private = Privacy(tuple(settings.private.patterns)).select_private(dids)
     names = {did: did for did in dids}

@@ -43,7 +43,7 @@ class GlobSegment:
         return len(self.tokens)
 
     def matches_at(self, text: str, position: int) -> bool:
-        """Return True if it matches *text* at *position*."""
+        """Return True if the segment matches *text* at *position*."""
         if self.literal is not None:
             return text.startswith(self.literal, position)
         if position < 0 or position + len(self.tokens) > len(text):
@@ -54,7 +54,7 @@ class GlobSegment:
         )
 
     def find(self, text: str, start: int, end: int) -> int:
-        """Return the first position from *start* where it matches and ends by *end*; -1 for none."""
+        """Return the first position from *start* where the segment matches and ends by *end*; -1 for none."""
         if self.literal is not None:
             return text.find(self.literal, start, end)
         places = range(start, end - len(self.tokens) + 1)

@@ -1,6 +1,6 @@
 """Store of the pseudonyms: exchanged DIDs, in a file that only the daemon reads.
 
-The file lists plain DIDs, one a line; pseudonyms are computed from the keys. So a lost file loses only
+The file lists real DIDs, one a line; pseudonyms are computed from the keys. So a lost file loses only
 time: private datasets are found again in the catalogues' listings.
 
 A user who may exchange names may exchange guesses. So the number of names is bounded, in memory and on
@@ -67,7 +67,7 @@ class PseudonymStore:
 
     @property
     def problem(self) -> str | None:
-        """Return why names may be lost; None while all are kept."""
+        """Return the reason why names may be lost; None if the store keeps all."""
         full = f"more than {self._max_dids} private datasets were named, so the oldest are forgotten"
         problems = [self._write_problem, full if self._is_full else None]
         return "; ".join(filter(None, problems)) or None
@@ -127,7 +127,7 @@ class PseudonymStore:
         self._enforce_limit()
 
     def _mark_confirmed(self, did: Did) -> None:
-        """Note that a job or a catalogue has *did*: it is now the last one to be forgotten."""
+        """Record that a job or a catalogue named *did*: the store now forgets it last."""
         self._exchanged_at.pop(did, None)
         self._confirmed_dids.pop(did, None)
         self._confirmed_dids[did] = None

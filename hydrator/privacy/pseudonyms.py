@@ -20,7 +20,7 @@ from .globs import CharacterClass, Glob, GlobToken, compile_glob, matches_any, t
 
 SCOPE = "private"
 MASK_SCOPE = "private-in-plain"
-"""The scope of the mask of a private DID that a job names in plain text; no catalogue is asked about it."""
+"""The scope of the mask of a private DID that a job has unmasked; no catalogue is queried for it."""
 HEX_DIGITS = 32
 """The length of a pseudonym: 128 bits of the HMAC, too many to guess."""
 MIN_KEY_BYTES = 32
@@ -48,7 +48,7 @@ def is_opaque(did: str) -> bool:
 
 
 def is_masked(did: str) -> bool:
-    """Return True if *did* is the mask of a private DID that a job names in plain text."""
+    """Return True if *did* is the mask of a private DID that a job names by its real name."""
     return did.startswith(MASK_SCOPE + ":")
 
 
@@ -59,7 +59,7 @@ class Privacy:
     patterns: tuple[str, ...] = ()
 
     def is_private(self, did: str) -> bool:
-        """Return True if *did* is the plain DID of a private dataset."""
+        """Return True if *did* is the real DID of a private dataset."""
         if not self.patterns or is_opaque(did) or is_masked(did):
             return False
         return matches_any(did.lower(), [pattern.lower() for pattern in self.patterns])
@@ -73,7 +73,7 @@ class Privacy:
         return sorted({_case_insensitive_pattern(pattern) for pattern in self.patterns})
 
     def find_mentions(self, text: str) -> list[str]:
-        """Return the private DIDs that *text* has in plain, each once."""
+        """Return the private DIDs that *text* has by their real names, each once."""
         mentions = [
             _trim_punctuation(stretch.decoded_text[start:end])
             for stretch in _stretches(text)
@@ -83,7 +83,7 @@ class Privacy:
         return list(dict.fromkeys(word for word in mentions if self.is_private(word)))
 
     def has_private_did(self, text: str) -> bool:
-        """Return True if *text* has a private DID in plain."""
+        """Return True if *text* has the real name of a private DID."""
         return bool(self.find_mentions(text))
 
     def redact(self, text: str) -> str:
@@ -164,7 +164,7 @@ def _decode_percent(text: str, positions: Sequence[int] | None) -> tuple[str, Se
 
 
 def _matches(pattern: Glob, text: str, not_before: str) -> Iterator[tuple[int, int]]:
-    """Yield the begin and end of matches of *pattern* in *text*: from a begin of a name, as far as it may go.
+    """Yield the begin and end of matches of *pattern* in *text*: from the begin of a name to the last end.
 
     The first position of the pattern's first segment is enough: a match of the other segments after a later
     position also follows this one. So each segment is searched once, and nothing is tried twice.
@@ -218,12 +218,12 @@ class Pseudonymizer:
         return tuple(_pseudonym(key, did) for key in self.keys)
 
     def mask(self, did: Did) -> Did:
-        """Return the mask of a private *did* that a job names in plain; it does not reveal the pseudonym."""
+        """Return the mask for a private *did* that a job names unmasked; it does not reveal the pseudonym."""
         digest = hmac.digest(self.keys[0], b"in plain\0" + did.encode(), "sha256").hex()
         return Did(f"{MASK_SCOPE}:{digest[:HEX_DIGITS]}")
 
     def redact(self, text: str, pseudonym_by_did: Mapping[Did, Did] | None = None) -> str:
-        """Return *text* of an outside source without the names of private datasets.
+        """Return *text*, which comes from outside, without the names of private datasets.
 
         *pseudonym_by_did* has the pseudonyms of the datasets that were asked about. Their DIDs, and their
         names without a scope, are replaced by these. Any other private DID becomes :data:`HIDDEN_DID`: a user

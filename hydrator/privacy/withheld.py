@@ -1,4 +1,4 @@
-"""Redaction of catalogues' texts about private datasets. Pure.
+"""Redaction of catalogues' texts about private datasets. This module is pure: no socket, no clock.
 
 The names of a private dataset's files need not look like its own name, so no pattern matches them. From a
 text about one private dataset, only known sentences of the adapters are shown. From an error that may be

@@ -39,7 +39,7 @@ _UNKNOWN_NAME_REASON = "this name was not exchanged here: no key of this daemon 
 
 
 class PseudonymizedCatalogue:
-    """Another catalogue, asked by pseudonym.
+    """A catalogue whose callers use pseudonyms; it queries another catalogue by the real names.
 
     See :class:`hydrator.domain.ports.Catalogue` for its promises. A pseudonym that is not stored, after its
     file was lost, is searched for among all private datasets that the catalogue lists. One that is not found
@@ -65,7 +65,7 @@ class PseudonymizedCatalogue:
     def read(self, dids: AbstractSet[Did]) -> Survey:
         """Read as :meth:`hydrator.domain.ports.Catalogue.read`.
 
-        A private DID asked for in plain is at no site.
+        A private DID that is queried by its real name is at no site.
         """
         self._search(frozenset(did for did in dids if is_opaque(did) and not self._pseudonyms.resolve(did)))
         plain = {did: self._pseudonyms.resolve(did) if is_opaque(did) else did for did in dids}
@@ -90,7 +90,7 @@ class PseudonymizedCatalogue:
         except CatalogueError as error:
             why = redact_names(self._pseudonymizer.redact(error.reason))
             raise type(error)(error.catalogue, why) from None
-        except Exception as error:  # noqa: BLE001 - whatever it is, its text may name a dataset
+        except Exception as error:  # noqa: BLE001 - the text of any error may name a dataset
             raise _strip_error_text(error) from None
         self._pseudonyms.learn(dids)
         return frozenset(self._pseudonymizer.pseudonym(did) for did in dids)
@@ -121,7 +121,7 @@ class PseudonymizedCatalogue:
             self._not_found_reason = f"{_LOOKUP_FAILED_REASON}: {why}"
             self._back_off(now, is_failure=True)
             return
-        except Exception as error:  # noqa: BLE001 - it fails these names alone
+        except Exception as error:  # noqa: BLE001 - only these names fail
             self._not_found_reason = (
                 f"{_LOOKUP_FAILED_REASON}: {self._bugs.report(part, _strip_error_text(error))}"
             )
@@ -144,7 +144,7 @@ class PseudonymizedCatalogue:
             return self._inner.read(dids)
         except CatalogueError as error:
             raise self._redact_error(error, names) from None
-        except Exception as error:  # noqa: BLE001 - whatever it is, its text may name a dataset
+        except Exception as error:  # noqa: BLE001 - the text of any error may name a dataset
             raise _strip_error_text(error) from None
 
     def _redact_error(self, error: CatalogueError, names: Mapping[Did, Did]) -> CatalogueError:
@@ -174,7 +174,7 @@ def _private_reading(reading: Seen, name: Did) -> Seen:
 
 
 class PseudonymizedAuditor:
-    """Another auditor, asked by pseudonym; see :class:`hydrator.domain.ports.Auditor`."""
+    """An auditor whose callers use pseudonyms; see :class:`hydrator.domain.ports.Auditor`."""
 
     def __init__(self, inner: Auditor, pseudonyms: PseudonymStore) -> None:
         self._inner = inner
@@ -203,14 +203,14 @@ class PseudonymizedAuditor:
 
 
 class PseudonymizedProbe:
-    """Another probe, asked by pseudonym; see :class:`hydrator.domain.ports.Probe`."""
+    """A probe whose callers use pseudonyms; see :class:`hydrator.domain.ports.Probe`."""
 
     def __init__(self, inner: Probe, pseudonyms: PseudonymStore) -> None:
         self._inner = inner
         self._pseudonyms = pseudonyms
 
     def can_check(self, catalogue: str, site: Site) -> bool:
-        """Decide as :meth:`hydrator.domain.ports.Probe.can_check`."""
+        """Return the same as :meth:`hydrator.domain.ports.Probe.can_check`."""
         return self._inner.can_check(catalogue, site)
 
     def check_dataset(self, catalogue: str, did: Did, site: Site) -> bool | None:
@@ -239,7 +239,7 @@ def _resolve_did(did: Did, pseudonyms: PseudonymStore, catalogue: str) -> Did:
 
 
 class PseudonymizedQueues:
-    """Queues in which a private dataset that a job names in plain is masked; no ad has that name."""
+    """Queues in which a private dataset that a job names by its real name is masked; no ad has that name."""
 
     def __init__(self, inner: Queues, pseudonymizer: Pseudonymizer, default_scope: str | None) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""Rows of the audit in the state file. Pure.
+"""Rows of the audit in the state file. This module is pure: no socket, no clock.
 
 A row that cannot be read is left out: a lost part of an audit is audited again.
 """
@@ -18,7 +18,7 @@ from hydrator.reconcile.audit.ledger import (
 )
 
 AuditRow = tuple[str, str, str]
-"""``tally`` or ``correction``, of what, and the rest as JSON."""
+"""``tally`` or ``correction``, its subject, and the rest as JSON."""
 
 
 def audit_rows(audit: Audit) -> list[AuditRow]:

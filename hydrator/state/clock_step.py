@@ -21,7 +21,7 @@ from hydrator.reconcile.snapshot.memory import AT_LAST_POLL, DatasetRows
 from hydrator.reconcile.state import ReconcileState
 
 MIN_STEP = timedelta(seconds=2)
-"""Ages may be wrong by a smaller step."""
+"""The smallest step to correct; ages may be wrong by a smaller one."""
 TOLERATED_AHEAD = timedelta(minutes=5)
 """A reading no further in the future was taken before a small correction of the clock."""
 _MAX_READ_SECONDS = 0.5
@@ -30,7 +30,7 @@ _HOUR = timedelta(hours=1)
 
 
 class ClockStepDetector:
-    """Compares the wall clock with one that is never set.
+    """A detector that compares the wall clock with the monotonic clock, which is never set.
 
     Args:
         wall: aware UTC time.
@@ -57,7 +57,7 @@ class ClockStepDetector:
         return step if abs(step) >= MIN_STEP else timedelta()
 
     def acknowledge(self, step: timedelta) -> None:
-        """Note that *step* was corrected."""
+        """Record that the caller corrected *step*."""
         self._start += step
 
 
@@ -111,7 +111,7 @@ def _shift_time(value: datetime, shift: timedelta) -> datetime:
 
 @_shift.register
 def _keep_times(value: Provenance | Seen, _: timedelta) -> Provenance | Seen:
-    """Return *value* unchanged: a catalogue's own words have the catalogue's times."""
+    """Return *value* unchanged: its times come from the catalogue's clock."""
     return value
 
 
@@ -120,7 +120,7 @@ _shift.register(SiteAd, shift_ad_times)
 
 @_shift.register
 def _shift_rows(rows: DatasetRows, shift: timedelta) -> DatasetRows:
-    """Return *rows* shifted; a row of the last poll has no time of its own, and neither have its facts."""
+    """Return *rows* shifted; a row of the last poll, and its facts, use the time of that poll."""
     shifted = {
         did: row if row.read_at is AT_LAST_POLL else _shift(row, shift) for did, row in rows.rows.items()
     }

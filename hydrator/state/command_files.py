@@ -1,7 +1,7 @@
-"""Command files: an operator's commands in ``state_dir/orders``, followed at the daemon's next cycle.
+"""Command files: operators' commands in ``state_dir/orders``, executed in the daemon's next cycle.
 
-Nothing that is published can be changed over HTTP: whoever may write into the state directory may give
-commands. A command contains the state that the operator saw; one that no longer fits does nothing.
+No published ad can be changed over HTTP: every user who may write into the state directory may give
+commands. A command contains the state that the operator saw; it has no effect if that state has changed.
 """
 
 import json
@@ -22,13 +22,13 @@ MAX_COMMAND_BYTES: Final = 64 * 2**20
 
 
 class CommandQueue:
-    """The commands that wait in a state directory."""
+    """The queue of commands that operators wrote into a state directory."""
 
     def __init__(self, state_dir: Path) -> None:
         self._folder = state_dir / FOLDER_NAME
 
     def prepare(self) -> None:
-        """Make the folder, as the daemon's user, so that the daemon may remove commands from it.
+        """Create the folder as the daemon's user, so that the daemon may remove commands from it.
 
         Raises:
             StateError: it cannot be made.
@@ -55,15 +55,15 @@ class CommandQueue:
             ) from error
         except OSError as error:
             raise StateError(
-                f"{self._folder}: {error.strerror}; give orders as the daemon's user or as root"
+                f"{self._folder}: {error.strerror}; give commands as the daemon's user or as root"
             ) from error
 
     def read_pending(self) -> PendingCommands:
         """Return the commands in the order in which they were given; reading changes nothing."""
         if not os.access(self._folder, os.F_OK, effective_ids=True):
-            return PendingCommands()  # there is none, or this user may not see it
+            return PendingCommands()  # the folder is missing, or this user may not see it
         if not os.access(self._folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
-            return PendingCommands(problem=f"{self._folder} cannot be written: orders are not followed")
+            return PendingCommands(problem=f"{self._folder} cannot be written: commands are not executed")
         orders: list[tuple[Path, Command]] = []
         refused: list[tuple[Path, str]] = []
         for path in sorted(self._folder.glob("*.json")):
@@ -82,7 +82,7 @@ class CommandQueue:
         return PendingCommands(tuple(orders), tuple(refused))
 
     def remove_processed(self, pending: PendingCommands) -> None:
-        """Remove commands that were followed, and rename invalid files.
+        """Remove commands that were executed, and rename invalid files.
 
         Raises:
             StateError: one cannot be removed, so it would be followed again.
@@ -94,7 +94,7 @@ class CommandQueue:
                 path.rename(path.with_suffix(".refused"))
         except OSError as error:
             raise StateError(
-                f"{self._folder}: {error.strerror}; orders in it are followed again and again"
+                f"{self._folder}: {error.strerror}; commands in it are executed again and again"
             ) from error
 
     def _next_number(self) -> int:

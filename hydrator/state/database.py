@@ -60,14 +60,14 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     """
     try:
         path.stat()
-        # without a log no daemon writes; SQLite would create one, which not every user may
+        # without a -wal file no daemon writes; SQLite would create one, which not every user may do
         still = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
-        if not os.access(path, os.R_OK, effective_ids=True):  # SQLite would not say why it cannot
+        if not os.access(path, os.R_OK, effective_ids=True):  # SQLite's own error has no reason
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except FileNotFoundError as error:
         raise StateMissing(f"{path} does not exist: no daemon has run with this state_dir yet") from error
     except OSError as error:
-        raise StateError(f"{path}: {error.strerror}; ask as the daemon's user or as root") from error
+        raise StateError(f"{path}: {error.strerror}; run this as the daemon's user or as root") from error
     try:
         db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{still}", uri=True)
         try:
@@ -118,7 +118,7 @@ def lock_folder(folder: Path) -> int:
         os.close(lock)
         raise StateError(
             f"state_dir {folder} is in use by another hydrator (process {owner}); "
-            "stop it first, or use plan, status, sites or datasets, which only look"
+            "stop it first, or use plan, status, sites or datasets, which only read"
         ) from error
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
@@ -173,7 +173,7 @@ def owner_of(folder: Path) -> str | None:
         return None
     except OSError as error:
         raise StateError(
-            f"{folder / 'lock'}: {error.strerror}; ask as the daemon's user or as root"
+            f"{folder / 'lock'}: {error.strerror}; run this as the daemon's user or as root"
         ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -194,5 +194,7 @@ def restrict_permissions(path: Path) -> None:
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     for file in (*path.parent.glob(f"{path.name}*"), path.with_name("lock")):
-        with contextlib.suppress(PermissionError, FileNotFoundError):  # another user's: a folder of several
+        with contextlib.suppress(
+            PermissionError, FileNotFoundError
+        ):  # another user's file in a shared folder
             file.chmod(0o600)

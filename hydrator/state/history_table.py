@@ -28,7 +28,7 @@ def add(
     previous_ads: Mapping[Site, SiteAd],
     now: datetime,
 ) -> None:
-    """Insert *entries*; the generations before them get the age they had reached."""
+    """Insert *entries*; store for the generation before each the last ``as_of`` of its ad."""
     for one in entries:
         if old := previous_ads.get(one.ad.site):
             db.execute(
@@ -56,7 +56,7 @@ def add(
 def mark_published(
     db: sqlite3.Connection, publisher: str, published_ads: Mapping[Site, PublishedAd], now: datetime
 ) -> None:
-    """Note when *publisher* first showed a generation."""
+    """Store the time when *publisher* first returned a generation."""
     for site, ad in published_ads.items():
         row = db.execute(
             "select published from history where site = ? and generation = ?", (site, ad.generation)
@@ -95,7 +95,7 @@ def _body(entry: HistoryEntry) -> bytes:
     return zlib.compress(json.dumps([entry.ad.content, changes]).encode())
 
 
-def _entry(row: Any) -> HistoryEntry:  # noqa: ANN401 - whatever sqlite gives
+def _entry(row: Any) -> HistoryEntry:  # noqa: ANN401 - any value of sqlite
     site, generation, at, as_of, body, published = row
     content, changes = json.loads(zlib.decompress(body))
     return HistoryEntry(

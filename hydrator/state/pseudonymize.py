@@ -13,7 +13,7 @@ from hydrator.reconcile.state import ReconcileState
 def pseudonymize_state(state: ReconcileState, pseudonymizer: Pseudonymizer) -> ReconcileState:
     """Return *state* without the names of datasets that became private after it was saved.
 
-    Demand under the plain name is kept; ads with the name are dropped and built again.
+    Demand under the real name is kept; ads with the name are dropped and built again.
     """
     is_private = pseudonymizer.privacy.is_private
     held_losses = {

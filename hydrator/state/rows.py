@@ -1,4 +1,4 @@
-"""Rows of the state file: values of the core as JSON, and back.
+"""Rows of the state file: encode values of the core as JSON, and decode them.
 
 A row that cannot be decoded raises one of :data:`DECODE_ERRORS`; the reader sets it aside and goes on.
 """

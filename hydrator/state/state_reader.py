@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 class StateReader:
-    """Reads one state; ``unreadable_rows`` are, after that, the rows that could not be decoded."""
+    """A reader of one state; afterwards ``unreadable_rows`` lists the rows that could not be decoded."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
@@ -46,11 +46,11 @@ class StateReader:
         )
 
     def read(self, table: str, columns: str, decode: Callable[[Any], _T]) -> Iterator[_T]:
-        """Yield the decoded rows of *table*; note those that cannot be decoded."""
+        """Yield the decoded rows of *table*; record those that cannot be decoded."""
         return self.decode_rows(table, self.read_table(table, columns), decode)
 
     def decode_rows(self, source: str, rows: Iterable[Any], decode: Callable[[Any], _T]) -> Iterator[_T]:
-        """Yield the decoded *rows*; note those that cannot be decoded."""
+        """Yield the decoded *rows*; record those that cannot be decoded."""
         for row in rows:
             try:
                 records.refuse_broken_text(row)

@@ -22,7 +22,7 @@ MAX_UNREADABLE_ROWS = 100
 
 
 def insert_rows(db: sqlite3.Connection, table: str, rows: Collection[Sequence[object]]) -> None:
-    """Insert *rows* into *table*, each in place of the one with its key."""
+    """Insert *rows* into *table*; each replaces the stored row with the same key."""
     if rows:
         marks = ", ".join("?" * len(next(iter(rows))))
         db.executemany(f"insert or replace into {table} values ({marks})", rows)  # noqa: S608 - constant names
@@ -54,7 +54,7 @@ class _RowChanges:
 
 
 class StateWriter:
-    """Writes states one after the other, and compares each with the one before."""
+    """A writer of states that compares each state with the last one, and writes the rows that differ."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
@@ -64,7 +64,7 @@ class StateWriter:
         self._row_changes: _RowChanges | None = None
 
     def set_stored_rows(self, rows: RecordRows) -> None:
-        """Take the rows of ``known`` that are on disk."""
+        """Set *rows*, those of ``known`` on disk, as the base of the next comparison."""
         self._stored_rows = rows
 
     def write(self, state: ReconcileState) -> None:
@@ -102,7 +102,7 @@ class StateWriter:
         )
 
     def mark_saved(self, state: ReconcileState) -> None:
-        """Note that *state* is on disk; without this call, after a failure, the next save writes it again."""
+        """Record that *state* is on disk; without this call (after a failure) the next save repeats it."""
         if self._row_changes:
             self._stored_rows = self._row_changes.apply()
         self._saved_demand = state.demand

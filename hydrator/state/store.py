@@ -50,7 +50,7 @@ class Store(AbstractContextManager["Store"]):
 
     @classmethod
     def open_to_write(cls, folder: Path) -> Self:
-        """Own *folder*: create missing files, refuse if another daemon owns it.
+        """Open *folder* as its owner: create missing files; raise an error if another daemon owns it.
 
         A database that cannot be read is renamed, beside the new one, and ``damage_report`` says so.
         Published ads are read back, and generations are Unix times, so nothing that others saw goes back.
@@ -122,7 +122,7 @@ class Store(AbstractContextManager["Store"]):
         self._writer.mark_saved(state)
 
     def save_readback(self, publisher: str, ads: Mapping[Site, PublishedAd]) -> None:
-        """Save the ads that *publisher* showed when it was read."""
+        """Save the ads that *publisher* returned in the last read-back."""
         with self._transaction():
             self._db.execute("delete from readback where publisher = ?", (publisher,))
             rows = [
@@ -132,7 +132,7 @@ class Store(AbstractContextManager["Store"]):
             insert_rows(self._db, "readback", rows)
 
     def load_readback(self) -> dict[str, dict[Site, PublishedAd]]:
-        """Return by publisher the ads that it showed last."""
+        """Return by publisher the ads of its last read-back."""
         ads_by_publisher: dict[str, dict[Site, PublishedAd]] = {}
         columns = "publisher, site, generation, as_of, heard"
         with self._transaction():
@@ -151,7 +151,7 @@ class Store(AbstractContextManager["Store"]):
     def mark_published(
         self, publisher: str, published_ads: Mapping[Site, PublishedAd], now: datetime
     ) -> None:
-        """Note which generations *publisher* shows."""
+        """Store which generations *publisher* returned."""
         if published_ads:
             with self._transaction():
                 history_table.mark_published(self._db, publisher, published_ads, now)

@@ -28,7 +28,7 @@ class PoolCalls(CollectorCalls, ScheddCalls, MatchCalls):
 
 
 def answer(calls: PoolCalls, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Make one call; every failure becomes an answer."""
+    """Make one call; return its result, or its failure, as the answer."""
     with suppress(OSError):
         os.ftruncate(2, 0)
     try:
@@ -38,7 +38,7 @@ def answer(calls: PoolCalls, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def die_with_parent() -> None:
-    """Have the kernel end this process with the thread that started it, also while C++ code blocks."""
+    """Ask the kernel to kill this process when the thread that started it ends, even if C++ code blocks."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 

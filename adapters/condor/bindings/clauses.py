@@ -1,4 +1,4 @@
-"""Clauses of a ClassAd expression, which must all be true, as text: no ClassAd library exposes the tree.
+"""Clauses of a ClassAd expression (its operands of ``&&``), as text: no library exposes the syntax tree.
 
 The input is HTCondor's own output: balanced brackets, ``"…"`` for strings, ``'…'`` for names.
 """
@@ -45,7 +45,7 @@ def find_names(text: str) -> set[str]:
 
 
 def split_conjunction(text: str) -> list[str]:
-    """Return the operands of ``&&`` outside all brackets; *text* alone if it has a weaker operator there."""
+    """Return the operands of ``&&`` outside all brackets; *text* alone if a weaker one is there."""
     depth = 0
     parts = [""]
     for piece in _TOKEN.findall(text):

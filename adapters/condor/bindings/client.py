@@ -26,16 +26,16 @@ class Authorization:
     method: str | None = None
     reason: str = ""
     token_limit_advice: str = ""
-    """The remedy where the token does not allow the level, whatever its identity."""
+    """The advice if the token itself does not allow the level, whatever its identity."""
 
 
 class DaemonClient(ProcessClient):
-    """Calls that any daemon answers, or that need no daemon."""
+    """Calls to any daemon of HTCondor, and calls that contact no daemon."""
 
     def config_of(
         self, daemon: DaemonKind, names: Iterable[str], name: str | None = None
     ) -> dict[str, str | None]:
-        """Return the daemon's own configuration values, None for a name it does not have; needs READ.
+        """Return the daemon's own configuration values, None for an undefined one; needs READ.
 
         *name* selects among several daemons of a kind, a collector by its address; None takes the first.
         """
@@ -56,7 +56,7 @@ class DaemonClient(ProcessClient):
         return Authorization(level, bool(answer["allowed"]), answer["identity"], answer["method"])
 
     def check_expressions(self, expressions: Mapping[str, str]) -> None:
-        """Raise ConfigError for a text that is not a ClassAd expression; keys describe the texts."""
+        """Raise ConfigError for a text that is not a ClassAd expression; each key describes its text."""
         self._call("parse", expressions=expressions)
 
 
@@ -85,7 +85,7 @@ class CollectorClient(DaemonClient):
             self._call("invalidate", names=names)
 
     def heartbeat(self, name: str, leads_since: int, lifetime: timedelta) -> list[Ad]:
-        """Send the heartbeat of the daemon *name*; return those of all daemons.
+        """Send the heartbeat ad of the hydrator daemon *name*; return those of all hydrator daemons.
 
         *leads_since* is the Unix time since which it is the leader. Each ad has ``Name``,
         ``DataLocalityLeadsSince`` and ``LastHeardFrom``; the own one is ``Shared`` if another daemon uses
@@ -105,7 +105,7 @@ class CollectorClient(DaemonClient):
             ValueError: one of the long attributes, which would be megabytes.
         """
         if long := [name for name in attributes if name.lower() in _LONG_NAMES]:
-            raise ValueError(f"too long to be queried of slots: {', '.join(long)}")
+            raise ValueError(f"attributes whose values are too long for a query of slots: {', '.join(long)}")
         return list(self._call("slots", attributes=attributes, constraint=constraint, collector=collector))
 
     def slots_by_site(self, attributes: Sequence[str]) -> dict[str, int]:
@@ -163,7 +163,7 @@ class QueueClient(DaemonClient):
         return [(tuple(datasets), jobs) for datasets, jobs in rows]
 
     def query_misses(self, schedd: str, since: datetime) -> list[list[str]]:
-        """Return the misses of jobs: for each ChirpDataLocalityMisses a list.
+        """Return the misses that jobs reported: one list for each job with ChirpDataLocalityMisses.
 
         Reads jobs in the queue of *schedd*, and jobs that left it after *since*. Returns 1000 at most, a fair
         share of each user, and first those that differ in dataset or site.
@@ -179,7 +179,7 @@ class QueueClient(DaemonClient):
         after_job_id: str | None = None,
         max_jobs: int,
     ) -> list[Ad]:
-        """Return jobs of *schedd* that ended after *since*, the last to leave its queue first.
+        """Return jobs of *schedd* that ended after *since*, the job that left the queue last comes first.
 
         Args:
             schedd: its name.
@@ -209,7 +209,7 @@ class QueueClient(DaemonClient):
         return job_id
 
     def release(self, schedd: str, constraint: str = "true") -> int:
-        """Let queued jobs that the job transform tied to their data run anywhere; return how many.
+        """Allow queued jobs that the job transform bound to their data to run anywhere; return their number.
 
         Sets DataLocalityHere, to which their Requirements refer, to true and reads it back. Raises PoolDenied
         if a job stayed unchanged; jobs before it may have been released.
@@ -250,7 +250,7 @@ class QueueClient(DaemonClient):
         return int(count)
 
     def restore_desired_sites(self, schedd: str, constraint: str = "true", *, should_opt_out: bool) -> int:
-        """Restore the DESIRED_Sites that queued jobs had, and remove the daemon's marks; return how many.
+        """Restore the DESIRED_Sites that queued jobs had, and remove the daemon's marks; return their number.
 
         With *should_opt_out* the jobs get no list from now on. Raises PoolDenied if a job stayed unchanged.
         """
@@ -262,7 +262,7 @@ class MatchClient(DaemonClient):
     """Queries that explain why a job does not start."""
 
     def jobs(self, schedd: str, cluster: int, proc: int | None = None) -> list[Ad]:
-        """Return the jobs of a cluster, or one of them; alike jobs share a row: ``procs``, the first ``ad``.
+        """Return a cluster's jobs, or one job; alike jobs share a row: ``procs``, the first one's ``ad``.
 
         An ad has the text of each attribute's expression. Of many kinds of jobs the later ones are
         ``brief``: their ads have only the attributes that distinguish kinds.
@@ -275,7 +275,7 @@ class MatchClient(DaemonClient):
         return ads[0] if ads else None
 
     def count_uploads(self, schedd: str, user: str, least_bytes: int) -> int:
-        """Return the number of jobs of *user* that send *least_bytes* of input or more, or wait for it."""
+        """Return the number of jobs of *user* that send *least_bytes* of input or more, or wait to send."""
         return int(self._call("count_uploads", schedd=schedd, user=user, least_bytes=least_bytes))
 
     def evaluate_match(
@@ -316,7 +316,7 @@ class MatchClient(DaemonClient):
 
 
 class CondorClient(CollectorClient, QueueClient, MatchClient):
-    """All calls through one child process, whose lock and credentials they share.
+    """A client with all calls; they share one child process, its lock and its credentials.
 
     Code that needs the calls of one daemon only should take that class.
     """

@@ -42,9 +42,9 @@ MERGE_ATTRIBUTES = (
     "DataLocalityVersion",
     "DataLocalityVia",
 )
-"""Attributes that a merge writes into a slot's ad; taking a merge back sets them to undefined."""
+"""Attributes that a merge writes into a slot's ad; the withdrawal of a merge sets them to undefined."""
 _MAX_HEARTBEATS = 100
-"""Own heartbeats that are remembered: one of several collectors may have missed the last ones."""
+"""Number of own heartbeats to remember: one of several collectors may have missed the last ones."""
 
 
 class CollectorCalls(Bindings):
@@ -83,7 +83,7 @@ class CollectorCalls(Bindings):
     def heartbeat(self, name: str, leads_since: int, lifetime: int) -> list[Ad]:
         """Send the heartbeat of the daemon *name*; return the ads of all daemons once it is visible.
 
-        Its ad is ``Shared`` if another process sent a heartbeat under this name since the last one.
+        The ad has ``Shared`` = true if another process sent a heartbeat under this name since the last one.
         """
         own = self._heartbeats.setdefault(name, deque(maxlen=_MAX_HEARTBEATS))
         beats = [ad["DataLocalityBeat"] for ad in self._daemon_ads() if ad["Name"] == name]
@@ -104,7 +104,7 @@ class CollectorCalls(Bindings):
 
         ads = self._wait_until_visible(is_visible, self._daemon_ads)
         if not is_visible(ads):
-            raise CallError("pool", "it took the heartbeat and does not show it")
+            raise CallError("pool", "it accepted the heartbeat, but does not return it")
         return [{**ad, "Shared": is_shared and ad["Name"] == name} for ad in ads]
 
     def _daemon_ads(self) -> list[Ad]:
@@ -154,7 +154,7 @@ class CollectorCalls(Bindings):
         return [ad["Name"] for ad in ads]
 
     def _send_merges(self, collector: str, ads: list[Any]) -> None:
-        """Send merges; after a hang-up without a reason ask the collector whether it denies this client."""
+        """Send merges; if the collector hangs up without a reason, ask whether it denies this client."""
         try:
             self._send_to(collector, ads, "MERGE_STARTD_AD")
         except CallError as failure:

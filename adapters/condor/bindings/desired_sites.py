@@ -39,7 +39,7 @@ def rejection(reason: str) -> CallError:
 
 
 class DesiredSitesEditor:
-    """An editor of the queue of one schedd.
+    """An editor of ``DESIRED_Sites`` in the queue of one schedd.
 
     Args:
         classad: the bindings' module.
@@ -55,7 +55,7 @@ class DesiredSitesEditor:
         self._group_by = group_by
 
     def read_job_groups(self) -> list[Ad]:
-        """Return idle jobs that opted in, or have a mark; alike jobs in one row."""
+        """Return idle jobs that opted in, or have the daemon's mark; alike jobs share one row."""
         constraint = f"{IDLE_CONSTRAINT} && ({OPT_IN_ATTRIBUTE} =?= true || {SAVED_ATTRIBUTE} isnt undefined)"
         return [
             self._build_group_row(ad)
@@ -96,7 +96,7 @@ class DesiredSitesEditor:
             raise rejection(f"it keeps {DESIRED_SITES} as it was submitted (of job {ids[0]})")
 
     def restore(self, constraint: str, should_opt_out: bool) -> int:
-        """Restore the lists that all jobs in the queue had, and remove the marks; return how many.
+        """Restore the original lists of all jobs in the queue, and remove the marks; return their number.
 
         A ``DESIRED_Sites`` that a user has set since stays. *should_opt_out* sets the option to false, too.
         """

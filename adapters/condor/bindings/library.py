@@ -77,7 +77,7 @@ class Bindings:
         self.htcondor = htcondor2
         htcondor2.enable_debug("D_SECURITY")
 
-    # calls that any daemon answers, or none
+    # calls to any daemon, and calls that contact none
 
     def ping(self, daemon: str, level: str, name: str | None) -> Ad:
         """Ask *daemon* whether this client has the authorization *level*, and as which identity."""
@@ -95,7 +95,7 @@ class Bindings:
         return {key: config[spelling[key.upper()]] if key.upper() in spelling else None for key in names}
 
     def token_folders(self) -> list[str]:
-        """Return the folders where HTCondor looks for this user's IDTOKENS; asks no daemon."""
+        """Return the folders where HTCondor looks for this user's IDTOKENS; contacts no daemon."""
         names = ["SEC_TOKEN_DIRECTORY", *(["SEC_TOKEN_SYSTEM_DIRECTORY"] if os.geteuid() == 0 else [])]
         folders = [self.htcondor.param.get(name, "") for name in names]
         home = os.path.expanduser("~/.condor/tokens.d")  # noqa: PTH111 - HTCondor's default, as text
@@ -161,7 +161,7 @@ class Bindings:
         return min(located, key=lambda ad: str(ad.get("Name", "")))
 
     def _find_collector_ad(self, address: str) -> Any:
-        """Return the own ad of the collector at *address*; a parent collector has its children's too."""
+        """Return the collector's own ad at *address*; a parent collector has its children's ads too."""
         ads = self.query_ads("Collector", LOCATION_ATTRIBUTES, "true", address)
         located = [ad for ad in ads if "MyAddress" in ad]
         port = address.rpartition(":")[2]

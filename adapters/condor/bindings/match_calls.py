@@ -74,7 +74,7 @@ class MatchCalls(Bindings):
     def _full_rows(
         self, queue: Any, cluster: int, procs: list[int], rejection: tuple[int, str] | None
     ) -> list[Ad]:
-        """Return the whole ad of the first job, with the last rejection of any of them.
+        """Return the whole ad of the first of alike jobs, with the last rejection of any of them.
 
         The negotiator answers for one job of many alike ones, so its last answer is for all of them.
         """
@@ -93,7 +93,7 @@ class MatchCalls(Bindings):
         return [self.scalars(ad, ENDED_JOB_ATTRIBUTES) for ad in ads]
 
     def count_uploads(self, schedd: str, user: str, least_bytes: int) -> int:
-        """Return the number of jobs of *user* that send *least_bytes* of input or more, or wait for it."""
+        """Return the number of jobs of *user* that send *least_bytes* of input or more, or wait to send."""
         constraint = (
             f"User =?= {self.classad.quote(user)}"
             " && (TransferringInput =?= true || TransferQueued =?= true)"
@@ -164,7 +164,7 @@ class MatchCalls(Bindings):
     def _fetch_match_slots(
         self, query: SlotQuery, attributes: set[str], site_attributes: Sequence[str]
     ) -> list[tuple[Any, Any]]:
-        """Fetch slots with all referenced attributes, each with an ad that has its site's long ones.
+        """Fetch slots with all referenced attributes, each with an ad of its site's long attributes.
 
         The references of a slot's own expressions are known only after a fetch, so there are a few rounds.
         """

@@ -122,7 +122,7 @@ class JobMatch:
 
     @contextmanager
     def _assume_empty(self, slot: Any) -> Iterator[None]:
-        """Set the resources of a partitionable slot as if nothing of it were in use."""
+        """Set the resources of a partitionable slot as if no part of it were in use."""
         before = {name: slot.lookup(name) for name in RESOURCES if name in slot}
         for name in before:
             if f"TotalSlot{name}" in slot:

@@ -29,15 +29,15 @@ START_SECONDS = 60.0
 """Seconds that a child may take to import the bindings: 0.2 s when idle, far more on a busy machine."""
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 MAX_STDERR_CHARS = 300
-FATAL_STATUS = 4  # EXCEPT() in HTCondor's C++ code ends the process with it
+FATAL_STATUS = 4  # EXCEPT() in HTCondor's C++ code ends the process with this status
 CONFIG_FILES = ("/etc/condor/condor_config", "/usr/local/etc/condor_config")
 MAX_PAUSE_SECONDS = 5.0
 MAX_CALLS_OF_CHILD = 10_000
-"""Answers after which another child takes over: the bindings leak some 0.7 kB a call (benchmarks, soak)."""
+"""Answers after which a new child starts instead: the bindings leak some 0.7 kB a call (benchmarks, soak)."""
 COLLECTOR_QUERIES = {"site_ads", "schedds", "slots"}
-"""Calls in which only a collector can hang: the next child queries another one first, where there is one."""
+"""Calls in which only a collector can hang: the next child then queries another collector first, if any."""
 LOCAL_CALLS = {"parse": "the ClassAd parser", "token_folders": "HTCondor's configuration"}
-"""Calls that ask no daemon, with what answers them."""
+"""Calls that contact no daemon, each with the part that answers it, as messages name it."""
 TIMEOUT_FACTORS = {
     "evaluate_match": 6,
     "outcomes": 6,
@@ -45,7 +45,7 @@ TIMEOUT_FACTORS = {
     "set_desired_sites": 3,
     "restore_desired_sites": 6,
 }
-"""Timeouts that a call may take; 2,000 slots and 244 datasets take 4 s, and the queries come on top."""
+"""The limit of a call, as a number of timeouts; 2,000 slots and 244 datasets need 4 s plus the queries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +277,7 @@ class ProcessClient:
         self.close()
 
     def token_folders(self) -> list[Path]:
-        """Return the folders where HTCondor looks for IDTOKENS, as it is configured; asks no daemon."""
+        """Return the folders where HTCondor looks for IDTOKENS, as it is configured; contacts no daemon."""
         return [Path(folder) for folder in self._call("token_folders")]
 
     def _call(self, call: str, **args: object) -> Any:  # noqa: ANN401  (JSON)
@@ -300,7 +300,7 @@ class ProcessClient:
         return answer["ok"]
 
     def _describe_target(self, call: str, args: Mapping[str, object]) -> str:
-        """Return the name, in messages, of the daemon that a call goes to."""
+        """Return the name, for messages, of the daemon that a call contacts."""
         if call in LOCAL_CALLS:
             return LOCAL_CALLS[call]
         if "daemon" in args:

@@ -39,7 +39,7 @@ _IMPLIED_BY = {
     "READ": {"WRITE", "DAEMON", "NEGOTIATOR", "ADMINISTRATOR"},
     "WRITE": {"DAEMON", "ADMINISTRATOR"},
 }
-"""Authorization levels that include another one, by that one."""
+"""For an authorization level, the levels that include it."""
 _MAX_FILE_BYTES = 1 << 16
 """Bytes of a token file that are read."""
 

@@ -16,7 +16,7 @@ SITE_WIDE_ATTRIBUTES = (
     "DatasetAsOf",
     "DatasetLetters",
 )
-"""Long attributes, the same on all slots of a site that have one generation."""
+"""Long attributes, equal on all slots of a site that have the same generation."""
 MAX_MISSES_OF_JOB = 50
 """Misses of one job that are read, since its owner may write any number of them."""
 MAX_MISS_CHARS = 2000

@@ -51,7 +51,7 @@ class CaseVariantFinder:
         }
 
     def _search_due(self, due_dids: Dids, now: datetime, search_every: timedelta) -> None:
-        """Search scope by scope while there is time, the scope that is due for longest first."""
+        """Search scope by scope until the time is over; the scope that is due for longest comes first."""
         groups = defaultdict[str, list[Did]](list)
         for did in sorted(due_dids):
             groups[split_did(did)[0].casefold()].append(did)

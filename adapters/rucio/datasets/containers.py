@@ -30,7 +30,7 @@ class ContainerLister:
         self._failed_at: dict[Did, datetime] = {}
 
     def list_all(self, poll: RucioPoll, containers: Dids) -> dict[Did, frozenset[Did]]:
-        """Return the datasets in each of *containers*; an error gets into ``poll.errors``."""
+        """Return the datasets in each of *containers*; store errors in ``poll.errors``."""
         drop_all_but(containers, self._failed_at)
         members: dict[Did, frozenset[Did]] = {}
         unanswered = 0

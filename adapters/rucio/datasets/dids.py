@@ -80,7 +80,7 @@ class DidResolver:
         return infos
 
     def _reject_dotted(self, dids: Dids, errors: DidErrors) -> Dids:
-        """Return the *dids* that a URL can have; one with a part of dots only would be another path."""
+        """Return the *dids* that a URL can express; a part of dots only would change the URL's path."""
         dotted = {did for did in dids if not {".", ".."}.isdisjoint(split_did(did))}
         for did in dotted:
             reason = f"{did}: a scope or name that is only dots cannot be queried: it would be another URL"
@@ -88,7 +88,7 @@ class DidResolver:
         return dids - dotted
 
     def _query_in_bulk(self, dids: Dids, errors: DidErrors) -> dict[Did, DidInfo]:
-        """Look up *dids* by the bulk call, which leaves out absent names, and refuses batches for some."""
+        """Look up *dids* by the bulk call, which omits absent names, and rejects certain batches."""
         refused: DidErrors = {}
         answers = self._queries.query_in_batches(
             dids, refused, lambda client, batch: client.get_metadata_bulk(batch), _parse_metadata

@@ -37,7 +37,7 @@ class FileLists:
         self._tried_at: dict[Did, datetime] = {}
 
     def read(self, poll: RucioPoll, shared_counts: Mapping[Did, Counts]) -> None:
-        """Add unions of files to the readings of *poll*; datasets without a list get into ``poll.errors``.
+        """Add unions of files to the readings of *poll*; store an error for each dataset without a list.
 
         Args:
             poll: the poll, with the conclusions for each storage element alone.

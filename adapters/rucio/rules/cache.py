@@ -17,8 +17,8 @@ from hydrator.domain.model import Did
 
 from .model import PENDING_STATES, Lock, Rule, iter_rules, parse_rules
 
-_OVERLAP = timedelta(minutes=2)  # for transactions that were open at the last query
-_MIN_RULES_FOR_SCOPE_QUERY = 20  # so many unknown rules of one scope take one query
+_OVERLAP = timedelta(minutes=2)  # each query overlaps the last one: transactions may have been open
+_MIN_RULES_FOR_SCOPE_QUERY = 20  # from this many unknown rules of a scope on, one query lists them
 _MAX_RULES_PER_SCOPE = 20_000
 _MAX_RULES_PER_DATASET = 5  # a longer list costs more than the locks that it replaces
 _MAX_LISTED_PER_RULE = 20  # a single query costs as much as some fifty rules in a list
@@ -76,7 +76,7 @@ class RuleCache:
         return self._cache.rules if self._cache else {}
 
     def load_rules_of(self, locks: Iterable[Lock]) -> frozenset[str]:
-        """Query the uncached rules of *locks*; return the ids that there was no time for.
+        """Query the uncached rules of *locks*; return the ids that were not queried in time.
 
         Raises:
             CatalogueError: a query failed.

@@ -111,7 +111,7 @@ class RuleHistories:
         return max(read_at, self._failed_at.get(did, NEVER)), did
 
     def _query(self, poll: RucioPoll, did: Did, storages: AbstractSet[str]) -> _RuleHistory:
-        """Query all rules that ever wanted *did*, or one of its containers, at *storages*."""
+        """Query all rules that ever applied to *did*, or one of its containers, at *storages*."""
         owners = {did, *self._parents.find(did, poll.started_at, keep=False)}
         locks, ended = [], set[str]()
         for owner in sorted(owners):

@@ -131,7 +131,7 @@ class LockReader:
     def _is_lock_missing(self, did: Did, locks: Sequence[Lock], rule_storages: AbstractSet[str]) -> bool:
         """Return whether *locks* lacks one of the last answer whose rule still exists.
 
-        In the first answer for a dataset, a lock is missing where the cheap rows show a rule.
+        In the first answer for a dataset, a lock is missing where the summary rows show a rule.
         """
         last = self._dataset_locks.get(did)
         if last is None:

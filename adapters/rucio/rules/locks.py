@@ -48,7 +48,7 @@ class LockTracker:
 
     @contextmanager
     def refresh_rules_in_background(self, poll: RucioPoll, dids: Dids) -> Iterator[None]:
-        """Query the changes of rules beside the ``with`` block; forget all datasets but *dids*."""
+        """Query changed rules in a thread during the ``with`` block; forget all datasets but *dids*."""
         self._lock_reader.forget_all_but(dids)
         self._histories.forget_all_but(dids)
         self._parents.forget_all_but(dids)
@@ -91,7 +91,7 @@ class LockTracker:
         Args:
             poll: the current poll.
             settled_by_did: all datasets with a count; True where nothing can be moving.
-            rule_storages: the storage elements with a rule, by the cheap rows.
+            rule_storages: the storage elements with a rule, by the summary rows.
         """
         unsettled = {did for did, is_settled in settled_by_did.items() if not is_settled}
         try:
@@ -192,7 +192,7 @@ class LockTracker:
         return new_movements
 
     def _rules_without_locks(self, poll: RucioPoll, did: Did) -> Iterable[tuple[str, Rule]]:
-        """Yield the rules without locks that want *did*, where their expression means a single site."""
+        """Yield the rules without locks that apply to *did*, where their expression means a single site."""
         if self._pending_rules is None:
             self._pending_rules = self._rule_cache.pending_rules()
         pending = self._pending_rules

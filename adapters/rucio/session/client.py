@@ -1,4 +1,4 @@
-"""Connections to Rucio: one logged-in client each, with a deadline that holds and errors as CatalogueErrors.
+"""Connections to Rucio: one logged-in client each, with a strict deadline and errors as CatalogueErrors.
 
 rucio-clients 41.5.1 has habits that do not suit a daemon; see also :mod:`.login`. The transport changes
 these:
@@ -70,7 +70,7 @@ _CLIENT_ERRORS = (
     LookupError,
     TypeError,
     AttributeError,
-    RuntimeError,  # a generator that meets StopIteration
+    RuntimeError,  # raised for a StopIteration inside a generator
 )
 
 

@@ -75,7 +75,7 @@ class QueryRunner(ConnectionPool):
         return max(_MAX_UNANSWERED, self.settings.concurrent_calls)
 
     def ask(self, call: Callable[[RucioClient], object], read: Callable[..., T]) -> T:
-        """Run *call*, and return what *read* makes of its answer; a wrong row raises CatalogueGarbled.
+        """Run *call*, and return the result of *read* for its answer; a wrong row raises CatalogueGarbled.
 
         *call* may return rows as they arrive: of a long answer, only the result of *read* stays in memory.
         """
@@ -92,7 +92,7 @@ class QueryRunner(ConnectionPool):
     def stream(
         self, call: Callable[[RucioClient], Iterable[object]], read: Callable[[Iterable[object]], Iterator[T]]
     ) -> Iterator[list[T]]:
-        """Yield what *read* makes of the rows of a long answer, 500 at a time, while a thread receives it.
+        """Yield the results of *read* for a long answer's rows, 500 at a time, while a thread receives it.
 
         Raises:
             CatalogueError: after the rows that arrived, where the answer is not complete.
@@ -233,7 +233,7 @@ def _reject_stray_rows(dids: Sequence[Did], rows: Iterable[T]) -> Iterable[T]:
 
 
 def is_unanswered(answer: object) -> bool:
-    """Return whether Rucio did not answer at all. That takes a whole timeout; other failures are quick."""
+    """Return whether Rucio did not answer at all: this lasts a whole timeout; other failures are quick."""
     return isinstance(answer, CatalogueUnreachable) and not isinstance(answer, ServerFault)
 
 

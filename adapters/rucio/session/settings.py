@@ -25,10 +25,10 @@ class RucioSettings:
     x509, the client certificate is ``client_cert`` with ``client_key`` (None: in the same file, as in a
     proxy). The daemon reads ``password_file`` for each login; ``password`` is one without a file.
 
-    Counting: a dataset whose cheap row did not change is trusted without a count, and verified once in
+    Counting: a dataset whose summary row did not change is trusted without a count, and verified once in
     ``verify_every``, between polls (0: trust none, each poll counts all). ``deep_calls`` is the largest
     number of counts in one poll. A dataset that waits for its turn keeps its state; it is Unseen where it
-    was never counted, or has changed. ``count_first``: count a new dataset even if its cheap rows are
+    was never counted, or has changed. ``count_first``: count a new dataset even if its summary rows are
     complete.
 
     States: data that no rule holds for ``expiry_margin`` is too short-lived to start a job on.

@@ -43,7 +43,7 @@ _MAX_STATUS_LINES = 10
 
 
 class CoalescingReader(io.RawIOBase):
-    """A reader of *source* that waits a moment in a long answer when no data is there yet.
+    """A reader of *source* that waits a moment in a long answer if no data has arrived yet.
 
     Args:
         source: the stream to read.
@@ -169,7 +169,7 @@ class Deadline:
             sockets = list(self._sockets)
         for each in sockets:
             try:
-                # not SSLSocket.shutdown: it takes the TLS state from under the thread that reads
+                # not SSLSocket.shutdown: it removes the TLS state while another thread reads
                 socket.socket.shutdown(each, socket.SHUT_RDWR)
             except OSError:
                 continue

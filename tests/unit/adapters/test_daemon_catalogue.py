@@ -141,10 +141,18 @@ def test_a_daemon_as_a_catalogue_cannot_be_searched():
         (httpx.Response(401, json={"detail": "a token is needed"}), CatalogueDenied, "a token is needed"),
         (httpx.Response(503, json={"detail": "not ready"}), CatalogueError, "not ready (status 503)"),
         (httpx.Response(502, text="<html>"), CatalogueError, "status 502"),
-        (httpx.Response(200, text="<html>"), CatalogueGarbled, "the answer is not that of a daemon"),
-        (httpx.Response(200, json={"sites": 1}), CatalogueGarbled, "the answer is not that of a daemon"),
-        (httpx.Response(200, text='{"sites": [], "now": 1e300}'), CatalogueGarbled, "not that of a daemon"),
-        (httpx.Response(200, text='{"sites": [], "now": NaN}'), CatalogueGarbled, "not that of a daemon"),
+        (httpx.Response(200, text="<html>"), CatalogueGarbled, "not that of a hydrator daemon"),
+        (httpx.Response(200, json={"sites": 1}), CatalogueGarbled, "not that of a hydrator daemon"),
+        (
+            httpx.Response(200, text='{"sites": [], "now": 1e300}'),
+            CatalogueGarbled,
+            "not that of a hydrator daemon",
+        ),
+        (
+            httpx.Response(200, text='{"sites": [], "now": NaN}'),
+            CatalogueGarbled,
+            "not that of a hydrator daemon",
+        ),
         (
             httpx.Response(200, text="[" + "{}," * 600_000 + "{}]"),
             CatalogueGarbled,

@@ -107,7 +107,8 @@ def test_orders_that_could_not_be_taken_away_are_not_followed(open_folder):
     done = subprocess.run(
         [sys.executable, "-c", LOOK, open_folder], capture_output=True, text=True, check=False
     )
-    assert done.stdout == f"0 {open_folder}/orders cannot be written: orders are not followed\n", done.stderr
+    problem = f"{open_folder}/orders cannot be written: commands are not executed"
+    assert done.stdout == f"0 {problem}\n", done.stderr
     (open_folder / "orders").chmod(0o755)
 
 

@@ -236,7 +236,7 @@ def test_a_second_owner_is_refused_with_a_sentence_that_names_the_first(tmp_path
             Store.open_to_write(tmp_path)
         assert str(refused.value) == (
             f"state_dir {tmp_path} is in use by another hydrator (process {os.getpid()}); "
-            "stop it first, or use plan, status, sites or datasets, which only look"
+            "stop it first, or use plan, status, sites or datasets, which only read"
         )
     Store.open_to_write(tmp_path).close()
 
@@ -369,7 +369,7 @@ def test_unreadable_state_is_reported_with_who_may_read_it(open_folder):
         done = as_nobody("Store.open_to_read(Path(sys.argv[1]))", state)
         state.chmod(0o755)
         assert "StateError" in done.stderr
-        assert "Permission denied; ask as the daemon's user or as root" in done.stderr
+        assert "Permission denied; run this as the daemon's user or as root" in done.stderr
 
 
 def test_a_folder_is_made_where_it_is_missing(tmp_path):
