@@ -73,7 +73,7 @@ class CleanCatalogue:
         self._inner.close()
 
     def _are_clean(self, texts: AbstractSet[str]) -> bool:
-        """Return True if none of *texts* needs cleaning; most were in an earlier answer and are remembered."""
+        """Return True if none of *texts* needs cleaning; most were checked in an earlier answer."""
         new = texts - self._clean_texts
         if not all(map(_is_clean, new)):
             return False
