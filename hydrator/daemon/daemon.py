@@ -166,7 +166,7 @@ class Daemon:
         runtime = self._lifecycle.build(self._context.settings)
         self._lifecycle.continue_state(runtime.parts.pseudonym_store)
         if runtime.settings.publish.http.enabled:
-            self._context.runtime = runtime  # the server answers from it
+            self._context.runtime = runtime  # the server answers from this state
             self._lifecycle.restore_served_ads(runtime.parts)
             self._http.server = self._http.server_for(runtime.settings)
         self._report_reload(())

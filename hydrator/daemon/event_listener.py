@@ -209,9 +209,7 @@ class EventListener:
             is_new = bool(dids) and self._gaps.begin(GapReason.UNANNOUNCED)
         self._count_changes(coverage)
         if is_new:
-            detail = (
-                f"no event announced that {format_count(len(dids), 'dataset')} changed, {min(dids)} first"
-            )
+            detail = f"{format_count(len(dids), 'dataset')} changed without an event, for example {min(dids)}"
             self._record_gap(GapReason.UNANNOUNCED, detail)
 
     def _count_changes(self, coverage: EventCoverage) -> None:

@@ -80,7 +80,7 @@ class EventQueue:
             self._gap_reason = self._gap_reason or reason
 
     def take(self) -> EarlyPollRequest:
-        """Return what is due now, and empty the queue."""
+        """Return the request that is due now, and empty the queue."""
         with self._lock:
             due = EarlyPollRequest(frozenset(self._dids), self._gap_reason)
             self._dids.clear()
@@ -125,7 +125,7 @@ class EventCoverage:
 
 
 class EventCompleteness:
-    """A check of events against polls, which finds out that a stream of events lost some.
+    """A check of events against polls, which notices missing events.
 
     An event may come before the poll that sees the change, or up to *max_delay* after
     it, since catalogues send events in bursts. Not safe between threads.
@@ -138,7 +138,7 @@ class EventCompleteness:
         self._last_poll_at: datetime | None = None
 
     def record_event(self, dids: Iterable[Did], now: datetime) -> int:
-        """Record an event on *dids*; return for how many of them a poll had already seen the change."""
+        """Record an event on *dids*; return the number of these whose change a poll had already found."""
         late_count = 0
         for did in dids:
             self._announced_at[did] = now

@@ -1,4 +1,4 @@
-"""HTTP front end: what the daemon's HTTP server answers from, and the server itself."""
+"""HTTP front end: the daemon's HTTP server, and the values that it serves."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -109,7 +109,7 @@ class HttpFrontend:
     def _look_up_pseudonyms(self, dids: Iterable[Did]) -> Mapping[Did, Did]:
         """Return the name that jobs use for each of *dids*; see :class:`PseudonymStore`.
 
-        Without private datasets each keeps its own.
+        Without private datasets each name is unchanged.
         """
         pseudonym_store = self.context.parts.pseudonym_store if self.context.parts else None
         if pseudonym_store is None:

@@ -122,7 +122,7 @@ class RuntimeLifecycle:
     def date_back(self, step: timedelta, parts: Parts) -> None:
         """Shift all times after the clock was set back, so that no fact looks younger than it is."""
         self.context.state = shift_back(self.context.state, step)
-        self.context.report = None  # its times are later than the new clock
+        self.context.report = None  # the report's times are later than the new clock
         if parts.served_ads:
             served = parts.served_ads.ads()
             ads = [ad for site, ad in self.context.state.ads.items() if site in served]

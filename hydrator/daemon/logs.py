@@ -156,7 +156,7 @@ def _publish_problems(report: CycleReport) -> dict[str, Any]:
         },
         "rivals": dict(report.rivals),
         "implausible_generations": {
-            site: f"hooks refuse {generation}: hydrator renumber {site}"
+            site: f"hooks refuse {generation}; run: hydrator renumber {site}"
             for site, generation in report.implausible_generations.items()
         },
         "invalid_commands": report.commands.problems,

@@ -1,4 +1,4 @@
-"""Runtime: everything that works by one configuration, and the values that the daemon's parts share."""
+"""Runtime: the parts built from one configuration, and the values that the daemon's parts share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _log = structlog.get_logger("hydrator")
 
 @dataclass
 class Runtime:
-    """Everything that works by one configuration, until a reload or the end closes its fence."""
+    """The parts built from one configuration, until a reload or the end of the daemon closes their fence."""
 
     settings: Settings
     parts: Parts
@@ -37,7 +37,7 @@ class Runtime:
 
 @dataclass
 class DaemonContext:
-    """Values that the daemon's parts share; each is replaced as a whole, so that any thread may read it.
+    """Values that the daemon's parts share; each is replaced, never changed, so that any thread may read it.
 
     ``state`` is what a new runtime continues from, ``report`` the last cycle's report, and
     ``recent_changes`` the newest entries of the history.

@@ -44,9 +44,9 @@ class RuntimeBuilder:
     Attributes:
         context: the values that the daemon's parts share.
         store: the state on disk.
-        bugs: takes unexpected exceptions of parts.
+        bugs: counts and logs unexpected exceptions of parts.
         event_metrics: counts events; all event listeners share it.
-        early_cycles: takes requests for early polls and for cycles with late answers.
+        early_cycles: accepts requests for early polls and for cycles with late answers.
         get_endpoint: the address of the daemon's HTTP server.
     """
 
@@ -62,7 +62,7 @@ class RuntimeBuilder:
 
         Raises:
             ConfigError: a part cannot be built.
-            StateError: commands cannot be followed.
+            StateError: the operator's commands cannot be executed.
         """
         pseudonym_store = build_pseudonym_store(settings)
         parts = assemble(

@@ -85,7 +85,7 @@ class ReusableResults:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The conclusions of one cycle: everything but the sending.
+    """The conclusions of one cycle: everything except the sending of ads.
 
     ``withheld_reasons`` has the sites that get no ad yet, ``released`` the datasets that left after
     the breaker had held them, each with the reason.
@@ -121,7 +121,7 @@ def evaluate(
         state: the state that the last cycle left, with the audit's verdicts since.
         published_generations: by site, the highest generation that any publisher shows.
         now: aware UTC time at which this cycle began; a later reading counts as of then.
-        approved_losses: by site, the held datasets that the operator lets go.
+        approved_losses: by site, the held datasets whose loss the operator approved.
         sites_to_renumber: sites whose ads the operator gives a new generation.
         previous: the evaluation of the last cycle. It changes no result: it only saves work.
         polls_started_at: when the poll of a catalogue began, where that was before this cycle.
@@ -150,7 +150,7 @@ def _apply_answers(
     now: datetime,
     polls_started_at: Mapping[str, datetime],
 ) -> dict[str, CatalogueMemory]:
-    """Return, by catalogue that was asked, its memory with its answer in it."""
+    """Return the memory of each queried catalogue, updated with its answer."""
     dids = demand.dids
     return {
         name: apply_survey(
@@ -191,7 +191,7 @@ def _changed_dids(memories: Mapping[str, CatalogueMemory]) -> frozenset[Did]:
 class _Cycle:
     """The steps of :func:`evaluate` in their order, and the inputs that they share.
 
-    ``memories`` have the answers of this cycle in them, ``state`` has the memories before.
+    ``memories`` include the answers of this cycle; ``state`` has the memories before.
     """
 
     state: ReconcileState
@@ -202,7 +202,7 @@ class _Cycle:
     reusable: ReusableResults | None
 
     def find_retired_sites(self) -> frozenset[Site]:
-        """Return the retired sites, of those that have an ad or that a catalogue names."""
+        """Return the retired sites among those that have an ad or that a catalogue names."""
         sites = self.state.ads.keys() | {site for memory in self.memories.values() for site in memory.sites}
         return frozenset(site for site in sites if self.policy.is_retired(site))
 
@@ -265,7 +265,7 @@ class _Cycle:
     def add_unseen_and_rolled_back(
         self, drafts: Mapping[Site, Draft], audit: Audit, breaker: BreakerResult
     ) -> dict[Site, Draft]:
-        """Return *drafts* with those of sites that were not seen, and of sites that the operator rolled back.
+        """Return *drafts* plus the drafts of sites that were not seen or that the operator rolled back.
 
         An unseen site keeps its ad, with the age it has. The ad is emptied once it is older than
         ``policy.max_age``, or when the breaker released datasets of the site.
@@ -322,7 +322,7 @@ def _corrections_past_breaker(
     """Return *audit* without the corrections that only the catalogue itself supports and the breaker doubts.
 
     An emptied catalogue gives the expensive question the same wrong answer as the cheap one. So does a
-    catalogue whose polls fail. Unbounded, the audit would let go one held dataset a second. So corrections
+    catalogue whose polls fail. Unbounded, the audit would release one held dataset a second. So corrections
     that no poll has repeated count for fewer datasets of a site than the breaker lets pass, oldest first.
     """
     doubtful = {(site, did) for site, held in held_losses.items() for did in held.missing_polls}

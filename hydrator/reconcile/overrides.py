@@ -10,7 +10,7 @@ from hydrator.domain.model import Did, Site, SiteAd
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """A site whose ad of an earlier generation is published again, with the ages it had, since then."""
+    """A rolled-back site: its earlier ``ad``, with the ages it had, is published since ``started_at``."""
 
     started_at: datetime
     ad: SiteAd
@@ -25,7 +25,7 @@ class Rollback:
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    """Let these datasets, held at the site, leave it."""
+    """Allow these datasets, which the breaker holds, to leave the ad of the site."""
 
     site: Site
     datasets: frozenset[Did]
@@ -40,14 +40,14 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """End what :class:`Return` began at the site."""
+    """End the rollback of the site that :class:`Return` began."""
 
     site: Site
 
 
 @dataclass(frozen=True, slots=True)
 class Renumber:
-    """Give the ad of the site a new generation, from the time of the cycle that follows this command."""
+    """Give the ad of the site a new generation, from the time of the cycle that executes this command."""
 
     site: Site
 
@@ -57,7 +57,7 @@ Command = Approve | Return | Resume | Renumber
 
 @dataclass(frozen=True, slots=True)
 class PendingCommands:
-    """The commands that wait, each with its file, and the invalid files with the reason."""
+    """The commands not executed yet, each with its file; and the invalid files, each with the reason."""
 
     commands: tuple[tuple[Path, Command], ...] = ()
     invalid_files: tuple[tuple[Path, str], ...] = ()

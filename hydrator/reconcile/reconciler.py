@@ -81,9 +81,9 @@ class Reconciler:
     Args:
         take_verdicts: returns the audit's verdicts since its last call.
         timeouts: how long a cycle waits for its parts.
-        bugs: takes exceptions that no part should raise.
+        bugs: counts and logs exceptions that no part should raise.
         on_late_answer: called, from any thread, when a catalogue answered that no cycle waited for any
-            more. The next cycle takes that answer.
+            more. The next cycle uses that answer.
     """
 
     def __init__(
@@ -115,20 +115,20 @@ class Reconciler:
         self._saver = StateSaver(store, commands, self._bugs)
         self.state = state
         self.saved_state = state
-        """The state that others may continue from: its consequences are on disk, commands included."""
+        """The state for the next owner: it is on disk, with the effects of the operator's commands."""
         self._previous: Evaluation | None = None
         self.should_publish = True
-        """False on a stand-by daemon: it reads, evaluates and saves everything, and sends nothing."""
+        """False on a stand-by daemon: it reads, evaluates and saves everything, but sends nothing."""
         self._withholding = Withholding(policy)
 
     @property
     def schedd_answers(self) -> Mapping[str, ScheddDemand | Unseen]:
-        """Return by schedd its last answer."""
+        """Return the last answer of each schedd, by schedd."""
         return self._schedds.answers
 
     @property
     def demand_error(self) -> str | None:
-        """Return the reason if the collector could not name the schedds."""
+        """Return the reason if the collector could not list the schedds."""
         return self._schedds.error
 
     @property
@@ -145,13 +145,13 @@ class Reconciler:
         return self.apply_demand(self.query_schedds())
 
     def query_schedds(self) -> ScheddAnswers:
-        """Query the schedds. This may take long, and changes nothing here."""
+        """Query the schedds. This may be slow; it does not change the reconciler."""
         return self._schedds.query()
 
     def apply_demand(self, answers: ScheddAnswers) -> frozenset[Did]:
         """Update the demand with *answers*; return the datasets that were not demanded before.
 
-        If the collector cannot even name the schedds, each keeps its demand.
+        If the collector cannot even list the schedds, each keeps its demand.
         """
         now = self._clock()
         dids_before = self.demand.dids
@@ -168,7 +168,7 @@ class Reconciler:
         return self.demand.dids - dids_before
 
     def run(self, *, is_due: bool = True) -> CycleReport:
-        """Run one whole cycle. The state is on disk before anything is sent.
+        """Run one cycle with all its steps. The state is on disk before anything is sent.
 
         Every catalogue without a running poll is polled. If no poll *is_due*, only those are that
         were not asked yet about all demanded datasets.
@@ -193,11 +193,11 @@ class Reconciler:
         return replace(report, save_error=save_error)
 
     def plan(self) -> CycleReport:
-        """Do the same up to the sending: nothing is saved and nothing is sent."""
+        """Run a cycle like :meth:`run`, but save nothing and send nothing."""
         return self._decide()[0]
 
     def _save_cycle(self, previous: ReconcileState, report: CycleReport) -> str | None:
-        """Save the state, remove followed commands, add the history; return why any of it failed."""
+        """Save the state, remove executed commands, add the history; return why any of these failed."""
         error = self._saver.write(lambda store: store.save(self.state)) or self._saver.remove_commands(
             report.commands
         )
@@ -214,7 +214,7 @@ class Reconciler:
         return self.state.audit
 
     def _poll_catalogues(self, state: ReconcileState, *, is_due: bool) -> "_PollAnswers":
-        """Poll the catalogues and take the answers that are there; each is used once."""
+        """Poll the catalogues and return the answers that have arrived; each is used once."""
         overdue_names = self._polls.mark_due() if is_due else frozenset()
         patterns = self._policy.patterns if is_due else ()
         searched_names = self._polls.names if self._policy.patterns else ()

@@ -25,7 +25,7 @@ class PublishResult:
 
 @dataclass(frozen=True, slots=True)
 class CycleReport:
-    """One cycle: its queries, conclusions, sendings and read-backs; ``started_at`` is when it began.
+    """The results of one cycle: answers, evaluation, ads sent and ads read back; it began at ``started_at``.
 
     ``held_reasons`` has by site the change that is held back, with the numbers.
     ``poll_durations`` is the duration of the poll of each catalogue that answered or failed in this cycle.

@@ -30,7 +30,7 @@ class ReconcileState:
 
 
 class StateStore(Protocol):
-    """A place that keeps the state over a restart. Each method may raise StateError."""
+    """A store that keeps the state over a restart. Each method may raise StateError."""
 
     def save(self, state: ReconcileState) -> None:
         """Save *state*."""
@@ -53,13 +53,13 @@ class StateStore(Protocol):
 
 
 class CommandSource(Protocol):
-    """The operator's commands."""
+    """The queue of the operator's commands."""
 
     def read_pending(self) -> PendingCommands:
-        """Return the commands that wait; reading changes nothing."""
+        """Return the commands not executed yet; reading changes nothing."""
 
     def remove_processed(self, pending: PendingCommands) -> None:
-        """Remove *pending*; raise StateError if that fails, as they would be followed again."""
+        """Remove *pending*; raise StateError if that fails, as they would be executed again."""
 
 
 class StateSaver:
@@ -68,7 +68,7 @@ class StateSaver:
     Args:
         store: the place that keeps the state; None: it is not kept.
         commands: the operator's commands; None: there are none.
-        bugs: takes exceptions that no store should raise.
+        bugs: counts and logs exceptions that no store should raise.
     """
 
     def __init__(self, store: StateStore | None, commands: CommandSource | None, bugs: BugReporter) -> None:
@@ -88,14 +88,14 @@ class StateSaver:
         return None
 
     def read_commands(self) -> PendingCommands:
-        """Return the commands that wait; if they cannot be read, the reason is among their problems."""
+        """Return the commands not executed yet; if unreadable, the reason is among their problems."""
         try:
             return self._commands.read_pending() if self._commands else PendingCommands()
         except Exception as error:  # noqa: BLE001 - as above
             return PendingCommands(problem=self._bugs.report("the reading of orders", error))
 
     def remove_commands(self, commands: PendingCommands) -> str | None:
-        """Remove followed commands, once their consequences are on disk; return why it failed."""
+        """Remove executed commands, once their effects are on disk; return why it failed."""
         try:
             if self._commands:
                 self._commands.remove_processed(commands)

@@ -38,7 +38,7 @@ class Role(StrEnum):
 
     SITE = "site"  # read the ad of one site, and nothing else
     READ = "read"  # read everything that is published
-    SUBMIT = "submit"  # like read; also exchange names of private datasets for those that jobs carry
+    SUBMIT = "submit"  # like read; also exchange names of private datasets for those that jobs use
     EVENT = "event"  # report that a dataset changed, and nothing else
 
 
@@ -126,7 +126,7 @@ class TokenAuthenticator:
 
     A line that cannot be read grants nothing, and is logged once. If the file
     cannot be read, every request is refused as 503 and not as 401: a hook then
-    prints its cached ad, and no client takes its token for wrong.
+    prints its cached ad, and no client concludes that its token is wrong.
 
     Args:
         file: the tokens file.

@@ -63,7 +63,7 @@ class TokenServices:
 
 @dataclass(frozen=True, slots=True)
 class _EncodedAd:
-    """One ad as bytes, plain and gzipped."""
+    """One ad as bytes, uncompressed and gzipped."""
 
     ad: SiteAd
     body: bytes

@@ -48,12 +48,12 @@ class _Uvicorn(uvicorn.Server):
 
 
 class HttpServer:
-    """A server of one ASGI app in its own thread; it takes no signal handler and prints nothing.
+    """A server of one ASGI app in its own thread; it installs no signal handler and prints nothing.
 
     Args:
         asgi: the app of :func:`hydrator.server.app.build_app`.
         host: an address or a name of this machine; ``0.0.0.0`` or ``::`` for all addresses.
-        port: 0 to 65535; 0 takes a free port, which ``url`` has.
+        port: 0 to 65535; 0 selects a free port, which ``url`` then names.
         unix: a socket in the file system instead of *host* and *port*.
         certificate: serve HTTPS with it.
         token: the token with which the daemon reads its own answers.
@@ -203,7 +203,7 @@ def _listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     With *reuse_port* it shares the port with a socket of this process that allows it, and with no other.
     """
     where = _url_text(host, port)
-    if not 0 <= port <= 65535:  # getaddrinfo would take it modulo 65536
+    if not 0 <= port <= 65535:  # getaddrinfo would use the port modulo 65536
         raise ConfigError([f"http: {where}: use a port from 0 to 65535"])
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(

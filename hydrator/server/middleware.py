@@ -69,7 +69,7 @@ class RequestMiddleware:
         inner: the app behind it.
         http_metrics: counts requests.
         policy: the limits of requests.
-        body_limits: by path, the largest body in bytes; other paths take no body.
+        body_limits: by path, the largest body in bytes; other paths accept no body.
     """
 
     inner: ASGIApp
@@ -105,14 +105,15 @@ class RequestMiddleware:
             if status is None:
                 answer = await internal_error_response(Request(scope), bug)
                 await answer(scope, receive, send_with_headers)
-            raise  # uvicorn logs it
+            raise  # uvicorn logs the exception
         finally:
             self._count(scope, status or 500, time.perf_counter() - started_at)
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         self.http_metrics.record_request(scope, status, seconds)
         if logging.getLogger("hydrator").isEnabledFor(logging.DEBUG):  # cheap, for thousands a second
-            route = self.http_metrics.route_label(scope)  # not the path: it may have a private name
+            # the route, not the path, which may contain a private name
+            route = self.http_metrics.route_label(scope)
             fields = {"method": scope["method"], "route": route, "status": status}
             _log.debug("request", **fields, seconds=round(seconds, 4))
 
@@ -208,7 +209,7 @@ def _check_limits(scope: Scope, body_limits: Mapping[str, int]) -> HttpError | N
     size = headers.get("Content-Length", "0")
     max_size = body_limits.get(scope["path"], 0)
     if max_size == 0 and (size != "0" or "Transfer-Encoding" in headers):
-        return HttpError(413, "body not allowed", "this path takes no body: send the request without one")
+        return HttpError(413, "body not allowed", "this path accepts no body: send the request without one")
     # the size of a chunked body is unknown until it was read
     if not _is_at_most(size, max_size) or "Transfer-Encoding" in headers:
         detail = f"send at most {max_size} bytes, in one piece, with a Content-Length"

@@ -63,7 +63,7 @@ async def error_response(request: Request, exc: Exception) -> Response:
     if status == 405:
         allows_post = isinstance(exc, HTTPException) and (exc.headers or {}).get("Allow") == "POST"
         detail = (
-            "this path takes events only: use POST"
+            "this path accepts only events: use POST"
             if allows_post
             else "this server is read-only: use GET or HEAD"
         )

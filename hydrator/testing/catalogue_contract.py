@@ -214,12 +214,12 @@ class CatalogueContract(ABC):
             RAL, self.replica_at("L1", CAM), self.replica_at("L1", RAL), self.replica_at("L2", RAL)
         )
         if catalogue is None:
-            pytest.skip("it answers for all sites or for none")
+            pytest.skip("this catalogue answers for all sites or for none")
         self._open_catalogues.append(catalogue)
         survey = catalogue.read({self.did("L1"), self.did("L2"), self.did("L-absent")})
         assert survey.sites >= {CAM, RAL}
         for did, reading in survey.readings.items():
-            if isinstance(reading, Seen):  # Unseen would say no more than that nothing was learned
+            if isinstance(reading, Seen):  # an Unseen reading makes no claim
                 assert RAL in reading.unreachable_sites
                 assert all(replica.site != RAL for replica in reading.replicas)
                 assert CAM in reading.unreachable_sites or (did == self.did("L1")) == bool(reading.replicas)
@@ -232,7 +232,7 @@ class CatalogueContract(ABC):
         catalogue = self.make_catalogue_for_scenario(scenario)
         if catalogue is None:
             assert scenario.replicas is not None, (
-                "say how it comes about, or in cannot_happen why it does not"
+                "build the scenario in make_catalogue_for_scenario, or give the reason in cannot_happen"
             )
             catalogue = self.make_catalogue(*(self.replica_at("L1", *row) for row in scenario.replicas))
         self._open_catalogues.append(catalogue)

@@ -39,7 +39,7 @@ class Parts:
     """All parts that one configuration calls for; a part that it does not call for is None.
 
     ``logins`` return how long the login of each catalogue is valid. ``closables`` are all parts that need
-    closing, in that order: first those that change what others own.
+    closing, in that order: first the parts that edit jobs and slots, then the clients that they use.
     """
 
     catalogues: tuple[Catalogue, ...]
@@ -104,7 +104,7 @@ def assemble(
     Args:
         served_ads: the ads that the HTTP server served before a reload.
         get_endpoint: the address of the daemon's HTTP server; None if it has none.
-        pseudonym_store: names of private datasets; without it the catalogues answer with plain names.
+        pseudonym_store: names of private datasets; without it the catalogues answer with real names.
 
     Raises:
         ConfigError: with every problem of files that the configuration names.

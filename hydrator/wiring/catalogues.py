@@ -45,7 +45,7 @@ def daemon_catalogues(settings: Settings) -> tuple[Catalogue, ...]:
     Return no catalogue without a URL.
 
     Raises:
-        ConfigError: a secret would be sent in the clear, or a file of it cannot be read.
+        ConfigError: a secret would be sent unencrypted, or a file of it cannot be read.
     """
     daemon = _build_daemon_catalogue(settings)
     if daemon is None:
@@ -61,7 +61,7 @@ def fetch_daemon_knowledge(
     Without an answer each of *dids* counts as unseen. Return None without a URL.
 
     Raises:
-        ConfigError: a secret would be sent in the clear, or a file of it cannot be read.
+        ConfigError: a secret would be sent unencrypted, or a file of it cannot be read.
     """
     daemon = _build_daemon_catalogue(settings)
     if daemon is None:

@@ -31,7 +31,7 @@ class Closable(Protocol):
     """A part that holds connections or child processes."""
 
     def close(self) -> None:
-        """Close them."""
+        """Close the connections, and end the child processes."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class PoolParts:
 
     @property
     def closables(self) -> Iterator[Closable]:
-        """Yield the parts to close: first those that change what others own."""
+        """Yield the parts to close: first those that edit jobs and slots, then the clients that they use."""
         edits = (self.merger, self.desired_sites, self.editor, self.client, *self.collectors.values())
         queries = (self.misses, self.history, self.slots, self.schedds)
         return (part for part in (*edits, *queries) if part)
@@ -212,7 +212,7 @@ def fetch_config_values(
                 present[role] = client.config_of(role, parameters[role], name)  # type: ignore[arg-type]
             except PoolError as error:
                 problems.append(
-                    f"the present values of the {role} are not known, the text extends them: {error}"
+                    f"cannot read the present values of the {role}, which the text extends: {error}"
                 )
     finally:
         client.close()

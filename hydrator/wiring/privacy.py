@@ -16,7 +16,7 @@ from hydrator.privacy.pseudonyms import Pseudonymizer
 from .policies import privacy
 
 _MAX_SECRET_BYTES: Final = 16_384
-"""Largest size of a file with a secret, in bytes; a larger file is something else."""
+"""Largest size of a file with a secret, in bytes; a larger file is not a secret."""
 _NON_SECRET_KEYS: Final = frozenset({"config_file", "tokens_file"})
 """Keys of files without secrets: HTCondor's configuration, and hashes."""
 _SECRET_KEY_SUFFIXES: Final = ("password", "passphrase", "secret", "token")
@@ -79,7 +79,7 @@ def _find_secrets(key: str, value: object) -> Iterator[str]:
 
 
 def _read_secrets(file: Path) -> Iterator[str]:
-    """Yield the secret in *file*; a text of many lines is something else, or a key that is never sent."""
+    """Yield the secret in *file*; a text of many lines is not a secret, or is a key that is never sent."""
     with contextlib.suppress(OSError):
         with file.open("rb") as opened:
             text = opened.read(_MAX_SECRET_BYTES + 1).decode("utf-8", "replace")

@@ -200,7 +200,7 @@ def test_the_keyboard_reaches_everything_in_reading_order_and_shows_where_it_is(
     assert names == [
         *("Skip to the content", "sites", "datasets", "OpenAPI", "metrics", "30 datasets in question at CAM"),
         *(
-            "Sites, with the age of what is known of each",
+            "Sites, with the age of the facts about each",
             "find",
             "site",
             "state",

@@ -211,7 +211,7 @@ def test_a_change_of_which_no_event_told_is_noticed_by_polls(daemon):
     wait_for(lambda: daemon.metric(gap) == 1, 60, "the gap")
     lines = [json.loads(line) for line in daemon.log.read_text().splitlines() if line.startswith("{")]
     assert [line["why"] for line in lines if line["event"] == "events may be missing"] == [
-        "no event announced that 1 dataset changed, lofar:L1 first"
+        "1 dataset changed without an event, for example lofar:L1"
     ]
 
 

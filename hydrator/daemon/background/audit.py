@@ -23,7 +23,7 @@ from .worker import BackgroundWorker
 
 _log = structlog.get_logger("hydrator")
 _MAX_LOGGED_MISSES = 50
-"""Misses logged by name at one time; jobs write them."""
+"""Maximum number of misses logged by name at one time: jobs write them, in any number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ class MaintenanceTasks(BackgroundWorker):
                 )
 
     def _count_slots(self, fence: Fence, slots: Slots) -> None:
-        """Count the slots that carry their site's ad; without an answer the last count stays."""
+        """Count the slots that have their site's ad; if the pool does not answer, the last count stays."""
         report = self._get_cycle_output().report
         if report is None:
             return

@@ -90,7 +90,9 @@ class PoolEdits(BackgroundWorker):
         """Update DESIRED_Sites of queued jobs that ask for it; a failure never ends the daemon."""
         output = self._get_cycle_output()
         ads = _current_ads(output, policy)
-        if output.standby_reason or not (ads or output.report):  # the state was lost: nothing to conclude
+        if output.standby_reason or not (
+            ads or output.report
+        ):  # the state was lost, so the facts are unknown: change nothing
             return
         try:
             results = controller.run_once(ads)

@@ -36,7 +36,7 @@ class EarlyCycles:
         self.throttle = PollThrottle(self.context.settings.events.spacing_seconds)
 
     def activate(self, runtime: Runtime) -> None:
-        """Replace the runtime of the daemon; requests to the old one are void."""
+        """Replace the runtime of the daemon; requests for the old one are ignored."""
         self.throttle = PollThrottle(runtime.settings.events.spacing_seconds)
         with self._lock:
             self.context.settings, self.context.runtime = runtime.settings, runtime
@@ -64,12 +64,12 @@ class EarlyCycles:
             _schedule_once(runtime, self.run_answer_cycle, timedelta())
 
     def begin_poll(self, reconciler: Reconciler) -> None:
-        """Accept new requests for polls: the requested one begins."""
+        """Accept new requests for polls, since the requested poll begins now."""
         with reconciler.fence.step(), self._lock:
             self._is_poll_requested = False
 
     def begin_answer_cycle(self, reconciler: Reconciler) -> None:
-        """Accept new requests for answer cycles: the requested one begins."""
+        """Accept new requests for answer cycles, since the requested cycle begins now."""
         with reconciler.fence.step(), self._lock:
             self._is_answer_cycle_requested = False
 

@@ -30,7 +30,7 @@ class CycleRecorder:
     """Results of cycles, for the daemon's other parts, the metrics, the log and the service manager.
 
     Attributes:
-        context: takes the state, the report and the changes of the last cycle.
+        context: stores the state, the report and the changes of the last cycle.
         metrics: counts cycles.
         guard: isolates the parts that use a cycle's results.
         maintenance: has the credentials in use.
@@ -50,7 +50,7 @@ class CycleRecorder:
     _demand_failures: OngoingFailures = field(init=False, default_factory=OngoingFailures)
 
     def forget_logged_failures(self) -> None:
-        """Log failures that last once more, after a reload."""
+        """Log every continuing failure once more, after a reload."""
         self._ongoing_failures = OngoingFailures()
 
     def record(

@@ -101,7 +101,7 @@ class CycleRunner:
     def _run_with_demand(
         self, work: Callable[[Reconciler, _ScheddAnswers], object], runtime: Runtime
     ) -> None:
-        """Query the schedds while cycles go on; then run *work* with the answers, as :meth:`_run_turn`."""
+        """Query the schedds while cycles continue; then run *work* with the answers, as :meth:`_run_turn`."""
         with contextlib.suppress(SupersededByReload), runtime.fence.turn("demand"):
             answers = runtime.reconciler.query_schedds()
             self._run_turn(lambda reconciler: work(reconciler, answers), runtime)

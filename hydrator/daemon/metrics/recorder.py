@@ -21,7 +21,7 @@ from .cycle import record_cycle
 from .table import build_instruments
 
 _MAX_QUEUED_MISSES = 10_000
-"""Misses that may wait for the first cycle."""
+"""Maximum number of misses kept until the first cycle."""
 _INITIAL_SERIES: Mapping[str, Iterable[str]] = {
     "jobs_local": [result.value for result in LocalityResult],
     "jobs_data_bytes": ["site", "elsewhere"],
@@ -127,7 +127,7 @@ class Metrics:
 
     def _count_misses(self) -> None:
         while self._known_sites is not None and self._queued_misses:
-            with contextlib.suppress(IndexError):  # another thread counted the last one
+            with contextlib.suppress(IndexError):  # another thread counted the last miss
                 site = self._queued_misses.popleft()
                 label = site if site in self._known_sites else "unknown"
                 self._metrics.count("missed_datasets", label)
@@ -151,7 +151,7 @@ class Metrics:
                 self._metrics.set(lifetime, credential.lifetime.total_seconds(), *labels)
 
     def set_slot_coverage(self, coverage: Mapping[Site, Mapping[Coverage, int]]) -> None:
-        """Set how many slots carry their site's ad; from any thread."""
+        """Set the number of slots that have their site's ad; any thread may call this."""
         self._metrics.clear_gauges("slots")
         for site, counts in coverage.items():
             for kind, count in counts.items():

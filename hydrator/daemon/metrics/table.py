@@ -38,7 +38,7 @@ COUNTERS: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ),
     (
         "jobs_data_bytes",
-        "Bytes that ended jobs named, where size and place are known, by place: site or elsewhere.",
+        "Bytes of the datasets of ended jobs, if size and place are known, by place: site or elsewhere.",
         ("place",),
     ),
     (
@@ -116,7 +116,7 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ),
     (
         "credential_lifetime_seconds",
-        "Whole lifetime of a token or certificate, if it has its start.",
+        "Time from the start to the expiry of a token or certificate, if the start is known.",
         ("credential", "renewed_by"),
     ),
     (

@@ -10,7 +10,7 @@ _M_ARENA_MAX = -8
 def limit_arenas(max_arenas: int = 2) -> None:
     """Let the C library keep at most *max_arenas* memory arenas, instead of eight for each core.
 
-    Each thread allocates from one arena, and an arena keeps the memory of its largest moment. With threads
+    Each thread allocates from one arena, and an arena keeps the most memory that it ever used. With threads
     for every catalogue, the audit and the HTTP server, the daemon grew for hours although it held no more
     data. Rendering and reading happen one at a time here, so that waiting for an arena costs nothing. C
     libraries without arenas need no limit; see mallopt(3).

@@ -1,4 +1,4 @@
-"""Size budget of a site's ad: choose the jobs whose datasets fit, most demanded first, each job as a whole.
+"""Size budget of a site's ad: choose the jobs whose datasets all fit, most demanded first.
 
 No function here reads many more demand entries than fit. Incremental evaluation calls it only for sites
 whose ``changed_dids`` are not empty; see docs/explanation/incremental-evaluation.md.
@@ -28,7 +28,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class DemandIndex:
-    """The demand, most demanded first; ``positions_by_did`` has by dataset the entries that name it."""
+    """The demand, most demanded first, with ``positions_by_did``: by dataset, the entries that name it."""
 
     entries: Sequence[DemandEntry]
     positions_by_did: Mapping[Did, Sequence[int]]
@@ -48,7 +48,7 @@ class DemandIndex:
 
 
 class OmittedEntries(Sequence[DemandEntry]):
-    """The entries at *positions* without those at *fitting_positions*; computed on access."""
+    """The demand entries at *positions*, except those at *fitting_positions*; computed on access."""
 
     __slots__ = ("_entries", "_fitting_positions", "_positions")
 
@@ -83,7 +83,7 @@ class OmittedEntries(Sequence[DemandEntry]):
 
 @dataclass(frozen=True, slots=True)
 class BudgetFit:
-    """The datasets that fit, the positions of the entries that fit, and whether the plain list fits too."""
+    """The datasets and the positions of entries that fit, and whether ``AvailableDatasets`` fits."""
 
     dids: AbstractSet[Did]
     positions: AbstractSet[int]
@@ -99,7 +99,7 @@ def fit_to_budget(
 ) -> BudgetFit:
     """Choose the entries at *positions* that fit.
 
-    The plain list is dropped first: expressions look states up in the record.
+    ``AvailableDatasets`` is dropped first: expressions look states up in the record.
     """
     room = _SizeCounter(facts, demand_index, budget, as_of, has_list=True)
     choice = room.fill(positions)
@@ -155,7 +155,7 @@ class _SizeCounter:
 
     @property
     def _is_full(self) -> bool:
-        """Return True if nothing more can fit, however short, and dropping the list would not help."""
+        """Return True if not even the shortest entry can still fit, with or without ``AvailableDatasets``."""
         if self._states_bytes + self._min_entry_bytes > self._budget.line_bytes:
             return True
         return not self._has_list and self._total_bytes + self._min_entry_bytes > self._budget.ad_bytes
@@ -196,7 +196,7 @@ class _SizeCounter:
         return True
 
     def _find_covered_positions(self, first_position: int) -> set[int]:
-        """Return the entries from *first_position* on whose datasets at the site are all taken already."""
+        """Return the entries from *first_position* on whose datasets at the site are all drafted already."""
         entries, facts, fitting_dids = self._demand_index.entries, self._facts, self._dids
         positions = {
             place

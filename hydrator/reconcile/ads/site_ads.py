@@ -93,7 +93,7 @@ class _DraftInputs:
 
 
 def dids_without_room(drafts: Mapping[Site, Draft]) -> dict[Site, frozenset[Did]]:
-    """Return, by site, the datasets that its ad has no room for."""
+    """Return, by site, the datasets that do not fit into its ad."""
     return {
         site: frozenset(did for want in draft.omitted_entries for did in want.dids)
         for site, draft in drafts.items()
@@ -199,7 +199,7 @@ def assign_generations(
 
 
 def _plausible_generation(generation: int, now: datetime) -> int:
-    """Return *generation*, or 0 where it is too far ahead of *now* to be followed."""
+    """Return *generation*, or 0 if it is so far ahead of *now* that hooks would refuse it."""
     return 0 if is_ahead(generation, now) else generation
 
 
@@ -209,7 +209,7 @@ def implausible_generations(ads: Mapping[Site, SiteAd], now: datetime) -> dict[S
 
 
 def _index_demand(demand: Demand, previous: DraftSet | None) -> DemandIndex:
-    """Return the index of the demand; the *previous* one with new entries if the order is the same."""
+    """Return the index of the demand; reuse the *previous* index if the order of the entries is the same."""
     wants = demand.entries
     if previous and [want.dids for want in wants] == [want.dids for want in previous.demand_index.entries]:
         return replace(previous.demand_index, entries=wants)
@@ -247,7 +247,7 @@ def _collect_inputs(
 def _update_positions(
     positions: Sequence[int], dids: Sequence[Did], facts: Mapping[Did, Fact], demand_index: DemandIndex
 ) -> Sequence[int]:
-    """Return *positions* after these *dids* came or left."""
+    """Return *positions* updated for *dids* that the site began or ceased to list."""
     if not dids:
         return positions
     updated_positions = list(positions)

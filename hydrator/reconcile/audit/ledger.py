@@ -22,7 +22,7 @@ MIN_SAMPLE = 50
 """If fewer facts of a site were audited, the missing ones count as true."""
 TRUST_STEP = 0.01
 MIN_TRUST_RISE = 0.015
-"""Trust is advertised in steps. It falls at once, and rises only by this much, so that it is steady."""
+"""Advertised trust falls at once, but rises only by this much or more, so that it seldom changes."""
 _HOUR = 3600
 
 

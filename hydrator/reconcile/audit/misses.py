@@ -39,7 +39,7 @@ PATHS_ATTRIBUTE = "DataLocalityPathSites"
 """List of strings: the sites where the submit host has a path to every dataset of the job."""
 MAX_MISSES_PER_JOB = 50
 MAX_MISS_CHARS = 2000
-"""Maximum characters that are read of one miss, of MAX_MISSES_PER_JOB misses."""
+"""Maximum characters read of each miss; at most MAX_MISSES_PER_JOB misses of a job are read."""
 GRACE_SECONDS = 300
 """Seconds that a job waits for another site after a miss at every site of its data; then it is held."""
 

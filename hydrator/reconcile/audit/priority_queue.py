@@ -15,17 +15,17 @@ from hydrator.domain.model import Site
 
 OLDEST_EVERY_TURNS = 4
 OLDEST_MIN_TURNS = 3600
-"""Every fourth turn of a site goes to the item verified longest ago, if that is so many turns ago."""
+"""Every fourth turn of a site verifies its oldest verified item again, if that is this many turns old."""
 RECHECK_TURNS = 600
-"""A disputed item is verified again after so many turns."""
+"""A disputed item is verified again after this many turns."""
 RETRY_TURNS = 60
-"""A reported item whose verification failed comes up again after so many turns."""
+"""A reported item whose verification failed is verified again after this many turns."""
 FALSE_CLAIMS_WEIGHT = 4.0
-"""A site with a recent false claim comes up so many times as often."""
+"""A site with a recent false claim gets this many times as many turns."""
 NEW_ITEMS_WEIGHT = 2.0
-"""A site with an item that was never verified comes up so many times as often."""
+"""A site with an item that was never verified gets this many times as many turns."""
 SMALL_SITE_ITEMS = 100
-"""A site with fewer items comes up less often, in proportion."""
+"""A site with fewer items than this gets fewer turns, in proportion."""
 
 
 class AuditItem(Protocol):
@@ -105,14 +105,14 @@ class AuditQueue(Generic[T]):
         self._sites_with_false_claims = sites_with_false_claims
 
     def prioritize(self, item: T) -> None:
-        """Hand *item* out soon, because a job complained of it; ignore an unknown item."""
+        """Schedule *item* to be handed out soon, because a job complained of it; ignore an unknown item."""
         if item in self._item_sites:
             self._reported_items[item] = min(self._reported_items.get(item, self._turn), self._turn)
 
     def take_next(self) -> NextItem[T] | None:
         """Hand out one item, or None if there is nothing.
 
-        At most every other turn goes to complaints and disputed items. So a complaint of everything takes no
+        At most every other turn is for complaints and disputed items. So a complaint of everything takes no
         more than half of the turns.
         """
         turn = self._next_disputed() if self._turn % 2 == 0 else None

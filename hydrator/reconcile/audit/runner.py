@@ -1,6 +1,6 @@
 """Runner of the audit, beside the cycles: one expensive question at a time; no cycle waits for the answer.
 
-A cycle hands over its memories (``update``) and takes the verdicts since (``take_verdicts``). Between
+A cycle hands over its memories (``update``) and collects the verdicts since (``take_verdicts``). Between
 the two run ``verify_next`` and ``probe_next``, each in a thread of its own. A question without an answer
 is not a verdict: it is counted, and after several failures fewer questions are asked.
 """
@@ -97,27 +97,27 @@ class AuditRunner:
 
     @property
     def has_probe(self) -> bool:
-        """Return True if there is a probe."""
+        """Return True if the audit can probe the storage."""
         return self._probe is not None
 
     def update(
         self, memories: Mapping[str, CatalogueMemory], audit: Audit, retired: AbstractSet[Site]
     ) -> None:
-        """Take the results of a cycle; from any thread."""
+        """Store the results of a cycle for the next questions; any thread may call this."""
         self._input = _AuditInput(memories, audit, retired)
 
     def take_verdicts(self) -> tuple[Verdict, ...]:
-        """Return the verdicts since the last call; from any thread."""
+        """Return the verdicts since the last call; any thread may call this."""
         verdicts = []
         while not self._new_verdicts.empty():
             verdicts.append(self._new_verdicts.get())
         return tuple(verdicts)
 
     def report_misses(self, misses: Iterable[Miss]) -> tuple[Miss, ...]:
-        """Queue the datasets that jobs did not find; from one thread. Return the misses that are new."""
+        """Queue the datasets that jobs did not find; return the new misses. Only one thread may call this."""
         reported = dict.fromkeys(misses)
         new = tuple(miss for miss in reported if miss not in self._known_misses)
-        for miss in reported:  # one that is reported again and again is the last one to be forgotten
+        for miss in reported:  # a miss that is reported repeatedly is forgotten last
             self._known_misses.pop(miss, None)
             self._known_misses[miss] = None
         for miss in {(miss.site, miss.did): miss for miss in new}.values():
@@ -233,7 +233,7 @@ class AuditRunner:
         sites_by_claim = {
             claim: frozenset({site})
             for query, sites in all_claims.items()
-            if not is_opaque(query.did)  # its name would show in the list of processes
+            if not is_opaque(query.did)  # the list of processes would show its name
             for site in sites
             if self._probe.can_check(query.catalogue, site)
             and (claim := Claim(query.catalogue, query.did, site)) not in corrected

@@ -1,1 +1,1 @@
-"""DESIRED_Sites of queued jobs: a second, small controller."""
+"""Controller that edits DESIRED_Sites of queued jobs, beside the reconciler."""

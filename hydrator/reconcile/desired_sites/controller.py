@@ -34,13 +34,13 @@ class DesiredSitesResult:
 
 
 class DesiredSitesController:
-    """Keeps the lists up to date, one run after the other.
+    """A controller that keeps ``DESIRED_Sites`` of queued jobs equal to the site ads, one run at a time.
 
     A schedd that rejected an edit is tried with one job until it accepts that. So no edit is in vain, and
     none is left half done.
 
     Args:
-        sites: the queues.
+        sites: the queues of the schedds.
         clock: aware UTC time.
         max_age: how old a fact may be for jobs without a limit of their own.
         default_scope: of datasets that jobs name without one.
@@ -68,7 +68,7 @@ class DesiredSitesController:
         self._closed = threading.Event()
 
     def close(self) -> None:
-        """End, even during a run."""
+        """Stop the controller, even during a run."""
         self._closed.set()
         self._sites.close()
 

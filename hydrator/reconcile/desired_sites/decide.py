@@ -1,4 +1,4 @@
-"""Decision on ``DESIRED_Sites`` of queued jobs: the list it should have, and when to leave it alone.
+"""Decision on ``DESIRED_Sites`` of queued jobs: which sites to list, and when not to edit the list.
 
 Pure: values in, values out. A job asks with ``DataLocalityDesiredSites = true``. It gets the sites where
 its own clause can hold now: those that have all its datasets, by facts young enough for it. Without such
@@ -21,19 +21,19 @@ from hydrator.domain.untrusted import nearest_span
 
 ASKS_ATTRIBUTE = "DataLocalityDesiredSites"
 SAVED_ATTRIBUTE = "DataLocalityDesiredSitesKept"
-"""Attributes of jobs: the wish for a list, and the list before it with the one that the daemon wrote."""
+"""Job attributes: the request for a list; and the job's own list, with the list that the daemon wrote."""
 FactsBySite = Mapping[Site, Mapping[Did, Fact]]
-"""By site what its ad says."""
+"""The facts in the ad of each site, by site."""
 
 
 class DesiredSitesStatus(StrEnum):
     """The status of jobs that ask for a list of sites."""
 
-    SET = "set"  # it names the sites that have their data
-    NO_SITE = "no_site"  # no site is known to have all of it: they keep their own list
-    DISJOINT = "disjoint"  # none of their own sites has it: they keep their own list
-    FREE = "free"  # they may run anywhere by now: they keep their own list
-    FOREIGN = "foreign"  # another writer changed the list: it is left alone
+    SET = "set"  # the list names the sites that have all data of the jobs
+    NO_SITE = "no_site"  # no site is known to have all their data: the jobs keep their own list
+    DISJOINT = "disjoint"  # no site of their own list has their data: the jobs keep that list
+    FREE = "free"  # the jobs may run anywhere by now: they keep their own list
+    FOREIGN = "foreign"  # another writer changed the list: the daemon does not edit it
 
 
 @dataclass(frozen=True, slots=True)

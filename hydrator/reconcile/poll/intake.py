@@ -28,7 +28,7 @@ _MAX_CLEAN_TEXTS = 50_000
 
 
 class CleanCatalogue:
-    """Another catalogue, with cleaned texts; see :class:`hydrator.domain.ports.Catalogue`.
+    """A catalogue that cleans the texts of another one; see :class:`hydrator.domain.ports.Catalogue`.
 
     Args:
         inner: the catalogue that answers.
@@ -73,7 +73,7 @@ class CleanCatalogue:
         self._inner.close()
 
     def _are_clean(self, texts: AbstractSet[str]) -> bool:
-        """Return True if none of *texts* needs cleaning; most were checked before, for another dataset."""
+        """Return True if none of *texts* needs cleaning; most were checked in an earlier answer."""
         new = texts - self._clean_texts
         if not all(map(_is_clean, new)):
             return False

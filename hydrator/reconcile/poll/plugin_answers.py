@@ -15,7 +15,7 @@ _MOST_BYTES = 2**63 - 1
 
 
 class CheckedCatalogue:
-    """Another catalogue, whose author may have made a mistake.
+    """A catalogue of a plugin, with a check of each answer.
 
     See :class:`hydrator.domain.ports.Catalogue`.
     """
@@ -100,7 +100,7 @@ def _replica_problem(did: Did, replica: Any) -> str | None:  # noqa: ANN401 - as
 
 
 def _is_instance(value: object, kind: type) -> bool:
-    """Return whether *value* is of that *kind*; its fields may be of any."""
+    """Return True if *value* is of type *kind*; the types of its fields are not checked."""
     return isinstance(value, kind)
 
 

@@ -1,4 +1,4 @@
-"""Polls of catalogues, each in a thread of its own: one that hangs holds up none of the others."""
+"""Polls of catalogues, each in a thread of its own: one that hangs delays no other."""
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,7 +15,7 @@ from hydrator.domain.ports import Catalogue, Clock
 from .threads import run_in_thread
 
 OVERDUE_AFTER_POLLS = 2
-"""A running poll is reported as overdue after so many others were due; after one it may just be slow."""
+"""A running poll is overdue once this many later polls were due; after one it may just be slow."""
 _NOT_ASKED_YET = Unseen("it was not wanted yet when the catalogue was asked; it is asked about next")
 
 
@@ -68,7 +68,7 @@ class CataloguePoller:
     Args:
         catalogues: each is polled in a thread of its own.
         clock: the time now.
-        bugs: takes exceptions that no catalogue should raise.
+        bugs: counts and logs exceptions that no catalogue should raise.
         on_late_answer: called, from any thread, when an answer came that no cycle waited for any more.
     """
 
@@ -96,7 +96,7 @@ class CataloguePoller:
         return {name: poll.started_at for name, poll in self._running_polls.items()}
 
     def mark_due(self) -> frozenset[str]:
-        """Note that all are due; return those that were due at least twice during their running poll."""
+        """Record that all catalogues are due; return those due at least twice during their running poll."""
         for poll in self._running_polls.values():
             poll.missed_count += not poll.result.done()
         return frozenset(
@@ -116,7 +116,7 @@ class CataloguePoller:
         choose_dids: Callable[[Mapping[str, frozenset[Did]]], frozenset[Did]],
         timeout: timedelta | None,
     ) -> dict[str, PollResult]:
-        """Begin a poll at those of *names* that are idle, and take the answers that arrive within *timeout*.
+        """Begin a poll of each idle catalogue in *names*; return the answers that arrive within *timeout*.
 
         Args:
             names: the catalogues that are due.

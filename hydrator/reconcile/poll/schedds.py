@@ -9,16 +9,16 @@ from hydrator.domain.pool_ports import Queues
 from hydrator.reconcile.demand import DemandMemory
 
 ScheddAnswers = Mapping[str, ScheddDemand | Unseen] | str
-"""By schedd its demand; or, as text, the reason why the schedds cannot even be named."""
+"""The demand by schedd; or, as text, the reason why the collector could not list the schedds."""
 _PART = "the query of schedds"
 
 
 class DemandPoller:
-    """Queries the schedds. Not thread-safe, except for :meth:`query`.
+    """A poller of the schedds. Not thread-safe, except for :meth:`query`.
 
     Args:
         queues: the schedds' queues; None: only pins and patterns are demanded.
-        bugs: takes exceptions that *queues* should not raise.
+        bugs: counts and logs exceptions that *queues* should not raise.
     """
 
     def __init__(self, queues: Queues | None, bugs: BugReporter) -> None:
@@ -30,7 +30,7 @@ class DemandPoller:
         self._has_listed_schedds = False
 
     def query(self) -> ScheddAnswers:
-        """Query the schedds. This may take long, and changes nothing here."""
+        """Query the schedds. This may be slow; it does not change the poller."""
         try:
             answers = self._queues.read_demand() if self._queues else {}
         except PoolError as error:
@@ -41,7 +41,7 @@ class DemandPoller:
         return answers
 
     def record(self, answers: ScheddAnswers, memory: DemandMemory) -> None:
-        """Note *answers*. If the collector cannot name the schedds, those known until now are Unseen."""
+        """Store *answers*. If the collector cannot list the schedds, those known until now are Unseen."""
         self.error = answers if isinstance(answers, str) else None
         self._has_listed_schedds = self._has_listed_schedds or not self.error
         if isinstance(answers, str):
@@ -53,7 +53,7 @@ class DemandPoller:
         }
 
     def unanswered_sources(self, memory: DemandMemory) -> list[str]:
-        """Return the schedds of which no demand is known at all, such as ``schedd ap1``, sorted."""
+        """Return the schedds without any answer or remembered demand, such as ``schedd ap1``, sorted."""
         known_schedds = self._answered_schedds | {jobs.schedd for jobs in memory.entries}
         if self._queues and not self._has_listed_schedds and not known_schedds:
             return ["all schedds"]

@@ -1,4 +1,4 @@
-"""Work of several parts, each in a thread of its own: a part that hangs holds up none of the others."""
+"""Work of several parts, each in a thread of its own: a part that hangs delays no other."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ def run_in_thread(name: str, work: Callable[[], _T]) -> "Future[_T]":
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedWork:
-    """Work that a part was given at that time, and has not finished."""
+    """Work that a part began at ``started_at`` and has not finished."""
 
     started_at: datetime
 
@@ -53,7 +53,7 @@ class ParallelWorkers(Generic[_T]):
     ) -> dict[str, _T | UnfinishedWork]:
         """Return the result of each part's *work*; UnfinishedWork if it exceeds *timeout* (None: wait).
 
-        A part that is still busy with its last piece gets no other. When that is done, its result is
+        A part that is still busy with its last work gets no new work. When that is done, its result is
         returned.
         """
         for part, piece in work.items():

@@ -28,7 +28,7 @@ class Fence:
 
     @property
     def is_closed(self) -> bool:
-        """Return True once these parts may have no more effect."""
+        """Return True once no further step begins: these parts save and send nothing more."""
         return self._is_closed
 
     @property

@@ -46,7 +46,7 @@ class RivalDetector:
             writes.sent_versions.append(_ad_version(ad))
 
     def note_read_back(self, publisher: str, published_ads: Mapping[Site, PublishedAd]) -> None:
-        """Note the ads that *publisher* showed after a sending: from now on other ads are a rival's."""
+        """Record the ads that *publisher* showed after a sending: from now on other ads are a rival's."""
         for site, ad in published_ads.items():
             writes = self._writes.get((publisher, site))
             if writes and _ad_version(ad) in writes.sent_versions:
@@ -59,7 +59,7 @@ class RivalDetector:
         sites: Collection[Site],
         now: datetime,
     ) -> str | None:
-        """Return the sentence that says that another daemon writes to *publisher*; None if none does.
+        """Return the evidence of another daemon that writes to *publisher*, as a sentence, or None.
 
         Args:
             publisher: its name.

@@ -34,13 +34,13 @@ class PublishTarget:
 
 
 class PublishTargets:
-    """The publishers, each worked on in its own thread. One that hangs or fails holds up no other.
+    """The publishers, each worked on in its own thread. A publisher that hangs or fails delays no other.
 
     Args:
         targets: the publishers with their policies.
         clock: aware UTC time.
         fence: closed by a reload; then nothing more is sent.
-        bugs: takes exceptions that no publisher should raise.
+        bugs: counts and logs exceptions that no publisher should raise.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class PublishTargets:
     def find_rivals(
         self, published: Mapping[str, PublishedAds], sites: Collection[Site], now: datetime
     ) -> dict[str, str]:
-        """Return by publisher the sentence that says that another daemon writes there."""
+        """Return by publisher the evidence of another daemon that writes to it, as a sentence."""
         reasons = {
             name: self._rival_detector.detect(name, ads, sites, now)
             for name, ads in published.items()
@@ -144,7 +144,7 @@ class PublishTargets:
 def apply_plan(
     actions: Plan, publisher: Publisher, fence: Fence | None = None, bugs: BugReporter | None = None
 ) -> PublishResult:
-    """Do the *actions*, then read back: an ad that does not show there is not published.
+    """Do the *actions*, then read back: an ad that the publisher does not show counts as not sent.
 
     Raises:
         SupersededByReload: *fence* is closed, so nothing may be sent.

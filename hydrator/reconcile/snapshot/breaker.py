@@ -24,7 +24,7 @@ from .listings import ListedCounts, ListingChange, PreviousCounts, compare_listi
 from .memory import CatalogueMemory, DatasetRecord, DatasetRows
 
 _MIN_TOTAL_LOSS = 2
-"""The loss of all datasets everywhere is held from this many on; of fewer it may be a coincidence."""
+"""The loss of all datasets at all sites is held from this many on; a loss of fewer may be a coincidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ class BreakerLimits:
 class HoldCause(StrEnum):
     """The reason for which a site is held."""
 
-    SITE = "site"  # too much of this site would go at once
-    ALL = "all"  # too much of all sites would go at once
-    UNNAMED = "unnamed"  # its catalogue named it before, and names it no longer
+    SITE = "site"  # too many datasets of this site would vanish at once
+    ALL = "all"  # too many datasets of all sites together would vanish at once
+    UNNAMED = "unnamed"  # the catalogue of this site no longer names it
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class HeldLoss:
 
     @property
     def confirmations(self) -> int:
-        """Return the number of further polls that confirm the whole loss."""
+        """Return the number of further polls that confirm the loss of every missing dataset."""
         return min(self.missing_polls.values(), default=0)
 
     def text(self, needed_polls: int) -> str:
@@ -100,7 +100,7 @@ class BreakerResult:
 
 @dataclass(frozen=True, slots=True)
 class _SiteLoss:
-    """The loss at one site: of how many listed datasets which are missing, and which were not read.
+    """The loss at one site: the number of listed datasets, those missing, and those that were not read.
 
     ``available_dids`` are the compared datasets that were AVAILABLE, ``available_count`` is their number
     at the whole site. ``is_site_read``: something else at the site was read.
@@ -185,7 +185,7 @@ class LossCheck:
         current: the same with the answers in them.
         demanded_dids: the demanded datasets; others are not a loss.
         held_losses: the losses that the last cycle held.
-        approved_losses: by site, the held datasets that the operator lets go.
+        approved_losses: by site, the held datasets whose loss the operator approved.
         retired: sites that the operator removed.
         limits: the loss that may pass.
         now: aware UTC time of this cycle.

@@ -1,6 +1,6 @@
 """Listings: the sites that list a dataset, before and after the answers of one cycle.
 
-Only the datasets that may have left are compared. The counts of all listed datasets are carried from cycle
+Only the datasets that may have left are compared. The counts of all listed datasets are kept from cycle
 to cycle, and adjusted by these few; docs/explanation/incremental-evaluation.md explains how.
 """
 

@@ -1,7 +1,7 @@
 """Memory of one catalogue: its last answers, stored so that a repeated answer costs nothing.
 
 Nearly everything that is read again is unchanged except for its age. So a row that was read with the
-catalogue's last whole answer carries the time :data:`AT_LAST_POLL`, and the real time is stored once
+catalogue's last complete answer has the time :data:`AT_LAST_POLL`, and the real time is stored once
 beside all rows. A look-up of a dataset returns the real time; only the cycle reads rows.
 docs/explanation/incremental-evaluation.md has an example.
 """
@@ -16,14 +16,14 @@ from typing import Final, TypeVar
 from hydrator.domain.model import Did, Fact, Seen, Site
 
 AT_LAST_POLL: Final = datetime.max.replace(tzinfo=UTC)
-"""Time in rows: that of the last whole answer. Real times are earlier, so it sorts as the newest."""
+"""Time in rows: that of the last complete answer. Real times are earlier, so it sorts as the newest."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetRecord:
     """One catalogue's last record of one dataset: its state at each site that has it.
 
-    ``previous_facts`` are from the last whole reading, at sites that were read only in part since. Where
+    ``previous_facts`` are from the last complete reading, at sites that were read only in part since. Where
     the part has a fact too, both are kept, each with its age.
     ``reading`` is the reading that the record was made of, if it was made of one.
     """
@@ -71,7 +71,7 @@ class DatasetRows(TimestampedRows[DatasetRecord]):
 
     Args:
         rows: by dataset. A row with ``read_at`` AT_LAST_POLL, and with it all its facts, is of *polled_at*.
-        polled_at: the time of the last whole answer.
+        polled_at: the time of the last complete answer.
         individually_dated: the datasets whose rows have times of their own.
         base_version: the ``version`` of the rows that these were made from.
         changed_since_base: the datasets whose rows differ from those.
@@ -152,7 +152,7 @@ class DatasetRows(TimestampedRows[DatasetRecord]):
 class CatalogueMemory:
     """One catalogue's last answer; ``unseen_reasons`` has the datasets without an answer since, and why.
 
-    ``answered_at`` is the time of the last whole answer. ``last_read_at`` has the sites that this answer
+    ``answered_at`` is the time of the last complete answer. ``last_read_at`` has the sites that this answer
     named and did not cover, each with the time of its last reading.
     """
 

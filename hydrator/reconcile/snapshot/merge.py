@@ -16,7 +16,7 @@ from .memory import AT_LAST_POLL, CatalogueMemory, DatasetRecord, DatasetRows, T
 
 _STATE_RANK = {state: -place for place, state in enumerate(DatasetState)}
 _RECENT_AGE = timedelta(seconds=2)
-"""A time so recent may be the same second for one ad and an earlier one for the next."""
+"""A fact younger than this may have the same second as one ad, but an earlier second than the next ad."""
 
 
 class FactRows(TimestampedRows[Fact]):
@@ -53,7 +53,7 @@ class MergedSnapshot:
     ``rows`` are the facts by site, read through :class:`FactRows`; ``changed_dids`` has by site the datasets
     whose row differs from the previous one. ``always_recheck`` are datasets that every merge recomputes:
     they were not read with the rest and age by themselves. ``recent_sites`` have a fact that is about as old
-    as the site's last whole reading.
+    as the site's last complete reading.
     """
 
     snapshot: Snapshot
@@ -294,7 +294,7 @@ def _find_changes(
 def _site_read_times(
     memories: Mapping[str, CatalogueMemory], rows: Mapping[Site, Mapping[Did, Fact]]
 ) -> dict[Site, datetime]:
-    """Return by site the time of its newest whole reading."""
+    """Return by site the time of its newest complete reading."""
     times: dict[Site, datetime] = {}
     for memory in memories.values():
         if memory.answered_at is None:
@@ -381,7 +381,7 @@ def _find_misspellings(
 def _find_case_collisions(existing_dids: Mapping[Did, frozenset[Did]]) -> tuple[tuple[Did, ...], ...]:
     names = existing_dids.keys() | frozenset[Did]().union(*existing_dids.values())
     alike: dict[str, list[Did]] = {}
-    if len({did.lower() for did in names}) < len(names):  # rarely so
+    if len({did.lower() for did in names}) < len(names):  # rare
         for did in sorted(names):
             alike.setdefault(did.lower(), []).append(did)
     return tuple(tuple(dids) for _, dids in sorted(alike.items()) if len(dids) > 1)

@@ -1,4 +1,4 @@
-"""Rows of ``hydrator datasets --why``: which catalogue said what of a dataset, when, and by which call."""
+"""Rows of ``hydrator datasets --why``: each catalogue's answer on a dataset, with its time and its call."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -39,7 +39,7 @@ def _catalogue_rows(catalogue: str, memory: CatalogueMemory, did: Did, now: date
             }
         ]
     if not record.facts:
-        why = "it has it at no site it knows"
+        why = "the catalogue has it at none of its sites"
         return [{**start, "site": None, "state": None, "as_of": to_unix(record.read_at), "why": why}]
     return [{**start, "site": site, **_fact_row(fact, now)} for site, fact in sorted(record.facts.items())]
 

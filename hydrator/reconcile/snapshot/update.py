@@ -131,7 +131,7 @@ def build_snapshot(
 
     Returns:
         Every site that some catalogue answers for, also sites without a demanded dataset. The site's
-        ``as_of`` is the newest whole answer about it.
+        ``as_of`` is the newest complete answer about it.
     """
     return merge_catalogues(memories, demanded_dids, now=now, max_age=max_age).snapshot
 
@@ -196,7 +196,7 @@ def _find_unread_sites(answer: Survey, demanded_dids: AbstractSet[Did]) -> Abstr
 
 
 _PLAIN_FACTS = {state: Fact(concluded, AT_LAST_POLL) for state, concluded in _STATE_OF_REPLICA.items()}
-"""Most facts are equal, and are stored once."""
+"""The facts of replicas without details, by state: most facts equal one of these, which is stored once."""
 
 
 def _fact(replica: Replica, read_at: datetime) -> Fact:

@@ -1,4 +1,4 @@
-"""Types of what the HTTP API takes and answers; ``/v1/openapi.json`` is derived from them.
+"""Types of the HTTP API's requests and answers; ``/v1/openapi.json`` is derived from them.
 
 They are typed dictionaries, so an answer of thousands of rows costs no validation. Tests validate them.
 """
@@ -6,7 +6,7 @@ They are typed dictionaries, so an answer of thousands of rows costs no validati
 from typing import Annotated, Any, Final, Literal, NotRequired
 
 from pydantic import ConfigDict, Field, with_config
-from typing_extensions import TypedDict  # pydantic takes the one of typing from Python 3.12 on
+from typing_extensions import TypedDict  # pydantic accepts typing.TypedDict only from Python 3.12 on
 
 from hydrator.domain.model import MAX_DID_CHARS, DatasetState
 
@@ -110,7 +110,9 @@ class Datasets(TypedDict):
     version: Literal[1]
     now: UnixTime
     datasets: list[DatasetAnswer]
-    next: Annotated[DidText | None, Field(description="there are more: ask again with after = this")]
+    next: Annotated[
+        DidText | None, Field(description="if there are more: the value of `after` for the next page")
+    ]
 
 
 @with_config(_CLOSED)

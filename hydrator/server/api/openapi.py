@@ -21,9 +21,9 @@ _TEXT: Final[JsonObject] = {"type": "string"}
 _ERRORS: Final = {
     400: "The request is malformed.",
     401: "A token is required, or the token is not known.",
-    403: "The token does not grant this.",
+    403: "The role of the token does not allow this request.",
     404: "The site does not have an ad.",
-    413: "The route takes no request body, or the body is too large.",
+    413: "The route accepts no request body, or the body is too large.",
     414: "The URL is too long.",
     421: "The Host header names another server: a page of that name may have sent the request.",
     431: "The headers are too long.",
@@ -89,7 +89,7 @@ class _Route:
 
 @cache
 def build_openapi() -> JsonObject:
-    """Build the whole document."""
+    """Build the OpenAPI document."""
     return {
         "openapi": "3.1.0",
         "info": {
@@ -179,7 +179,7 @@ _ROUTES: Final[Mapping[str, _Route]] = {
             200: _text_response(
                 "text/plain",
                 "application/openmetrics-text",
-                description="In the format that the scraper asks for.",
+                description="The metrics, in the format that the scraper asks for.",
             )
         },
     ),
@@ -200,7 +200,7 @@ def _event_path() -> JsonObject:
     return {
         "post": {
             "summary": "Report that a dataset changed: it is polled soon. Needs a token with role event.",
-            "description": "As Rucio's daemon hermes sends it; events of unknown types are ignored.",
+            "description": "An event as Rucio's daemon hermes sends it; events of unknown types are ignored.",
             "security": [{"token": []}],
             "requestBody": {
                 "required": True,

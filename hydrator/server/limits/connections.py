@@ -2,7 +2,7 @@
 
 uvicorn waits without limit for the end of a request's head, and for a client
 that does not read its answer. asyncio waits a minute for a TLS hello. So a few
-thousand silent clients could take every file descriptor. A connection is
+thousand silent clients could use up all file descriptors. A connection is
 therefore counted when the kernel hands it over, before TLS, and closed when a
 request takes too long.
 """
@@ -29,12 +29,12 @@ CutReason = Literal["full", "slow"]
 
 
 def _ignore_cut(_: CutReason) -> None:
-    """Do not count."""
+    """Ignore a closed connection: the default of ``on_cut``."""
 
 
 @dataclass(slots=True)
 class ConnectionLimiter:
-    """The open connections; used in the event loop only.
+    """A limiter of open connections; used in the event loop only.
 
     Args:
         max_connections: connections at one time.

@@ -1,4 +1,4 @@
-"""Age chart of a site: how many facts are how old, up to the age from which they no longer count."""
+"""Age chart of a site: the number of facts of each age, up to the age from which they no longer count."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable

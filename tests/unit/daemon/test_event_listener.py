@@ -140,7 +140,7 @@ def test_unannounced_change_is_a_gap_logged_once_with_one_early_poll(logged):
     assert heard.woken == 0  # an event may be late
     heard.poll(WHOLE, STAGING, 90)
     assert (heard.woken, heard.gaps("unannounced"), heard.changes()) == (1, 1, [0, 0, 1])
-    assert told(logged) == ["no event announced that 1 dataset changed, lofar:L1 first"]
+    assert told(logged) == ["1 dataset changed without an event, for example lofar:L1"]
     assert heard.poll(STAGING, STAGING, 92).gap_reason
     heard.poll(STAGING, WHOLE, 120)
     heard.poll(WHOLE, STAGING, 200)  # the silence goes on: nothing is polled early for it

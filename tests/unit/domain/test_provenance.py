@@ -76,7 +76,7 @@ def test_each_catalogue_says_its_part():
         (L1, "dmapi", None, None, "it was not asked yet"),
         (L1, "rucio", CAM, "STUCK", describe_provenance(FULL, NOON)),
         (L2, "dmapi", None, None, "it was not asked yet"),
-        (L2, "rucio", None, None, "it has it at no site it knows"),
+        (L2, "rucio", None, None, "the catalogue has it at none of its sites"),
         (L3, "dmapi", None, None, "it was not asked yet"),
         (L3, "rucio", None, None, "it was not asked yet"),
     ]
