@@ -28,13 +28,13 @@ The output, either all of it or nothing::
     DataLocalityVia = "hook"
     - locality update:true         `update:true` when the generation is new to this startd
 
-Exit status 0: printed the source's current answer. 1: the source failed. Either its last answer was printed
-from the local copy, with its old ``DataLocalityAsOf``, so expressions see the age; or only the error was
-printed, and the startd keeps its other attributes with their age. 2: wrong usage or configuration; only
-that is printed. With every status but 0 the hook prints one line on stderr, which the startd does not log, and the same
-text in ``DataLocalityTrouble``. The startd publishes the output whatever the status. Under GlideinWMS
-(its ``glidein_config`` is the first argument) the status is always 0: another status ends the glidein at
-its start, and later marks the glidein as failing.
+Exit status 0: the hook printed the source's current answer. 1: the source failed. Then the hook printed
+either the source's last answer from the local copy, with its old ``DataLocalityAsOf``, so expressions see
+the age; or the error only, and the startd keeps its other attributes with their age. 2: wrong usage or
+configuration; the hook printed that error only. With every status but 0 the hook prints one line on stderr,
+which the startd does not log, and the same text in ``DataLocalityTrouble``. The startd publishes the output
+with any status. Under GlideinWMS (its ``glidein_config`` is the first argument) the status is always 0:
+another status would end the glidein at its start, and later mark the glidein as failing.
 
 The clock of a source may be up to MAX_SKEW_SECONDS ahead of this node's. Its AsOf is then cut to this node's
 time, so no fact looks younger than it is. An answer further ahead is rejected: its facts would never age.
@@ -383,7 +383,7 @@ def as_of_seconds(ad: "dict[str, object]") -> int:
 
 
 def validate(ad: "dict[str, object]", site: str, now: int) -> "dict[str, object]":
-    """Return *ad* with times up to now; reject one that is incomplete or of another contract, site or time."""
+    """Limit the times in *ad*; reject an ad that is incomplete or of another contract, site or time."""
     missing = [name for name in READERS if name not in ad and name not in OPTIONAL_ATTRIBUTES]
     if missing:
         raise InvalidAd("it is truncated: it lacks " + ", ".join(missing))

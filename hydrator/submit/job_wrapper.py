@@ -24,9 +24,9 @@ If a dataset cannot be read and the job has a stage-in command, the wrapper fetc
 that in ``ChirpDataLocalityFetched``, and also reports a miss if the slot ad listed the dataset as AVAILABLE.
 Without a stage-in command it writes the miss into the job's ad (``ChirpDataLocalityMisses`` and two more,
 see hydrator/reconcile/audit/misses.py) and exits with 85; then the schedd tries another site.
-Other failures of the node also end with 85: a full disk, a read-only scratch folder, no memory. The job avoids
-that site too. With an exit status of its own the wrapper prints one line on stderr. 2: wrong usage, the
-same on every node; 85: the job may run elsewhere; 126 and 127: the command is not executable, or does
+Other failures of the node also end with 85: a full disk, a read-only scratch folder, no memory. The job
+avoids that site too. With an exit status of its own the wrapper prints one line on stderr. 2: wrong usage,
+the same on every node; 85: the job may run elsewhere; 126 and 127: the command is not executable, or does
 not exist.
 """
 

@@ -116,7 +116,8 @@ def _reason_text(
         case _:
             if not failing_clauses:
                 return (
-                    "its requirements are not true, although each part is: they may be too deep to evaluate"
+                    "its requirements are not true, although each part is:"
+                    " they may be nested too deeply to evaluate"
                 )
             is_undefined = all(
                 clause.value == "undefined"

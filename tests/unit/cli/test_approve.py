@@ -117,7 +117,7 @@ def test_emptied_catalogue_empties_the_ad_only_once_polls_confirm_it(emptied):
 
 
 def test_approved_change_is_applied_by_the_next_cycle(emptied):
-    assert "CAM: 6 datasets may leave at the daemon's next cycle" in emptied.run("approve", "CAM")
+    assert "CAM: the daemon's next cycle may remove 6 datasets" in emptied.run("approve", "CAM")
     assert any(did in emptied.ad() for did in DIDS), "approving alone changes nothing"
     emptied.run("once")
     assert not any(did in emptied.ad() for did in DIDS)
