@@ -182,8 +182,8 @@ BAD = {
     "rollback CAM --end": "rollback CAM --end: this site is not rolled back",
     "history --site NOWHERE": "--site NOWHERE: this site has no history",
     "history --since yesterday": "--since 'yesterday': give a time span like 90m, 6h or 2d",
-    "history --since 2026-11-21": "--since '2026-11-21': give a span",
-    "history --since 999999d": "--since '999999d': give a span",
+    "history --since 2026-11-21": "--since '2026-11-21': give a time span",
+    "history --since 999999d": "--since '999999d': give a time span",
 }
 
 

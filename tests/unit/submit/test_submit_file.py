@@ -607,7 +607,7 @@ def test_file_that_is_neither_dag_nor_submit_file_is_one_sentence(tmp_path, text
     (tmp_path / "x").write_text(text)
     done = hydrator("filter", "x", "-d", "o:1", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert b"neither like a submit description nor like a DAG" in done.stderr
+    assert b"is neither a submit description nor a DAG" in done.stderr
 
 
 def test_wrap_passes_datasets_as_a_default_if_the_file_may_set_them(tmp_path):
