@@ -17,7 +17,7 @@ It is one file for Python 3.6 or later. It needs the standard library only and i
 because it is copied to worker nodes and run by STARTD_CRON. ``--help`` lists the options; each is also read
 as ``HYDRATOR_<OPTION>`` from the environment, then from the ``glidein_config`` file of a glidein.
 
-The output, always whole or not at all::
+The output, either all of it or nothing::
 
     <empty line>                   ends a cut line of an earlier run, so that the first line is not lost
     DataLocalityTrouble = undefined    or the reason why this run failed
@@ -28,13 +28,13 @@ The output, always whole or not at all::
     DataLocalityVia = "hook"
     - locality update:true         `update:true` when the generation is new to this startd
 
-Exit status 0: printed the source's current answer. 1: the source failed. Either its last answer was printed
-from the local copy, with its old ``DataLocalityAsOf``, so expressions see the age; or only the trouble was
-printed, and the startd keeps its other attributes with their age. 2: wrong usage or configuration; only
-that is printed. Every status but 0 comes with one line on stderr, which the startd does not log, and the
-same text in ``DataLocalityTrouble``. The startd publishes the output whatever the status. Under GlideinWMS
-(its ``glidein_config`` is the first argument) the status is always 0: another one there ends the glidein at
-its start, and later marks all of it as failing.
+Exit status 0: the hook printed the source's current answer. 1: the source failed. Then the hook printed
+either the source's last answer from the local copy, with its old ``DataLocalityAsOf``, so expressions see
+the age; or the error only, and the startd keeps its other attributes with their age. 2: wrong usage or
+configuration; the hook printed that error only. With every status but 0 the hook prints one line on stderr,
+which the startd does not log, and the same text in ``DataLocalityTrouble``. The startd publishes the output
+with any status. Under GlideinWMS (its ``glidein_config`` is the first argument) the status is always 0:
+another status would end the glidein at its start, and later mark the glidein as failing.
 
 The clock of a source may be up to MAX_SKEW_SECONDS ahead of this node's. Its AsOf is then cut to this node's
 time, so no fact looks younger than it is. An answer further ahead is rejected: its facts would never age.
@@ -61,9 +61,9 @@ MAX_BODY = 1 << 20
 MAX_LINE = 65000
 """Bytes of the longest line: the startd cuts at 65,536 (HTCondor 9.0.2 and later) and loses the attribute."""
 MAX_SPELLINGS = 60000
-"""Bytes of the longest text that has the letters of names beside the names."""
+"""Most bytes of the attribute with the spellings of names."""
 MAX_TROUBLE = 300
-"""Characters of a failure in the slot ad; stderr has a little more."""
+"""Most characters of an error text in the slot ad; the line on stderr may be a little longer."""
 MAX_SKEW_SECONDS = 300
 """Seconds that the daemon's clock may be ahead of this node's."""
 MAX_AHEAD_SECONDS = 86400
@@ -72,7 +72,7 @@ none that is further ahead (hydrator/domain/untrusted.py has the same limit), so
 WRITE_SECONDS = 30
 """Seconds that the startd may keep its pipe full before this run fails."""
 DRAIN_SECONDS = 5
-"""Seconds to wait until the pipe is empty: after the exit the startd reads little of the rest."""
+"""Seconds to wait until the pipe is empty: after the hook's exit the startd reads little of the rest."""
 
 SITE_KEYS = (
     "GLIDEIN_ResourceName",
@@ -93,7 +93,8 @@ Prints the data-locality ad of one site for HTCondor's STARTD_CRON.
 
   --site NAME        the site of this node; without it: the attributes of --site-keys, looked up in the
                      environment (NAME, _CONDOR_NAME), then glidein_config, then condor_config_val
-  --site-keys A,B    their order (GLIDEIN_ResourceName,GLIDEIN_CMSSite,GLIDEIN_Site,GLIDEIN_SiteResource,
+  --site-keys A,B    attributes with the site's name, in this order
+                     (GLIDEIN_ResourceName,GLIDEIN_CMSSite,GLIDEIN_Site,GLIDEIN_SiteResource,
                      SiteLocation)
   --url URL          the daemon, http or https: URL/v1/sites/SITE/ad, or the URL with {site} in it
   --file PATH        an ad file, a directory with SITE.ad in it (percent-encoded), or a path with {site} in it
@@ -101,8 +102,8 @@ Prints the data-locality ad of one site for HTCondor's STARTD_CRON.
   --token-file PATH  bearer token for the daemon; sent over https, or to this host, only
   --ca-file PATH     certificates to trust instead of the system's
   --cache-dir PATH   private directory for the last answer and the generation printed last
-  --timeout SECONDS  for the whole of one question (10)
-  --jitter SECONDS   wait a random part of this before asking a server (2; 0 for --file)
+  --timeout SECONDS  limit for one query (10)
+  --jitter SECONDS   wait a random part of this before a query to a server (2; 0 for --file)
   --help, --version
 
 Each option is also read as HYDRATOR_SITE, HYDRATOR_URL, ... from the environment, then from glidein_config.
@@ -117,7 +118,7 @@ SOURCES = ("url", "file", "collector")
 
 
 class HookError(Exception):
-    """A failure, reported in one line on stderr; its class says who acts next."""
+    """An error of the hook, reported in one line on stderr; its class says who acts next."""
 
 
 class BadUsage(HookError):
@@ -125,19 +126,19 @@ class BadUsage(HookError):
 
 
 class SourceUnavailable(HookError):
-    """A source without an answer this time: the local copy is used."""
+    """A source that did not answer in this run: the hook prints its local copy."""
 
 
 class OutputError(SourceUnavailable):
-    """A startd that does not read the output: nothing more may be written, or it would end the cut line."""
+    """A startd that does not read the output: more output would end the line that was cut."""
 
 
 class InvalidAd(HookError):
-    """An answer of the source that is not valid: the local copy is used."""
+    """An invalid answer of the source: the hook prints its local copy."""
 
 
 class AdNotServed(HookError):
-    """A rejection by the source: the local copy is not used."""
+    """A refusal by the source: the hook does not print its local copy."""
 
 
 # ---------------------------------------------------------------- literals: text -> value, value -> text
@@ -297,8 +298,8 @@ def read_ad(text: bytes, site: str, now: int) -> "dict[str, object]":
 
     Raises:
         InvalidAd: it has anything but the contract's attributes, each once and with a literal of its type;
-            ``DataLocalityVersion = 1`` is not its last line (torn); it is of another site; its AsOf is too
-            far ahead of *now*.
+            ``DataLocalityVersion = 1`` is not its last line (it is truncated); it is of another
+            site; its AsOf is too far ahead of *now*.
     """
     ad = {}  # type: dict[str, object]
     lines = decode_ascii(text).split("\n")
@@ -312,7 +313,7 @@ def read_ad(text: bytes, site: str, now: int) -> "dict[str, object]":
             raise InvalidAd(f"its line {name} has {len(line)} bytes, {MAX_LINE} are allowed")
         ad[name] = read_literal(name, rest)
     if lines[-1] or not ad or list(ad)[-1] != "DataLocalityVersion":
-        raise InvalidAd("it is torn: its last line is not DataLocalityVersion = 1")
+        raise InvalidAd("it is truncated: its last line is not DataLocalityVersion = 1")
     return validate(ad, site, now)
 
 
@@ -352,7 +353,7 @@ def read_classads(text: bytes, site: str, now: int) -> "dict[str, object]":
         raise first_error
     if not ads:
         raise AdNotServed(
-            f"has no DataLocality ad for site {short_repr(site)}: is the daemon running, is --site right?"
+            f"has no DataLocality ad for site {short_repr(site)}: is the daemon running, is --site correct?"
         )
     return max(ads, key=as_of_seconds)
 
@@ -368,7 +369,7 @@ def read_classad(lines: str) -> "dict[str, object]":
 
 
 def sort_names(value: object) -> object:
-    """Return *value* with its names sorted: a collector has an order of its own."""
+    """Return *value* with its names sorted, since a collector returns them in any order."""
     if isinstance(value, list):
         return sorted(value)
     if isinstance(value, dict):
@@ -382,10 +383,10 @@ def as_of_seconds(ad: "dict[str, object]") -> int:
 
 
 def validate(ad: "dict[str, object]", site: str, now: int) -> "dict[str, object]":
-    """Return *ad* with limited times; reject an incomplete ad, and one of another contract, site or time."""
+    """Limit the times in *ad*; reject an ad that is incomplete or of another contract, site or time."""
     missing = [name for name in READERS if name not in ad and name not in OPTIONAL_ATTRIBUTES]
     if missing:
-        raise InvalidAd("it is torn: it lacks " + ", ".join(missing))
+        raise InvalidAd("it is truncated: it lacks " + ", ".join(missing))
     if ad["DataLocalityVersion"] != CONTRACT:
         raise InvalidAd(
             f"it is of contract {ad['DataLocalityVersion']}, this hook reads {CONTRACT}: update the older one"
@@ -399,7 +400,7 @@ def validate(ad: "dict[str, object]", site: str, now: int) -> "dict[str, object]
 
 
 def check_generation(generation: object, now: int) -> None:
-    """Reject a *generation* in the future; the daemon's are times at which an ad changed."""
+    """Reject a *generation* in the future: a generation is the time at which the daemon changed the ad."""
     ahead = generation - now if isinstance(generation, int) else 0
     if ahead > MAX_AHEAD_SECONDS + MAX_SKEW_SECONDS:
         raise InvalidAd(
@@ -429,7 +430,7 @@ def ad_text(ad: "dict[str, object]") -> str:
 
 
 def trouble_block(text: str) -> bytes:
-    """Return the block that reports a failure to the pool; an empty *text* removes that of an earlier run."""
+    """Return the block that reports an error to the pool; an empty *text* removes that of an earlier run."""
     # replace the characters that would end the string or begin an escape
     reason = to_one_line(text)[:MAX_TROUBLE].translate({34: "'", 92: "/"})
     value = format_literal(reason) if reason else "undefined"
@@ -705,7 +706,7 @@ def ask_file(path: str, site: str, now: int) -> "dict[str, object]":
             text = file.read(MAX_BODY + 1)
     except OSError as trouble:
         raise SourceUnavailable(
-            f"cannot read {path}: {trouble.strerror}: is it the daemon's ad file, is --site right?"
+            f"cannot read {path}: {trouble.strerror}: is it the daemon's ad file, is --site correct?"
         ) from trouble
     if len(text) > MAX_BODY:
         raise InvalidAd(f"{path} has over {MAX_BODY} bytes")
@@ -873,7 +874,7 @@ class HttpReader:
         while len(self.buffer) < size:
             if not self.receive_more():
                 raise InvalidAd(
-                    f"{self.source_name} sent {len(self.buffer)} of {size} bytes: its answer is torn"
+                    f"{self.source_name} sent {len(self.buffer)} of {size} bytes: its answer is truncated"
                 )
         data, self.buffer = self.buffer[:size], self.buffer[size:]
         return data
@@ -949,7 +950,7 @@ def decompress_gzip(body: bytes, source_name: str) -> bytes:
     if len(text) > MAX_BODY:
         raise InvalidAd(f"{source_name} sends over {MAX_BODY} bytes")
     if not unzip.eof:
-        raise InvalidAd(f"{source_name} sends torn gzip")
+        raise InvalidAd(f"{source_name} sends truncated gzip")
     return text
 
 
@@ -1092,7 +1093,7 @@ class CacheDirectory:
             return b""
 
     def put(self, name: str, text: bytes) -> None:
-        """Replace *name* atomically, or remove it: an old copy must not be taken for the last one later."""
+        """Replace the file *name* atomically, or remove it, so that no later run uses an outdated copy."""
         draft = f"{name}.{os.getpid()}.new"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -1329,7 +1330,7 @@ def to_one_line(text: str) -> str:
 
 
 def print_error(text: str) -> None:
-    """Print one line on stderr, whatever is in *text*."""
+    """Print *text* as one line on stderr."""
     try:
         os.write(2, ("hydrator hook: " + to_one_line(text)[:600] + "\n").encode("ascii"))
     except OSError:
@@ -1386,7 +1387,7 @@ def ask_or_use_cache(
     cached = read_cached_ad(cache, settings, site, int(time.time()))
     margin = (
         1 if settings.source == "collector" else 0
-    )  # condor_status has the same limit, and ending it takes a moment
+    )  # condor_status has the same time limit, and its end takes a moment
     try:
         fresh = run_with_timeout(
             settings.timeout_seconds + margin, settings.location, lambda: ask_source(settings, site, cached)
@@ -1406,7 +1407,7 @@ def run_hook(settings: HookSettings, output_fd: int) -> int:
     """Ask the source, print all blocks, and store the printed generation; return the exit status."""
     site = find_site(settings)
     if settings.under_glidein and not settings.environ.get("GLIDEIN_PERIODIC_SCRIPT"):
-        return 0  # GlideinWMS tries every script once at its start: the configuration is good
+        return 0  # GlideinWMS runs every script once at its start, as a test: the configuration is valid
     cache = find_cache_directory(settings)
     cached, failure = ask_or_use_cache(settings, site, cache)
     name = startd_instance_name() if cache else ""
@@ -1424,12 +1425,14 @@ def run_hook(settings: HookSettings, output_fd: int) -> int:
         )  # the clock may have been set back meanwhile
         print_error(f"{failure}; printed its last answer, of {age} s ago")
     elif cache is None:
-        print_error("no safe directory for the local copy, so each run asks for everything: set --cache-dir")
+        print_error(
+            "no safe directory for the local copy, so each run requests the complete ad: set --cache-dir"
+        )
     return 1 if failure else 0
 
 
 def print_once(output_fd: int, text: bytes) -> None:
-    """Print *text*; after any failure nothing more may be written, since it would end the cut line."""
+    """Print *text*; raise OutputError after a failure: more output would end the line that was cut."""
     try:
         write(output_fd, text, WRITE_SECONDS)
         drain(output_fd, DRAIN_SECONDS)
@@ -1440,7 +1443,7 @@ def print_once(output_fd: int, text: bytes) -> None:
 
 
 def print_trouble(reason: str, output_fd: int) -> None:
-    """Print *reason* for the pool, in one piece; the startd keeps its other attributes."""
+    """Print the block with *reason* for the pool; the startd keeps its other attributes."""
     try:
         print_once(output_fd, trouble_block(reason))
     except OutputError:
@@ -1482,5 +1485,5 @@ def main(argv: "list[str]", environ: "dict[str, str]", output_fd: int = 1) -> in
 
 
 if __name__ == "__main__":
-    # no clean-up at exit: a thread may still wait for a dead server, and it costs time
+    # no clean-up at exit: it takes time, and a thread may still wait for a dead server
     os._exit(main(sys.argv[1:], dict(os.environ)))

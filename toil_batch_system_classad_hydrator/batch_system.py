@@ -1,4 +1,4 @@
-"""Toil batch system: Toil's interface on a queue of HTCondor jobs.
+"""Toil batch system: Toil's batch system interface, implemented with jobs in an HTCondor queue.
 
 It has no thread of its own: everything happens in the leader's calls, so Toil sees each failure. The
 schedd may be unreachable for ``--statePollingTimeout`` seconds (1200 by default) before the workflow ends.
@@ -40,7 +40,7 @@ from .job import (
     gpu_request,
 )
 
-logger = logging.getLogger(f"toil.{__name__}")  # Toil prints the loggers below its own
+logger = logging.getLogger(f"toil.{__name__}")  # Toil prints the messages of loggers below ``toil``
 _T = TypeVar("_T")
 _POLL_SECONDS = 2.0
 _SCHEDD_TIMEOUT_SECONDS = 1200.0
@@ -48,7 +48,7 @@ _IDLE_HINT_SECONDS = 600.0
 _KILL_SECONDS = 60.0
 _LOG_KINDS = (("output", "out"), ("error", "err"), ("log", "events"))
 _LOST_AFTER_POLLS = 3
-"""Polls in a row without the job in queue or history after which it counts as lost."""
+"""A job counts as lost after this many polls in a row without it in the queue or history."""
 
 
 class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[misc]

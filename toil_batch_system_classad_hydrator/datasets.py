@@ -116,7 +116,7 @@ def file_names(inputs: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
 
 
 def text_base_names(inputs: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
-    """Yield the last part of each text in *inputs* outside files: it may be a path."""
+    """Yield the last part of each text in *inputs* that is not in a CWL file: such a text may be a path."""
     if isinstance(inputs, str):
         yield PurePosixPath(inputs).name
     elif isinstance(inputs, Mapping) and inputs.get("class") not in {"File", "Directory"}:
@@ -128,7 +128,7 @@ def text_base_names(inputs: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
 
 
 def parse_did_list(text: str | None) -> tuple[str, ...]:
-    """Parse a ClassAd list of strings; return its DIDs, sorted, each once.
+    """Parse a ClassAd list of strings; return its DIDs, sorted, without duplicates.
 
     Raises:
         DatasetsError: it is not such a list, or an item is not a DID.

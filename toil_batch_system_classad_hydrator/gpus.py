@@ -16,7 +16,7 @@ PREFERENCE_ATTRIBUTE = "GPUPreference"
 
 @dataclass(frozen=True, slots=True)
 class StepGpus:
-    """The settings of ``[submit]`` on GPUs; a step without a GPU takes ``cpus`` and ``memory_mib``."""
+    """The settings of ``[submit]`` on GPUs; a step without a GPU requests ``cpus`` and ``memory_mib``."""
 
     mode: str = "no"
     steps: tuple[str, ...] = ("*image*",)
@@ -49,7 +49,7 @@ class StepGpus:
             )
 
     def choose(self, names: tuple[str, ...], cpus: int, memory_mib: int) -> "StepGpuChoice | None":
-        """Return the choice for a step with these *names*, cores and memory; None if it takes no GPU."""
+        """Return the choice for a step with these *names*, cores and memory; None if it uses no GPU."""
         if self.mode == "no" or not any(fnmatchcase(name, one) for name in names for one in self.steps):
             return None
         plain = None if self.mode == "require" else (max(cpus, self.cpus), max(memory_mib, self.memory_mib))
@@ -68,7 +68,7 @@ class StepGpuChoice:
 
     @property
     def gpus_available_expression(self) -> str:
-        """An expression: true if the slot has the GPUs free, false for any other ad."""
+        """A ClassAd expression: true if the requested GPUs of the slot are free, else false."""
         free = "countMatches(MY.RequireGPUs, TARGET.AvailableGPUs)" if self.properties else "TARGET.GPUs"
         return f"(({free} >= {self.gpus}) =?= true)"
 

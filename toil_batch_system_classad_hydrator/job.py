@@ -17,7 +17,7 @@ JOB_ATTRIBUTES = (
 
 WORKFLOW_ATTRIBUTE = "ToilWorkflowID"
 SEEN_ATTRIBUTE = "ToilSeen"
-"""Job attribute: the leader has the job's exit, so the schedd may drop the job."""
+"""Job attribute: the leader has read the job's exit, so the schedd may drop the job."""
 KEEP_SECONDS = 86400
 """Time for which the schedd keeps a completed job that no leader queries."""
 SITE_ATTRIBUTE = "MachineAttrDataLocalitySite0"
@@ -59,7 +59,7 @@ _HOLD_REASONS: dict[object, ExitReason] = {
 
 @dataclass(frozen=True, slots=True)
 class JobExit:
-    """The exit of a job: status, reason, message and running time."""
+    """The end of a job: exit status, reason, message and running time."""
 
     status: int
     reason: ExitReason

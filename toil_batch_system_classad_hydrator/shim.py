@@ -95,7 +95,7 @@ def _load_inputs(arguments: Sequence[str]) -> object:
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Become the real program; on an error print one sentence and exit with 2, or 127 if it cannot start."""
+    """Replace this process by the real program; exit 2 on an error, 127 if it cannot start."""
     if not arguments:
         _exit_with_message("name the real toil-cwl-runner first", 2)
     real, *words = arguments

@@ -1,4 +1,4 @@
-"""The commands; each imports its dependencies late, so that ``hydrator hook`` and ``--help`` stay quick."""
+"""The commands; each imports its dependencies late, so that ``hydrator hook`` and ``--help`` start fast."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence

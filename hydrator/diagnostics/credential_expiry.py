@@ -62,7 +62,7 @@ class Credential:
         return left <= min(self.lifetime / RENEWAL_LIFE_DIVISOR, MAX_RENEWAL_LEAD)
 
     def expiry_text(self, now: datetime) -> str:
-        """One line for people."""
+        """One line of text for people."""
         left = (self.expires_at - now).total_seconds()
         when = f"{self.expires_at:%Y-%m-%d %H:%M} UTC"
         renewal = "; the daemon renews it" if self.renewed_by is Renewer.DAEMON else ""
@@ -86,7 +86,7 @@ def parse_token(name: str, docs_section: str, text: str) -> Credential | None:
 
 
 def parse_idtokens(texts: Iterable[str]) -> list[Credential]:
-    """Parse HTCondor's tokens, one a line; return for each pool (``iss``) the token that lasts longest.
+    """Parse HTCondor's tokens, one a line; return for each pool (``iss``) the token that ends last.
 
     Any token of a pool is sufficient, so a pool with one that never ends is left out.
     """

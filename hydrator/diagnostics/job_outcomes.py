@@ -20,7 +20,7 @@ class JobOutcomeBatch:
     unreachable_schedds: Mapping[str, str] = field(default_factory=dict)
     """By schedd, the reason why its query failed."""
     truncated_schedds: tuple[str, ...] = ()
-    """Schedds where more jobs ended than one answer holds; the rest is not counted."""
+    """Schedds where more jobs ended than one answer contains; the other jobs are not counted."""
 
 
 def collect_outcomes(

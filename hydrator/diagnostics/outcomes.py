@@ -1,4 +1,4 @@
-"""Outcomes of jobs that named datasets: their data at their site, and their waiting time.
+"""Outcomes of jobs that named datasets: the share of their data at their site, and their waiting time.
 
 A job's site is the one that its schedd recorded of the slot where it ran last
 (``MachineAttrDataLocalitySite0``, see ``hydrator submit pool-config``). The datasets there are those
@@ -251,7 +251,7 @@ def quantile(values: Sequence[float], share: float) -> float | None:
 
 
 def _moment(value: object) -> datetime | None:
-    return valid_time(value) if value else None  # 0: it never was
+    return valid_time(value) if value else None  # 0: the event did not happen
 
 
 def _parse_dids(names: Iterable[object], default_scope: str | None) -> frozenset[Did] | None:

@@ -12,12 +12,12 @@ class Coverage(StrEnum):
     """Version of the site's ad on a slot."""
 
     CURRENT = "current"  # the generation that the daemon publishes
-    OUTDATED = "outdated"  # another one: the hook's next run brings the current one
+    OUTDATED = "outdated"  # another generation: the hook's next run brings the current one
     NONE = "none"  # no attributes: no hook and no merge has reached the slot
 
 
 UNKNOWN_SITE = Site("unknown")
-"""Counts slots without a site, or with a site that no catalogue covers."""
+"""The site name under which slots count that have no site, or a site that no catalogue covers."""
 
 
 def count_coverage(

@@ -21,7 +21,7 @@ from hydrator.privacy.pseudonyms import is_opaque
 PATHS_FILE = "hydrator-paths.json"
 VERSION = 1
 _FILE_RULES = ("hash", "identity", "catalogue")
-"""Rules with a path for each file of a dataset; the other rules have one path for the dataset."""
+"""Rules that give a path for each file of a dataset; the other rules give one path for the dataset."""
 _ARCHIVE_SUFFIXES = (".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip")
 
 
@@ -33,7 +33,7 @@ class StorageFolder(NamedTuple):
 
 
 DatasetLocation = str | tuple[StorageFolder, ...]
-"""The place of a dataset at a site: one path, or folders, of which the first with the file counts."""
+"""The place of a dataset at a site: one path, or folders; each file is read from the first with it."""
 Paths = Mapping[Site, Mapping[Did, DatasetLocation]]
 """The places of datasets by site; a dataset without a place is left out."""
 FilesByDid = Mapping[Did, Sequence[DatasetFile]]
@@ -178,7 +178,7 @@ def job_datasets(
 
 
 def with_pseudonyms(paths: Paths, pseudonyms: Mapping[Did, Did]) -> Paths:
-    """Return the same *paths* with *pseudonyms* as DIDs."""
+    """Return *paths* with the *pseudonyms* of private datasets as DIDs."""
     return {
         site: {pseudonyms.get(did, did): path for did, path in locations.items()}
         for site, locations in paths.items()

@@ -65,7 +65,7 @@ def spelling_expression(dids: Sequence[Did], names_expression: str = _NAMES_EXPR
 
 
 def here_expression(dids: Sequence[Did], mode: Mode) -> str:
-    """Build ``DataLocalityHere``, the locality clause of a job; only ``require`` never gives it up."""
+    """Build ``DataLocalityHere``, the locality clause of a job; without ``require`` it has a time limit."""
     available = f"{available_expression(dids)} && {_SPELLING_CLAUSE}"
     return available if mode == "require" else f"time() >= MY.DataLocalityAnyAfter || ({available})"
 

@@ -91,7 +91,7 @@ def single_file_notice(areas: Collection[StorageArea], listing: Listing) -> str 
     pronouns = "them, so each" if len(dids) > 1 else "it, so it"
     return (
         f"{shorten_list(dids)}: no catalogue here lists files of {pronouns}"
-        " is taken for one file of that name where a [[storage]] has a rule for files"
+        " counts as one file of that name where a [[storage]] has a rule for files"
     )
 
 

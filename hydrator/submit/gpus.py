@@ -1,4 +1,4 @@
-"""GPU choice: HTCondor expressions for one job that takes a GPU slot first, else many cores.
+"""GPU choice: HTCondor expressions for a job that uses a slot with a GPU if one is free, else many cores.
 
 ``request_cpus``, ``request_memory`` and ``request_gpus`` are expressions over ``TARGET``. Negotiator, schedd
 and startd evaluate them against the slot. So a partitionable slot gives a GPU with few cores or, if no GPU is
@@ -25,7 +25,7 @@ PREFERENCE_ATTRIBUTE = "GPUPreference"
 
 
 class SlotShare(NamedTuple):
-    """The share of a slot that a job takes: cores, and MiB of memory."""
+    """The share of a slot that a job requests: cores, and MiB of memory."""
 
     cpus: int
     memory_mib: int
@@ -33,7 +33,7 @@ class SlotShare(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GpuChoice:
-    """The shares that a job takes of a slot with a free GPU, and of a slot without one.
+    """The shares that a job requests of a slot with a free GPU, and of a slot without one.
 
     ``without_gpu`` is None for a job that needs a GPU. ``properties`` is an expression over the GPUs'
     properties, as in ``require_gpus``. ``rank`` is the value that a GPU adds to the job's Rank; all data adds
@@ -48,7 +48,7 @@ class GpuChoice:
 
     @property
     def gpus_available_expression(self) -> str:
-        """An expression: true if the slot has the GPUs free, false for any other ad; never undefined."""
+        """A ClassAd expression: true if the slot has the requested GPUs free, else false."""
         free = "countMatches(MY.RequireGPUs, TARGET.AvailableGPUs)" if self.properties else "TARGET.GPUs"
         return f"(({free} >= {self.gpus}) =?= true)"
 

@@ -15,7 +15,7 @@ echo "hydrator: no working python3, 3.6 or later, on PATH=$PATH: the job ends wi
 exit 85
 ":"""
 
-__doc__ = """Job wrapper: find the job's datasets at the site where it starts, then become the job's command.
+__doc__ = """Job wrapper: find the job's datasets at the site where it starts, then exec the job's command.
 
 One file for Python 3.6 or later with the standard library only: it travels with a job as its executable and
 imports nothing of the project. ``--help`` lists the options.
@@ -24,10 +24,10 @@ If a dataset cannot be read and the job has a stage-in command, the wrapper fetc
 that in ``ChirpDataLocalityFetched``, and also reports a miss if the slot ad listed the dataset as AVAILABLE.
 Without a stage-in command it writes the miss into the job's ad (``ChirpDataLocalityMisses`` and two more,
 see hydrator/reconcile/audit/misses.py) and exits with 85; then the schedd tries another site.
-Other failures of the node also give 85: a full disk, a read-only scratch folder, no memory. The job avoids
-that site too. Each status of the wrapper's own comes with one line on stderr: 2 is wrong usage,
-the same on every node; 85: the job may run elsewhere; 126 and 127: the command is not executable, or not
-there.
+Other failures of the node also end with 85: a full disk, a read-only scratch folder, no memory. The job
+avoids that site too. With an exit status of its own the wrapper prints one line on stderr. 2: wrong usage,
+the same on every node; 85: the job may run elsewhere; 126 and 127: the command is not executable, or does
+not exist.
 """
 
 import contextlib
@@ -145,7 +145,7 @@ class Dataset:
         self.name = require_text(entry, "name") if entry.get("name") else self.real_did.partition(":")[2]
         variable = require_text(entry, "variable") if entry.get("variable") else "INPUT_%d" % number
         if not re.match(r"[A-Za-z_][A-Za-z0-9_]*\Z", variable):
-            raise WrapperError("a dataset in hydrator-paths.json has no good variable: make it again")
+            raise WrapperError("a dataset in hydrator-paths.json has no valid variable: make it again")
         self.basename = os.path.basename(self.name.rstrip("/")) or self.did
         self.variables = tuple(
             dict.fromkeys(
@@ -255,7 +255,7 @@ def to_native_path(path: object) -> str:
 def require_text(entry: "dict[str, object]", key: str) -> str:
     value = entry.get(key)
     if not isinstance(value, str) or not value or "\0" in value or "\n" in value:
-        raise WrapperError("a dataset in hydrator-paths.json has no good " + key + ": make it again")
+        raise WrapperError("a dataset in hydrator-paths.json has no valid " + key + ": make it again")
     return value
 
 
@@ -263,7 +263,7 @@ def require_did(entry: "dict[str, object]", key: str) -> str:
     """Return the DID under *key*; it must be safe in a shell and must not lead to the folder above."""
     did = require_text(entry, key)
     if not DID.match(did) or ".." in re.split("[:/]", did):
-        raise WrapperError("a dataset in hydrator-paths.json has no good " + key + ": make it again")
+        raise WrapperError("a dataset in hydrator-paths.json has no valid " + key + ": make it again")
     return did
 
 
@@ -430,7 +430,7 @@ def check_dataset(
 def check_readable(
     candidates: "list[tuple[Dataset, object]]", seconds: float
 ) -> "list[tuple[str, list[str]]]":
-    """Run :func:`check_dataset` for each candidate in a child process.
+    """Run :func:`check_dataset` for each candidate place in a child process.
 
     A dead file server would block this process without end. So the child writes at least once a second while
     it makes progress, and is killed after *seconds* without output.
@@ -495,7 +495,7 @@ class Archive:
         self.max_members = max_members
 
     def size(self) -> int:
-        """Return the bytes that it takes when unpacked, in blocks of 4096.
+        """Return the disk space of the unpacked archive in bytes, in blocks of 4096.
 
         Raises:
             RetryElsewhere: it is not a tar file that can be unpacked.
@@ -506,7 +506,7 @@ class Archive:
         return sum((size + 4095) // 4096 * 4096 for size in sizes)
 
     def unpack(self, folder: str) -> None:
-        """Unpack its members into *folder*; never replace an existing file.
+        """Unpack the members of the archive into *folder*; never replace an existing file.
 
         Raises:
             RetryElsewhere: it is incomplete, or has a member twice.
@@ -653,7 +653,7 @@ def build_dataset_folders(job: JobInputs, paths_found: "list[list[str]]", scratc
 
 @contextlib.contextmanager
 def name_dataset(number: int) -> "Iterator[None]":
-    """Raise a RetryElsewhere of the block as BadArchive of dataset *number* (from 0)."""
+    """Convert a RetryElsewhere of the block into a BadArchive of dataset *number* (from 0)."""
     try:
         yield
     except RetryElsewhere as miss:
@@ -786,7 +786,7 @@ def run(words: "list[str]", seconds: float) -> str:
 
 
 def build_kill_handler(child: "Popen[bytes]") -> "Callable[[int, object], None]":
-    """Return a handler that ends the process group of *child*, then this process, by the same signal."""
+    """Return a signal handler: it ends the process group of *child*, then this process, by that signal."""
 
     def end(number: int, _frame: object) -> None:
         with contextlib.suppress(OSError):
@@ -838,7 +838,7 @@ def is_advertised_available(states: str, did: str) -> bool:
 
 
 def set_job_attributes(values: "list[tuple[str, str]]", environ: "dict[str, str]") -> None:
-    """Set attributes of the job; stop at the first that cannot be set. Ignore all errors."""
+    """Set attributes of the job; stop at the first that cannot be set. Raise no error."""
     with contextlib.suppress(Exception):
         for name, value in values:
             if not (set_with_chirp_tool(name, value, environ) or set_with_chirp_socket(name, value, environ)):
@@ -953,7 +953,7 @@ def fill_missing_outputs(environ: "dict[str, str]") -> None:
             continue
 
 
-# ---------------------------------------------------------------- the command's view
+# ---------------------------------------------------------------- parset and environment of the command
 
 
 def rewrite_input_ms(parset: bytes, paths: "list[str]") -> bytes:
@@ -1150,7 +1150,7 @@ def raise_if_not_startable(words: "list[str]", trouble: OSError) -> None:
 
 
 def run_to_end(words: "list[str]", environ: "dict[str, str]", pipelines: str) -> None:
-    """Run *words*, clean up *pipelines* for a restart, then end with the same status or signal.
+    """Run *words*, clean up *pipelines* for a restart, then end with the status or signal of *words*.
 
     An eviction begins with a signal, which the command gets too. HTCondor then transfers Rapthor's working
     folder to the schedd and to the next start. After any other end that folder is the job's output, without
@@ -1163,7 +1163,7 @@ def run_to_end(words: "list[str]", environ: "dict[str, str]", pipelines: str) ->
 
     operations = drop_unfinished(pipelines)
     if operations:
-        print_error("the job was evicted before: it goes on after %s" % ", ".join(operations))
+        print_error("the job was evicted before: it continues after %s" % ", ".join(operations))
     signals, status = run_and_forward_signals(words, environ)
     if signals:
         drop_unfinished(pipelines)
@@ -1196,13 +1196,13 @@ def run_and_forward_signals(words: "list[str]", environ: "dict[str, str]") -> "t
     except OSError as trouble:
         raise_if_not_startable(words, trouble)
         raise
-    for number in signals:  # those that arrived before the child existed
+    for number in signals:  # the signals that arrived before the child existed
         os.killpg(children[0].pid, number)
     return signals, children[0].wait()
 
 
 def drop_unfinished(pipelines: str) -> "list[str]":
-    """Remove the unfinished operations in *pipelines*; return the names of the finished ones.
+    """Remove the folders of unfinished operations in *pipelines*; return the names of finished operations.
 
     Rapthor marks a finished operation by a file ``.done`` and skips it. Toil's files of an unfinished one
     name paths in the scratch folder of the earlier start, so that operation cannot continue.
@@ -1289,7 +1289,7 @@ def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str,
 
 
 def start(argv: "list[str]", environ: "dict[str, str]") -> None:
-    """Become the command.
+    """Replace this process by the command.
 
     Raises:
         WrapperError: the wrapper found an error.
@@ -1346,7 +1346,7 @@ def write_parset_copy(parset: str, paths: "list[str]", scratch: str, machine: "d
 
 
 def main(argv: "list[str]", environ: "dict[str, str]") -> int:
-    """Become the command; return an exit status only if that fails."""
+    """Replace this process by the command; return an exit status only if that fails."""
     if argv[:1] in (["--help"], ["--version"]):
         print(HELP if argv[0] == "--help" else "hydrator job start %s, contract %d" % (VERSION, CONTRACT))
         sys.stdout.flush()
@@ -1373,7 +1373,7 @@ def open_closed_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, so this one
+            os.open(os.devnull, os.O_RDWR)  # open() uses the lowest free number, so this one
 
 
 def describe_error(trouble: Exception) -> str:
@@ -1387,7 +1387,7 @@ def describe_error(trouble: Exception) -> str:
 
 
 def print_error(text: str) -> None:
-    """Write one line to stderr; ignore errors."""
+    """Write one line to stderr; ignore write errors."""
     line = "hydrator: " + re.sub(r"\s*[\n\r]\s*", " ", text) + "\n"
     with contextlib.suppress(Exception):
         os.write(2, line.encode("utf-8", "backslashreplace"))

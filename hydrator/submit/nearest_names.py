@@ -29,7 +29,7 @@ def similar_names(did: Did, candidates: Iterable[Did]) -> tuple[Did, ...]:
 
 
 def similar_name_patterns(dids: Collection[Did]) -> list[str]:
-    """Return globs for names in the same scope that share a half or both ends with one of *dids*.
+    """Return globs for names in the scope of one of *dids* that share a half or both ends with it.
 
     A typing error of one or two characters leaves a half of the name, or both its ends, correct.
 

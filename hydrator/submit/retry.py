@@ -104,7 +104,7 @@ def _hold_after_last_try(has_missed: str, tries: int) -> list[str]:
 
 
 def _hold_where_all_missed(sites: Sequence[str], grace_seconds: int) -> list[str]:
-    """Return the lines that hold an idle job with a miss at each of *sites*; a released job is left alone."""
+    """Return the lines that hold an idle job that missed data at all *sites*; not after condor_release."""
     each = " && ".join(
         escape_macros(f"member({classad_string(site)}, {SITES_ATTRIBUTE})") for site in sorted(set(sites))
     )

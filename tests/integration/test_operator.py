@@ -75,7 +75,7 @@ def test_invalid_operator_command_is_one_sentence_and_changes_nothing(daemon):
     for words, output in {
         "approve CAM": "approve CAM: this site has no held change; nothing is held",
         "approve NOWHERE": "approve NOWHERE: this site has no held change; nothing is held",
-        "rollback CAM 5": f"rollback CAM 5: the history does not have it; the last ones are: {before}",
+        "rollback CAM 5": f"rollback CAM 5: the history does not have it; its last generations are: {before}",
         "rollback CAM --end": "rollback CAM --end: this site is not rolled back",
     }.items():
         refused = daemon.command(*words.split())

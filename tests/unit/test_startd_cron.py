@@ -136,7 +136,7 @@ def test_available_datasets_is_optional():
 
 @pytest.mark.parametrize("name", [name for name in ORDER if name not in hook.OPTIONAL_ATTRIBUTES])
 def test_ad_without_a_required_attribute_is_rejected(name):
-    assert "torn" in refusal(ad_text(**{name: None}))
+    assert "truncated" in refusal(ad_text(**{name: None}))
 
 
 @pytest.mark.parametrize("cut", range(1, len(ad_text())))
@@ -325,7 +325,7 @@ def test_collector_without_the_ad_is_an_error():
 
 
 def test_collector_ad_without_a_required_attribute_is_rejected():
-    with pytest.raises(hook.InvalidAd, match="torn: it lacks DatasetAsOf"):
+    with pytest.raises(hook.InvalidAd, match="truncated: it lacks DatasetAsOf"):
         hook.read_classads(COLLECTOR_23_9.replace("DatasetAsOf =", "DatasetAs =").encode(), "UK", NOW)
 
 
@@ -567,7 +567,7 @@ def test_a_missing_file_prints_nothing(run, tmp_path):
 
 
 def test_a_torn_file_prints_nothing(run, tmp_path):
-    failed(run("--site", "UK", "--file", wrote(tmp_path / "x", ad_text()[:-3])), 1, "torn")
+    failed(run("--site", "UK", "--file", wrote(tmp_path / "x", ad_text()[:-3])), 1, "truncated")
 
 
 def test_ad_file_over_the_limit_is_rejected(run):
@@ -1017,15 +1017,15 @@ GARBLED = {
     "another site": (ok(ad_text(DataLocalitySite='"AU"')), "the ad of site 'AU'"),
     "a hostile line": (ok("START = true\n" + ad_text()), "START = true"),
     "a torn text": (ok(ad_text()[:200]), "is not valid"),
-    "too few bytes": (ok(Content_Length="99999"), "torn"),
+    "too few bytes": (ok(Content_Length="99999"), "truncated"),
     "an endless body": (ok(b"x" * (1 << 21), Content_Length=""), "over 1048576"),
     "a huge length": (ok(Content_Length="99999999"), "are allowed"),
     "a length that is none": (ok(Content_Length="-5"), "not a whole number"),
     "a page for people": (ok("<html>log in</html>\n"), "not an attribute"),
-    "nothing": (ok(""), "torn"),
+    "nothing": (ok(""), "truncated"),
     "another coding": (ok(Content_Encoding="br"), "was not asked for"),
     "gzip that is none": (ok(Content_Encoding="gzip"), "gzip that cannot be read"),
-    "torn gzip": (ok(gzip.compress(ad_text().encode())[:-20], Content_Encoding="gzip"), "torn gzip"),
+    "torn gzip": (ok(gzip.compress(ad_text().encode())[:-20], Content_Encoding="gzip"), "truncated gzip"),
     "a gzip bomb": (ok(gzip.compress(b"a" * (1 << 24)), Content_Encoding="gzip"), "over 1048576"),
     "an age that is none": (ok(X_DataLocality_AsOf="soon"), "not a whole number"),
     "an age in the future": (ok(X_DataLocality_AsOf="99999999999"), "in the future"),

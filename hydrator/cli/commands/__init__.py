@@ -1,1 +1,1 @@
-"""The commands that are more than a few lines; cli.py registers them."""
+"""One module for each command of more than a few lines; cli/app.py registers them."""

@@ -43,7 +43,7 @@ def approve(
         for name, datasets in approvals.items():
             ends = "; its rollback ends" if name in state.rollbacks else ""
             count = format_count(len(datasets), "dataset")
-            print(f"{name}: {count} may leave at the daemon's next cycle{ends}")
+            print(f"{name}: the daemon's next cycle may remove {count}{ends}")
         if not approvals:
             print_problems("nothing is held")
 

@@ -1,4 +1,4 @@
-"""``hydrator history`` and ``hydrator rollback``: past generations of ads, and the return to one."""
+"""``hydrator history`` and ``hydrator rollback``: past generations of ads, and the return to one of them."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def history(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
 ) -> None:
-    """Print each site's changes, newest first: datasets that came and left, reasons, and publishers."""
+    """Print each site's changes, newest first: added and removed datasets, reasons, and publishers."""
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import history_rows
     from hydrator.config import load
@@ -90,17 +90,17 @@ def rollback(
 def _find_ad(
     site: str, generation: int, known_ads: "Sequence[SiteAd]", current_ad: "SiteAd | None"
 ) -> "SiteAd":
-    """Return the ad of *generation*: the current one, else the one in the history."""
+    """Return the ad of *generation*: the current ad, else an ad in the history."""
     ads = {ad.generation: ad for ad in reversed(known_ads)}
     if generation not in ads:
         generations = ", ".join(str(ad.generation) for ad in known_ads[-5:]) or "none"
-        problem = f"the history does not have it; the last ones are: {generations}"
+        problem = f"the history does not have it; its last generations are: {generations}"
         raise ConfigError([f"rollback {site} {generation}: {problem}"])
     return current_ad if current_ad and current_ad.generation == generation else ads[generation]
 
 
 def parse_since(text: str, now: datetime) -> datetime:
-    """Parse *text*: a span before *now*, or a time with its zone."""
+    """Parse *text*: a time span that ends *now*, or a time with its zone."""
     if match := re.fullmatch(r"(\d{1,5})\s*(s|m|min|h|d)", text.strip()):
         return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
     try:
@@ -108,6 +108,6 @@ def parse_since(text: str, now: datetime) -> datetime:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        formats = "give a span like 90m, 6h or 2d, or a time like 2026-11-21T12:00:00Z"
+        formats = "give a time span like 90m, 6h or 2d, or a time like 2026-11-21T12:00:00Z"
         raise ConfigError([f"--since {text!r}: {formats}"])
     return moment

@@ -1,4 +1,4 @@
-"""``hydrator init``: a first configuration, from the pool, the catalogue and a few prompts.
+"""``hydrator init``: a first configuration, from the pool, the catalogue and the user's answers.
 
 Every prompt has an option; without a terminal, or with --yes, the command does not prompt.
 The command tests the settings before it writes them, unless --untried skips this.
@@ -26,7 +26,7 @@ DEFAULT_STATE_DIR: Final = "/var/lib/classad-hydrator"
 
 
 class CatalogueKind(StrEnum):
-    """Type of the catalogue; other types have their pages in docs/."""
+    """Type of the catalogue; docs/ has a page on each other type."""
 
     FILE = "file"
     RUCIO = "rucio"
@@ -151,7 +151,7 @@ class InitOptions:
 
     @property
     def catalogue_values(self) -> dict[str, str]:
-        """Return the values of the catalogue's keys, as far as the user gave them."""
+        """Return the values that the user gave for keys of the catalogue."""
         return {key: value for key, value in vars(self).items() if key in _CATALOGUE_KEYS and value}
 
 
@@ -221,7 +221,7 @@ def _build_catalogue_sections(options: InitOptions, prompt: Prompt) -> dict[str,
     has_auth = kind is CatalogueKind.RUCIO and method is not LoginMethod.USERPASS
     auth = {"auth": method.value} if has_auth else {}
     sections: dict[str, Any] = {"catalogue": [{"type": kind.value, "name": kind.value, **auth, **values}]}
-    if capabilities:  # both use the same identity
+    if capabilities:  # Site Capabilities and the catalogue use the same identity
         identity = {key: values[key] for key in [*login_keys, "ca_cert"] if key in values}
         sections["site_capabilities"] = {"url": capabilities, **identity}
     return sections

@@ -44,7 +44,7 @@ def datasets(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
 ) -> None:
-    """Print every wanted dataset: its state and age at each site, and how many jobs want it."""
+    """Print every wanted dataset: its state and age at each site, and the number of jobs that name it."""
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import dataset_rows
     from hydrator.domain.model import parse_did

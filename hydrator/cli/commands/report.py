@@ -55,7 +55,7 @@ def report(
         ad_history, sizes = AdHistory(store.load_history()), sizes_of(store.load().memories)
     with (
         closing(build_job_history(settings, system_clock)) as history,
-        show_progress("asking the schedds for their histories"),
+        show_progress("querying the histories of the schedds"),
     ):
         answers = history.read_ended_jobs(oldest)
     jobs = [

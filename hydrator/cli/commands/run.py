@@ -26,7 +26,7 @@ def run(config: ConfigOption = DEFAULT_CONFIG_PATH) -> None:
 
 
 def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
-    """Run a single cycle: read, publish, read back. Exits 1 if a part of it failed."""
+    """Run a single cycle: read, publish, read back. Exits 1 if a part of the cycle failed."""
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import plan_rows
     from hydrator.config import load
@@ -84,7 +84,7 @@ def _prepare_state(
     settings: Any,  # noqa: ANN401 - config.Settings, imported late
     pseudonym_store: "PseudonymStore | None",
 ) -> "ReconcileState":
-    """Return *state* without times in the future and without plain names of private datasets."""
+    """Return *state* without times in the future and without real names of private datasets."""
     from hydrator.state.clock_step import clamp_to_now
     from hydrator.state.pseudonymize import pseudonymize_state
     from hydrator.wiring import system_clock

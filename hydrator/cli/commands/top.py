@@ -26,7 +26,7 @@ _COLUMNS = ("site", "read", "generation", "known", "available", "staging", "othe
 
 
 class DaemonUnavailable(HydratorError):
-    """The daemon did not answer or refused, with the reason."""
+    """Error: the daemon did not answer, or refused the query; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def top(
 
 
 def _is_secure_url(url: str) -> bool:
-    """Return whether a token is encrypted on the way to *url*, or stays on this host.
+    """Return whether a token sent to *url* is encrypted, or stays on this host.
 
     The scheme ignores letter case: HTTP:// is http."""
     from hydrator.domain.untrusted import is_loopback
@@ -195,7 +195,7 @@ def render_frame(state: ServedState) -> "RenderableType":
 
 
 def _find_endpoint(url: str | None, token_file: Path | None, config: Path) -> DaemonEndpoint:
-    """Return the endpoint from the options, else from the configuration."""
+    """Return the daemon's endpoint from the options, else from the configuration."""
     from hydrator.config import load
 
     if url is not None:

@@ -186,7 +186,7 @@ def explain_groups_without_site(
 
 
 def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max_age: int) -> JobExplanation:
-    """Explain a job that requires only *dids*; facts older than *max_age* (s) do not count."""
+    """Explain an imaginary job that requires only *dids*; facts older than *max_age* (s) do not count."""
     from hydrator.domain.classad import classad_string
     from hydrator.submit.expressions import here_expression, spelling_expression
 
@@ -305,7 +305,7 @@ def _load_daemon_knowledge(settings: Any, now: datetime) -> tuple[DaemonKnowledg
             view = StateView.from_store(store, policy, now=now)
     except StateError as error:
         if settings.submit.daemon_url:
-            return None, None  # queried over HTTP, once the datasets are known
+            return None, None  # the daemon is queried over HTTP, once the datasets are known
         return None, f"cannot read the daemon's state, so this answer uses the slot ads only: {error}"
     omitted_dids = datasets_over_budget(view.snapshot, view.demand, policy.budget)
     held_reasons = view.change_texts_by_site

@@ -42,7 +42,7 @@ from hydrator.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class StateView:
-    """The daemon's state at the time *now*: the same values that the daemon uses."""
+    """The daemon's state at the time *now*, with the values that the daemon uses."""
 
     now: datetime
     default_scope: str | None
@@ -299,7 +299,7 @@ def _dataset_row(view: StateView, did: Did, jobs: Counter[Did], colliding: froze
 
 
 def _unknown_reason(did: Did, view: StateView) -> str | None:
-    """Return why the places of *did* are unknown; None if every catalogue answered about it."""
+    """Return why the sites of *did* are unknown; None if every catalogue answered about it."""
     if why := view.snapshot.unseen_reasons.get(did):
         return why
     pending = [name for name, memory in sorted(view.memories.items()) if did not in memory.records]
@@ -314,7 +314,7 @@ def find_present_datasets(view: StateView) -> frozenset[Did]:
 
 
 def history_rows(entries: Iterable[HistoryEntry]) -> list[HistoryEntryJson]:
-    """Return the history, newest first."""
+    """Return the history of each site's ads, newest first."""
     return [
         {
             "at": to_unix(entry.decided_at),

@@ -101,7 +101,7 @@ def _print_warnings(console: Console, lines: Iterable[str]) -> None:
 
 def _daemon_problem_lines(status: StatusJson, now: datetime) -> Iterable[str]:
     if status["daemon_problem"]:
-        yield f"daemon: {status['daemon_problem']}; the values below are as old"
+        yield f"daemon: {status['daemon_problem']}; the values below are of that time"
     if failure := status["reload"]:
         ago, why = _ago_text(failure["at"], now), "; ".join(failure["problems"])
         yield f"the daemon refused the reload {ago} and uses the previous configuration: {why}"
@@ -216,7 +216,7 @@ def _suggest_name(did: str, names: Iterable[Did]) -> str:
 
 
 def print_provenance(rows: Sequence[Mapping[str, Any]], now: datetime) -> None:
-    """Print rows of :func:`hydrator.reconcile.snapshot.provenance_rows.provenance_rows`."""
+    """Print the sources of a dataset's states, rows of the module ``provenance_rows``."""
     cells = []
     for row in rows:
         fraction = "" if row.get("fraction") is None else f" {row['fraction']:.0%}"

@@ -62,24 +62,24 @@ def _check_path(
     if missing:
         yield warning(
             _SUBJECT,
-            f"GET {path} does not take {', '.join(missing)}, which the adapter sends",
+            f"GET {path} does not accept {', '.join(missing)}, which the adapter sends",
             "answers may be truncated or have another format: compare docs/reference/catalogue-dmapi.md",
         )
     else:
-        yield ok(_SUBJECT, f"GET {path} is there")
+        yield ok(_SUBJECT, f"the server has GET {path}")
 
 
 def _check_list_path(list_path: str, path_items: Mapping[str, Any]) -> Finding:
     path = _normalize_path(list_path or "/data/list/{namespace}")
     has_path = isinstance(path_items.get(path, {}).get("get"), Mapping)
     if has_path and list_path:
-        return ok(_SUBJECT, f"GET {path} is there, as list_path says")
+        return ok(_SUBJECT, f"the server has GET {path}, as list_path says")
     if has_path:
         todo = 'list_path = "/data/list/{namespace}" lets demand.patterns find datasets'
-        return advice(_SUBJECT, f"GET {path}, which was inferred only, is there", todo)
+        return advice(_SUBJECT, f"the server has GET {path}, which was only inferred", todo)
     level = Level.FAIL if list_path else Level.ADVICE
     todo = "find the path in openapi.json, then set list_path" if list_path else "leave list_path unset"
-    return Finding(level, _SUBJECT, f"GET {path}, which was inferred only, is not there", todo)
+    return Finding(level, _SUBJECT, f"the server has no GET {path}, which was only inferred", todo)
 
 
 def _normalize_path(path: str) -> str:

@@ -38,7 +38,7 @@ from hydrator.domain.model import Site
 
 
 def examine(inputs: CheckInputs) -> list[Finding]:
-    """Examine everything. A failed examination does not stop the others, and one cause gives one finding."""
+    """Examine the whole installation. A failed examination stops no other; one cause gives one finding."""
     findings = _run_checks(inputs)
     failed_subjects = {finding.subject for finding in findings if finding.level is Level.FAIL}
     return [finding for finding in findings if finding.failed_part not in failed_subjects]
@@ -97,7 +97,7 @@ def _check_pool(
 
 
 def _check_rollbacks(rollbacks: Mapping[Site, str]) -> Iterator[Finding]:
-    """Report each rollback: an operator started it on purpose, and an operator must end it."""
+    """Report each rollback: an operator started it, and only an operator ends it."""
     for site, why in sorted(rollbacks.items()):
-        todo = f"run hydrator rollback {shlex.quote(site)} --end once its catalogue is right"
+        todo = f"run hydrator rollback {shlex.quote(site)} --end once its catalogue is correct again"
         yield warning(f"site {site}", f"is {why}", todo)

@@ -64,7 +64,7 @@ class CheckInputs:
 
     catalogues: Sequence[Catalogue]
     pool: CheckPoolClient | None
-    """The pool, through whichever collector answers."""
+    """The pool, by the first collector that answers."""
     queues: Queues | None
     policy: ReconcilePolicy
     slot_attributes: Sequence[str]
@@ -72,7 +72,7 @@ class CheckInputs:
     is_advertising: bool
     held_changes: Mapping[Site, str] = field(default_factory=dict)
     collectors: Mapping[str, CheckPoolClient] = field(default_factory=dict)
-    """Each of several collectors, by the subject of its findings."""
+    """By the subject of its findings, each collector if there are several."""
     rollbacks: Mapping[Site, str] = field(default_factory=dict)
     secret_findings: Sequence[Finding] = ()
     audit: Audit = field(default_factory=Audit)

@@ -12,11 +12,11 @@ from hydrator.domain.ports import Catalogue, EventSource
 from hydrator.domain.text import format_count
 
 PACKAGES = ("adapters", "hydrator", "toil_batch_system_classad_hydrator")
-"""All packages of the distribution; Toil finds the third by its name."""
+"""All packages of this distribution; Toil finds the third one by its name."""
 
 
 def check_packages(owners: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Check that no other distribution has one of these packages; two have common names.
+    """Check that no other distribution installs one of these packages; two of them have common names.
 
     Args:
         owners: by package, the distributions that install it.

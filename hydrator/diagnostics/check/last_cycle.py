@@ -120,7 +120,7 @@ def _check_letter_case(report: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator[Finding]:
-    """Yield findings for publishers that accepted an ad and do not show it, or not for long."""
+    """Yield findings for publishers that accepted an ad and do not show it, or soon lost it."""
     for name, one in report["publishers"].items():
         if one.get("not_read_back") and not one["error"]:
             message = (
@@ -146,7 +146,7 @@ def check_private_names(trouble: str | None) -> Iterator[Finding]:
     """Yield a finding if the daemon may lose names of private datasets."""
     if trouble:
         todo = (
-            "find the client that exchanges so many; check owner, mode and space of state_dir:"
+            "find the client that exchanges so many names; check owner, mode and space of state_dir:"
             " docs/how-to/operate/private-datasets.md"
         )
         yield warning("private", f"names of private datasets may be lost: {trouble}", todo)

@@ -57,13 +57,13 @@ def _identity_text(answer: AuthorizationResult) -> str:
 
 
 def _allow_line_advice(daemon: str, level: str, answer: AuthorizationResult) -> str:
-    """Return the line that allows it; a list with only this identity would exclude the pool's daemons."""
+    """Return the line that adds the identity to a list; alone it would exclude the pool's daemons."""
     line = allow_line(daemon, level, answer.identity or "hydrator@YOUR.DOMAIN")
     return f"add to the {daemon}'s configuration, unchanged: {line}"
 
 
 def check_merge_access(pool: CheckPoolClient, failed_collectors: AbstractSet[str]) -> list[Finding]:
-    """Check that collectors outside *failed_collectors* accept slot merges, and name the side effect."""
+    """Check that collectors outside *failed_collectors* accept slot merges; report the risk of that right."""
     return [
         finding
         for collector in pool.collectors()
@@ -149,7 +149,7 @@ def check_schedds(
 
 
 def check_edit_access(editor: JobEditorClient) -> Iterator[Finding]:
-    """Check that every schedd accepts edits of DESIRED_Sites in queued jobs, and name the side effect."""
+    """Check that every schedd accepts edits of DESIRED_Sites in queued jobs; report the right's risk."""
     for schedd in sorted(str(ad["Name"]) for ad in editor.schedds()):
         yield from run_guarded(f"schedd {schedd}", _check_edit_access_at, editor, schedd)
 
@@ -198,7 +198,7 @@ def _check_schedd_configuration(pool: CheckPoolClient, schedd: str) -> Iterator[
     if (config.get(MATCH_LIMITS) or "").lower() == "true":
         yield warning(
             f"schedd {schedd}",
-            f"{MATCH_LIMITS} is on: 20 kinds of waiting jobs of one user starve the jobs behind them",
+            f"{MATCH_LIMITS} is on: 20 kinds of waiting jobs of one user starve that user's other jobs",
             "install the output of hydrator submit pool-config --role schedd",
         )
     if "datalocality" not in (config.get("JOB_TRANSFORM_NAMES") or "").lower():

@@ -82,7 +82,7 @@ def _check_file_modes(files: Mapping[str, Path]) -> list[Finding]:
         try:
             status = file.stat()
         except OSError:
-            continue  # the component that uses the file reports the error
+            continue  # the component that uses the file reports that it is unreadable
         if is_open_to_others(status):
             findings.append(
                 warning("secrets", f"other users may read or write {key} {file}", f"chmod 600 {file}")

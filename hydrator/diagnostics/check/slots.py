@@ -92,7 +92,7 @@ def _check_unhydrated(names: Sequence[str], *, is_merging: bool) -> Iterator[Fin
 def _classify_slots(
     slots: Sequence[Mapping[str, Any]], inputs: CheckInputs, sites: AbstractSet[str]
 ) -> tuple[list[str], list[str], list[str]]:
-    """Return the slots without a site, those without attributes, and those whose next merge is due.
+    """Return the slots without a site, the slots without attributes, and the slots whose next merge is due.
 
     A slot whose hook reports a problem is in none of these lists.
     """

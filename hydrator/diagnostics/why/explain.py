@@ -78,7 +78,7 @@ def explain_before_submit(
     """
     sites = _explain_sites_before_submit(job, groups, knowledge, now, only_site)
     complete_sites = tuple(at.site for at in sites if at.matching_slots)
-    where = f"at {only_site}, or it has no slots" if only_site else "at one site that has slots"
+    where = f"at {only_site}, or it has no slots" if only_site else "at any one site with slots"
     return JobExplanation(
         job=job,
         verdict=f"all data is at {comma_separated(complete_sites)}"
@@ -98,7 +98,7 @@ def _explain_sites_before_submit(
     now: datetime,
     only_site: Site | None,
 ) -> list[SiteMatch]:
-    """Explain the sites with slots, then those with data only; *only_site* even if it has neither."""
+    """Explain the sites with slots, then the sites with data only; *only_site* even if it has neither."""
     sites = [
         _explain_site_before_submit(job, site, list(site_groups), knowledge, now)
         for (_, site), site_groups in _group_by_site(groups)

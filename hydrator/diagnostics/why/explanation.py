@@ -30,7 +30,7 @@ class MismatchCause(StrEnum):
     REQUIREMENT = "requirement"
     START = "start"
     BUSY = "busy"
-    SLOTS = "slots"  # the site has none
+    SLOTS = "slots"  # the site has no slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Reason:
     clauses: tuple[str, ...] = ()
     """clauses of the expressions that are not true"""
     missing_datasets: tuple[MissingDataset, ...] = ()
-    """datasets that do not count there"""
+    """datasets that do not count at the site"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class SiteMatch:
     held_change: str | None = None
     """change of the site's ad that the daemon holds back"""
     pool: str = ""
-    """collector of the other pool, for a schedd that flocks there"""
+    """collector of the other pool, if the job's schedd flocks there"""
 
     @property
     def display_name(self) -> str:
@@ -111,4 +111,4 @@ class JobExplanation:
     sites: tuple[SiteMatch, ...] = ()
     """each site, with the obstacles there"""
     block_reason: str | None = None
-    """limit or priority that keeps it from slots that match"""
+    """limit or priority that keeps the job from slots that match"""

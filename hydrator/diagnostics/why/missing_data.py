@@ -39,7 +39,7 @@ class MissingReason(StrEnum):
     PRIVATE = "private"  # the job names it without its pseudonym
     UNSEEN = "unseen"  # no catalogue answered
     UNHYDRATED = "unhydrated"  # the slot has no DataLocality attributes
-    ELSEWHERE = "elsewhere"  # it is at other sites
+    ELSEWHERE = "elsewhere"  # the dataset is at other sites only
     NOWHERE = "nowhere"  # no catalogue has it
 
 
@@ -60,7 +60,7 @@ class MissingDataset:
     as_of: UnixTime | None = None
     """time of that fact"""
     rule: str | None = None
-    """rule of the catalogue behind it"""
+    """rule of the catalogue that holds or transfers the dataset"""
     explanation: str | None = None
     """the catalogue's reason for that state"""
     missing_bytes: Bytes | None = None
@@ -72,7 +72,7 @@ class MissingDataset:
 
     @property
     def is_at_site(self) -> bool:
-        """Return whether the site has or had the whole dataset, so that only a fresh fact is missing."""
+        """Return whether the site has or had the complete dataset, so that only a fresh fact is missing."""
         return self.reason in {MissingReason.STALE, MissingReason.NO_AGE} or self.state in {
             DatasetState.AVAILABLE,
             DatasetState.UNKNOWN,
@@ -231,10 +231,10 @@ def _explain_stale(
 def _state_text(state: str, fraction: float | None) -> str:
     meaning = {
         DatasetState.STAGING: "on its way",
-        DatasetState.PARTIAL: "some files only, and no transfer",
+        DatasetState.PARTIAL: "the site has some files only, and no transfer runs",
         DatasetState.NEARLINE: "on tape only",
         DatasetState.STUCK: "its rule is stuck: ask its owner",
-        DatasetState.UNKNOWN: "no catalogue answered for too long",
+        DatasetState.UNKNOWN: "no catalogue has answered for too long",
     }
     words = next((text for other, text in meaning.items() if other == state), "")
     return f"{state}{format_percent(fraction)}" + (f" ({words})" if words else "")

@@ -76,13 +76,13 @@ def causes_of(group: SlotGroup) -> set[MismatchCause]:
     if group.can_run_now:
         return set()
     causes = {cause for _, cause in _failing_clauses(group)}
-    if group.is_match:  # but not free
+    if group.is_match:  # the slot matches, but is not free
         causes.add(MismatchCause.BUSY)
-    if causes & _RESOURCE.keys():  # even unused, the slot is too small
+    if causes & _RESOURCE.keys():  # even while unused, the slot is too small
         causes.discard(MismatchCause.BUSY)
     return causes or {
         MismatchCause.REQUIREMENT
-    }  # the whole is not true although its parts are: too deep to evaluate
+    }  # the expression is not true although its clauses are: nested too deeply to evaluate
 
 
 def _blank_string_literals(text: str) -> str:
@@ -116,8 +116,8 @@ def _reason_text(
         case _:
             if not failing_clauses:
                 return (
-                    "its requirements are not true as a whole, although each part is: they may"
-                    " be too deep to evaluate"
+                    "its requirements are not true, although each part is:"
+                    " they may be nested too deeply to evaluate"
                 )
             is_undefined = all(
                 clause.value == "undefined"
@@ -259,5 +259,5 @@ def no_slot_reason(job: JobFacts, site: Site, knowledge: DaemonKnowledge | None,
         now=to_unix(now),
         max_age_seconds=job.max_age_seconds,
     ):
-        text += ": that is all its data, so a glidein there would let it run"
+        text += ": all data of the job is there, so a glidein there would let it run"
     return Reason(MismatchCause.SLOTS, False, 0, text)

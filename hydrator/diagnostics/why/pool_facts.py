@@ -265,14 +265,14 @@ def _parse_dataset_state(values: Sequence[object]) -> SlotDatasetState:
 
 
 def parse_string_literal(text: str | None) -> str | None:
-    """Return the value of a ClassAd string literal; None for anything else."""
+    """Return the value of a ClassAd string literal; None for another value."""
     if text is None or len(text) < 2 or text[0] != '"' or text[-1] != '"':
         return None
     return re.sub(r"\\(.)", r"\1", text[1:-1])
 
 
 def parse_string_list(text: str | None) -> list[str]:
-    """Return the strings of a ClassAd list of literals; nothing for all else, or for a list too long."""
+    """Return the strings of a ClassAd list of literals; nothing for another value, or for a list too long."""
     if text is None or len(text) > MAX_LIST_CHARS or not (items := _LIST.fullmatch(text.strip())):
         return []
     return [parse_string_literal(literal.strip()) or "" for literal in re.findall(_ITEM, items[1])]
@@ -294,7 +294,7 @@ def parse_integer(text: str | None) -> int | None:
 
 
 def _to_integer(value: object) -> int | None:
-    """Return the whole part of a number as far as ClassAds can count; None for all else."""
+    """Return the integer part of a number within the range of ClassAd integers; None for another value."""
     number = valid_number(value)
     return None if number is None else max(-MAX_CLASSAD_INTEGER, min(int(number), MAX_CLASSAD_INTEGER))
 

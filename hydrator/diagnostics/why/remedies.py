@@ -92,7 +92,7 @@ def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], now: datetime) ->
 
 
 def _manual_remedy(missing: Sequence[MissingDataset]) -> Remedy:
-    """Return the action that a person must take, by the first of *missing* that no wait cures."""
+    """Return the action of a person that cures the first of *missing* for which waiting does not help."""
     first = next((one for one in missing if _arrival_remedy(one) is None), None)
     match first.reason if first else None:
         case (
@@ -118,7 +118,7 @@ def _manual_remedy(missing: Sequence[MissingDataset]) -> Remedy:
 
 
 def _combined_arrival_remedies(missing: Sequence[MissingDataset]) -> list[Remedy]:
-    """Return the change after which all of *missing* count; none if one has no such change."""
+    """Return the change after which all of *missing* count; none if one of them has no such change."""
     all_remedies = [_arrival_remedy(one) for one in missing]
     if any(way is None for way in all_remedies):
         return []

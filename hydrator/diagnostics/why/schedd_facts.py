@@ -24,7 +24,7 @@ _DEFAULT_MAX_UPLOADS = 100
 _DEFAULT_QUEUED_BYTES = 100_000_000
 """HTCondor's defaults for MAX_CONCURRENT_UPLOADS and BYTES_REQUIRED_TO_QUEUE_FOR_TRANSFER."""
 MAX_POOLS = 20
-"""Largest number of queried pools to which a schedd flocks."""
+"""Maximum number of pools that are queried because the schedd flocks to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class ScheddFacts:
 
 
 def fetch_schedd_facts(pool: ScheddProbe, schedd: str) -> ScheddFacts:
-    """Query the settings of *schedd*; without an answer it counts as a schedd without settings."""
+    """Query the settings of *schedd*; a schedd that does not answer counts as one without settings."""
     try:
         return parse_schedd_facts(pool.config_of("schedd", list(_SETTINGS), schedd))
     except PoolError:
@@ -100,7 +100,7 @@ def can_release(pool: ScheddProbe, schedd: str, facts: ScheddFacts) -> bool:
 def _max_uploads(config: Mapping[str, str | None]) -> int | None:
     """Return the limit as the schedd computes it: a fifth of MAX_CONCURRENT_UPLOADS unless it is set."""
     version = re.match(r"\s*([0-9]{1,4})\.", config.get("CONDOR_VERSION") or "")
-    if version and int(version[1]) < 25:  # its configuration may have the names, but it ignores them
+    if version and int(version[1]) < 25:  # an older schedd ignores the parameters
         return None
     if not _is_true(config.get("SCHEDD_ENABLE_PER_USER_MATCH_LIMITS") or ""):
         return None  # also schedds before 25, which do not have it

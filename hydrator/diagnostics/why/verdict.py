@@ -43,7 +43,7 @@ def verdict_text(
         case _ if block_reason and matching_sites:
             return f"{block_reason}; otherwise it would match at {comma_separated(matching_sites)}"
         case _ if block_reason:
-            return f"{block_reason}; and it matches no slot now"
+            return f"{block_reason}; also, it matches no slot now"
         case _ if matching_sites:
             return (
                 f"it would match at {comma_separated(matching_sites)}: it waits for its turn in"

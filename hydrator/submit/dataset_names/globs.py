@@ -92,7 +92,7 @@ def _suffix_patterns(globs: Iterable[str], scope_prefix: str) -> list[str]:
 def _find_by_patterns(
     globs: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Return by glob the names that [submit].patterns turn into existing DIDs; and catalogue failures.
+    """Return by glob the names that [submit].patterns turn into existing DIDs, and by catalogue its failure.
 
     A pattern turns a name into a DID, but not a DID into a name. So this function guesses names from each
     DID: its own name, with and without the glob's text before the first wildcard and after the last one.
@@ -125,7 +125,7 @@ def _find_by_patterns(
 def _apply_patterns(
     name: str, patterns: Sequence[tuple[re.Pattern[str], str]], scope: str | None
 ) -> Did | None:
-    """Return the DID that the patterns give for *name*; None if they give none."""
+    """Return the DID that the patterns give for *name*; None if no pattern matches it."""
     try:
         return parse_did(look_up_configured(name, {}, patterns) or "", scope)
     except BadDid:

@@ -53,7 +53,7 @@ class Resolution:
 
     @property
     def names_by_shared_did(self) -> dict[Did, tuple[str, ...]]:
-        """The DIDs that several names have, each with these names."""
+        """The DIDs that are shared by several names, each with these names."""
         names: dict[Did, list[str]] = {}
         for name, did in self.pairs:
             names.setdefault(did, []).append(name)
@@ -141,7 +141,7 @@ def _choose_dids(
 def _apply_default_scope(
     names: Iterable[str], scope: str | None, failures: Collection[str]
 ) -> tuple[dict[str, Did], dict[str, str]]:
-    """Return the DIDs of *names* in the default scope, and by name why it gives none."""
+    """Return the DIDs of *names* in the default scope, and by name the reason why that scope has none."""
     dids: dict[str, Did] = {}
     reasons: dict[str, str] = {}
     failed = f"; {' and '.join(sorted(failures))} did not answer" if failures else ""
@@ -157,7 +157,7 @@ def _apply_default_scope(
 
 
 def _find_unanswered(dids: Iterable[Did], readings: Mapping[Did, Sequence[Seen | Unseen]]) -> frozenset[Did]:
-    """Return those of *dids* about which a catalogue did not answer."""
+    """Return the *dids* about which a catalogue did not answer."""
     no_reading = [Unseen("")]
     return frozenset(
         did for did in dids if any(isinstance(reading, Unseen) for reading in readings.get(did, no_reading))
@@ -165,9 +165,9 @@ def _find_unanswered(dids: Iterable[Did], readings: Mapping[Did, Sequence[Seen |
 
 
 def _absent_reasons(dids_by_name: Mapping[str, Did], catalogues: Sequence[Catalogue]) -> dict[str, str]:
-    """Return by name one sentence on its DID, which no catalogue has, with similar names if there are any."""
+    """Return by name one sentence that no catalogue has its DID, with the similar names that exist."""
     similar = find_similar(list(dids_by_name.values())[:MAX_SEARCHED], catalogues)
-    advice = "; another name goes into [submit].names or [submit].patterns"
+    advice = "; if another dataset is meant, map the name under [submit].names or [submit].patterns"
     reasons = {}
     for name, did in dids_by_name.items():
         question = f"; did you mean {' or '.join(similar[did])}?" if similar.get(did) else ""

@@ -17,7 +17,7 @@ _MAX_PATTERNS = 8
 
 
 def scope_prefixes(scope: str | None) -> list[str]:
-    """Return the beginnings of search patterns in their order: the default *scope* first, then any scope."""
+    """Return the scope part of search patterns, in search order: the default *scope*, then any scope."""
     return [f"{scope}:", "*"] if scope else ["*"]
 
 
@@ -58,7 +58,7 @@ def _prefer_exact_names(name: str, candidates: Collection[Did]) -> tuple[Did, ..
 
 
 def _prefix_patterns(bases: Sequence[str], scope_prefix: str) -> list[str]:
-    """Return a few patterns that match every DID whose name begins like one of *bases*."""
+    """Return a few search patterns that together match every DID whose name begins like one of *bases*."""
     length = max((len(base) for base in bases), default=0)
     starts = {base[:length] for base in bases}
     while len(starts) > _MAX_PATTERNS and length:
@@ -71,7 +71,7 @@ def _prefix_patterns(bases: Sequence[str], scope_prefix: str) -> list[str]:
 
 
 def find_dids(catalogues: Sequence[Catalogue], patterns: Sequence[str]) -> tuple[set[Did], dict[str, str]]:
-    """Query all *catalogues* at once; return the DIDs that match, and the reason by failed catalogue."""
+    """Query all *catalogues* at once; return the DIDs that match, and by failed catalogue the reason."""
 
     def query(catalogue: Catalogue) -> Collection[Did] | CatalogueError:
         try:

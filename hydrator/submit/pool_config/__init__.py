@@ -118,7 +118,7 @@ class PoolPolicy:
     staging_credit: float = 0.5
 
     def __post_init__(self) -> None:
-        """Check that a schedd can read the values.
+        """Check that a schedd can parse the values of the policy.
 
         Raises:
             ValueError: one sentence with the field's name.
@@ -255,19 +255,23 @@ def _seconds(span: timedelta) -> int:
 
 
 def _unwrap(value: str, layer: str) -> str:
-    """Return *value* without all layers that match *layer*, whose first group is the inner value."""
+    """Remove every layer around *value* that matches the regular expression *layer*; its first group is the inner value."""
     while wrapped := re.fullmatch(layer, value.strip(), re.DOTALL):
         value = wrapped[1] or ""
     return value
 
 
 def _format_header(where: str, observe: bool) -> str:
-    form = "observing: jobs are ranked; no slot and no job is refused" if observe else "in force"
+    form = (
+        "observing: jobs are only ranked; every job may use every slot, and none is refused"
+        if observe
+        else "in force"
+    )
     return HEAD.format(where=where, form=form)
 
 
 def _comment_current_values(names: Sequence[str], current_values: Mapping[str, str | None]) -> list[str]:
-    """Return a comment line for each value without the hydrator's parts: the same before and after installation."""
+    """Return a comment line for each value without the hydrator's parts, so equal before and after installation."""
     lines = []
     for name in names:
         value = current_values.get(name)

@@ -256,7 +256,7 @@ def _attribute_lines(run: RapthorRun, gpu: GpuChoice | None, path_sites: Sequenc
         literals[PATHS_ATTRIBUTE] = _string_list_literal(path_sites)
     rank = gpu.rank_expression(run.options.rank) if gpu else run.options.rank
     return [
-        "# what it reads; the schedd's transform makes requirements and rank of it",
+        "# the datasets that it reads; the schedd's transform makes requirements and rank of them",
         *(f"+{name} = {literal}" for name, literal in literals.items()),
         *([f"rank = {rank}"] if rank else []),
     ]
@@ -268,7 +268,7 @@ def _site_lines(users_requirements: str, gpu: GpuChoice | None, sites: RunSites)
     all_clauses = (users_requirements, gpu.requirement if gpu else "", path_clause)
     clauses = [clause for clause in all_clauses if clause.strip()]
     return [
-        "# where the data is not what the catalogue says, the wrapper ends the job and it tries elsewhere",
+        "# if data is missing at a site, the wrapper ends the job, and the schedd tries another site",
         *retry_elsewhere(
             " && ".join(f"({clause})" for clause in clauses) if len(clauses) > 1 else "".join(clauses),
             site_attributes=sites.attributes,

@@ -12,7 +12,7 @@ from .job import RapthorRun
 
 @dataclass(frozen=True, slots=True)
 class SiteOutlook:
-    """The datasets of a run that one site has now, and those that it lacks, each with its state.
+    """The datasets of a run that one site has now, and the missing ones, each with its state.
 
     ``has_paths``: [[storage]] has a path for every dataset there.
     ``can_fetch``: the job can fetch datasets for which it has no path.

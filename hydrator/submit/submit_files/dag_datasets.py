@@ -57,11 +57,11 @@ def add_datasets_to_dag(
 
 
 def _list_line(node: DagNode, dids: Sequence[Did], origin: str) -> tuple[list[str], str]:
-    """Return the VARS line with the list of datasets for *node*, if it gets one, and a note on it."""
+    """Return the VARS line with the datasets for *node* (none if it stays unchanged), and a note or ""."""
     if node.has_datasets:
-        return [], f"{origin}: node {node.name} has {ATTRIBUTE} already: it is left as it is"
+        return [], f"{origin}: node {node.name} has {ATTRIBUTE} already: it stays unchanged"
     if not dids:
-        return [], f"{origin}: no dataset is known for node {node.name}: it is left as it is"
+        return [], f"{origin}: no dataset is known for node {node.name}: it stays unchanged"
     if not node.uncertainty:
         return [_vars_line(node.name, f"+{ATTRIBUTE}", dids_literal(dids))], ""
     note = (

@@ -71,9 +71,9 @@ def add_datasets(
     has_list, uncertainty = detect_datasets(description, read)
     if has_list:
         check_items(text, origin, read)
-        notes.append(f"{origin} has {ATTRIBUTE} already: it is left as it is")
+        notes.append(f"{origin} has {ATTRIBUTE} already: it stays unchanged")
     elif not dids:
-        notes.append(f"{origin}: no dataset is known for it: it is left as it is")
+        notes.append(f"{origin}: no dataset is known for it: it stays unchanged")
     else:
         line = f"+{ATTRIBUTE} = {dids_literal(dids)}"
     if line and uncertainty:

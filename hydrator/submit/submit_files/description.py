@@ -95,7 +95,7 @@ def read_description(text: bytes, macros: Mapping[str, str] | None = None) -> Su
 
 
 class _IfBlocks:
-    """The ``if`` blocks around a statement; their conditions count as far as they are literals."""
+    """The ``if`` blocks around a statement; only conditions that are literals are evaluated."""
 
     def __init__(self) -> None:
         # (the branch is active, an earlier branch was active)

@@ -117,7 +117,7 @@ def test_emptied_catalogue_empties_the_ad_only_once_polls_confirm_it(emptied):
 
 
 def test_approved_change_is_applied_by_the_next_cycle(emptied):
-    assert "CAM: 6 datasets may leave at the daemon's next cycle" in emptied.run("approve", "CAM")
+    assert "CAM: the daemon's next cycle may remove 6 datasets" in emptied.run("approve", "CAM")
     assert any(did in emptied.ad() for did in DIDS), "approving alone changes nothing"
     emptied.run("once")
     assert not any(did in emptied.ad() for did in DIDS)
@@ -177,13 +177,13 @@ def test_history_lists_changes_and_rollback_returns_to_a_generation(emptied):
 BAD = {
     "rollback CAM": "rollback CAM: give either a GENERATION or --end",
     "rollback CAM 5 --end": "rollback CAM: give either a GENERATION or --end",
-    "rollback CAM 5": "rollback CAM 5: the history does not have it; the last ones are: ",
-    "rollback NOWHERE 5": "rollback NOWHERE 5: the history does not have it; the last ones are: none",
+    "rollback CAM 5": "rollback CAM 5: the history does not have it; its last generations are: ",
+    "rollback NOWHERE 5": "rollback NOWHERE 5: the history does not have it; its last generations are: none",
     "rollback CAM --end": "rollback CAM --end: this site is not rolled back",
     "history --site NOWHERE": "--site NOWHERE: this site has no history",
-    "history --since yesterday": "--since 'yesterday': give a span like 90m, 6h or 2d",
-    "history --since 2026-11-21": "--since '2026-11-21': give a span",
-    "history --since 999999d": "--since '999999d': give a span",
+    "history --since yesterday": "--since 'yesterday': give a time span like 90m, 6h or 2d",
+    "history --since 2026-11-21": "--since '2026-11-21': give a time span",
+    "history --since 999999d": "--since '999999d': give a time span",
 }
 
 

@@ -297,7 +297,7 @@ def test_evicted_job_continues_after_its_finished_operations(node):
     fill(node, calibrate_1=".done solutions.h5", image_1="jobstore")
     done = node.run("--keep", "rapthor", "--", "sh", "-c", "ls -A rapthor/pipelines/*; exit 7")
     assert (done.returncode, done.stdout) == (7, ".done\nsolutions.h5\n")
-    assert done.stderr == "hydrator: the job was evicted before: it goes on after calibrate_1\n"
+    assert done.stderr == "hydrator: the job was evicted before: it continues after calibrate_1\n"
     assert operations(node) == {}  # its output is the rest of the folder
 
 

@@ -36,7 +36,7 @@ def test_datasets_in_a_false_if_block_are_ignored(dead):
 def test_datasets_in_a_true_if_block_belong_to_the_description(live):
     first, line, notes = added(f"{live}queue\n")
     assert (first, line) == (b"", b"")
-    assert notes == ("x has RequiredDatasets already: it is left as it is",)
+    assert notes == ("x has RequiredDatasets already: it stays unchanged",)
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_description_with_datasets_is_unchanged_with_a_note(there):
     text = there + b"\nqueue\n"
     done = add_datasets(text, [A], "x.sub", none)
     assert (done.text, done.insertion) == (text, b"")
-    assert done.notes == ("x.sub has RequiredDatasets already: it is left as it is",)
+    assert done.notes == ("x.sub has RequiredDatasets already: it stays unchanged",)
 
 
 def test_description_that_includes_datasets_is_unchanged():
@@ -186,8 +186,8 @@ def test_each_node_gets_a_vars_line_at_the_end_of_the_dag():
     done = add_datasets_to_dag(DAG, {"A": [B, A], "C": [A]}, dag, "x.dag")
     assert done.text == DAG + b'\nVARS A +RequiredDatasets="{\\"lofar:a\\", \\"lofar:b\\"}"\n'
     assert done.notes == (
-        "x.dag: no dataset is known for node B: it is left as it is",
-        "x.dag: node C has RequiredDatasets already: it is left as it is",
+        "x.dag: no dataset is known for node B: it stays unchanged",
+        "x.dag: node C has RequiredDatasets already: it stays unchanged",
         "x.dag: SPLICE S other.dag: this command does not read its nodes: filter that file too",
     )
     again = add_datasets_to_dag(done.text, {"A": [A]}, read_dag(done.text, none), "x.dag")
@@ -263,7 +263,7 @@ def test_filter_gives_each_node_of_a_dag_its_datasets(configured):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("filter", "x.sub"), "which datasets?"),
+        (("filter", "x.sub"), "no datasets: give"),
         (("filter", "x.sub", "-d", "no_scope,o:b d"), "no scope"),
         (("filter", "nowhere.sub", "-d", "o:1"), "cannot read nowhere.sub"),
         (("filter", "x.sub", "--from-inputs"), "needs [submit] names"),
@@ -510,7 +510,7 @@ def test_dag_spliced_twice_has_a_copy_for_each_splice(tmp_path, nested):
             ("-d", "o:1"),
             "node B (n.sub)",
         ),
-        (None, (), "which datasets?"),
+        (None, (), "no datasets: give"),
     ],
 )
 def test_unreadable_nested_dag_is_one_sentence_and_submits_nothing(nested, change, options, told):
@@ -607,7 +607,7 @@ def test_file_that_is_neither_dag_nor_submit_file_is_one_sentence(tmp_path, text
     (tmp_path / "x").write_text(text)
     done = hydrator("filter", "x", "-d", "o:1", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert b"neither like a submit description nor like a DAG" in done.stderr
+    assert b"is neither a submit description nor a DAG" in done.stderr
 
 
 def test_wrap_passes_datasets_as_a_default_if_the_file_may_set_them(tmp_path):

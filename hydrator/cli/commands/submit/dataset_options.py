@@ -26,7 +26,7 @@ class ExitWithMessage(typer.Exit):
 
 
 class DagNodes:
-    """The nodes of one DAG, or of several that are submitted as one, by DAGMan's names.
+    """The nodes of one DAG, or of several DAGs that are submitted as one, by DAGMan's names.
 
     DAGMan calls node ``A`` of the second of several files ``1.A``. A user may write ``A`` if no other file
     has an ``A``, and may leave out quotes around a name.
@@ -65,7 +65,7 @@ class DatasetOptions:
         self.from_inputs = from_inputs
         self.command = ""
         self.pool_names: dict[Did, Did] = {}
-        """By DID, the names that the pool uses for the datasets of the last calls."""
+        """By DID, the name that the pool uses for each dataset of the calls so far."""
         self.texts = [text for text in texts if text.strip()]
         lines = read_input_file(file).decode("utf-8", "replace").splitlines() if file else []
         self.file_dids = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
@@ -217,7 +217,7 @@ def collect_dag_datasets(
         texts[origin] = node.content or b""
         if node.content is None:
             print(
-                f"hydrator: {origin}: its file cannot be read, so its own datasets are not known",
+                f"hydrator: {origin}: its file cannot be read, so the datasets in it are not known",
                 file=sys.stderr,
             )
         elif node.has_datasets:

@@ -49,4 +49,4 @@ def pool_config(
         print(removal_texts(present)[part] if remove else texts[part]())
     print_problems(*unread)
     if remove:
-        print_problems("jobs already queued keep their expressions: hydrator release lets them go anywhere")
+        print_problems("jobs already queued keep their expressions; hydrator release lets them run anywhere")

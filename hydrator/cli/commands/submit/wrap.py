@@ -133,7 +133,7 @@ class ExitWithStatus(typer.Exit):
 def _add_datasets(
     text: bytes, file: Path, options: DatasetOptions, folder: Path | None = None
 ) -> "FilterResult":
-    """Add the datasets of *options* to *text* of *file*; print notes on unchanged parts on stderr.
+    """Add the datasets of *options* to *text* of *file*; print a note on stderr for each unchanged part.
 
     File names in it are relative to *folder*, by default the current one, as for HTCondor.
     """
@@ -155,7 +155,7 @@ def _add_datasets(
                 text, dids_by_node, dag, origin, extra_lines=options.gpu_lines(nodes)
             )
         elif not is_description(text):
-            raise ExitWithMessage(f"{origin} begins neither like a submit description nor like a DAG")
+            raise ExitWithMessage(f"{origin} is neither a submit description nor a DAG, by its first lines")
         else:
             dids = options.parse_shared_datasets() + _find_input_datasets(text, {}, options, origin)
             names = options.pseudonymize(dids, {origin: text})
@@ -163,7 +163,7 @@ def _add_datasets(
     except SubmitFileError as bad:
         raise ExitWithMessage(str(bad)) from bad
     if filtered.text == text and not options.has_options and not has_required_datasets(text, read):
-        raise ExitWithMessage(f"{origin}: which datasets? give --datasets, --datasets-file or --from-inputs")
+        raise ExitWithMessage(f"{origin}: no datasets: give --datasets, --datasets-file or --from-inputs")
     print_notes(filtered)
     return filtered
 
@@ -212,7 +212,7 @@ def _warn_no_site(
                 explain_groups_without_site(options.settings, options.pool_names, groups)
             )
         except HydratorError as error:  # a failed query must not prevent the submission
-            print(f"hydrator: cannot find out where its data is: {error}", file=sys.stderr)
+            print(f"hydrator: cannot find out which sites have the data: {error}", file=sys.stderr)
     if text and should_refuse:
         raise ExitWithMessage(f"{text}; nothing was submitted", EXIT_NO_MATCH_NOW)
     if text:
@@ -220,7 +220,7 @@ def _warn_no_site(
 
 
 def _join_by_sentence(sentences: Mapping[str, str]) -> str:
-    """Join the *sentences* of nodes; name nodes with equal sentences together."""
+    """Join the *sentences* about nodes; nodes with equal sentences share one."""
     from hydrator.domain.text import shorten_list
 
     nodes: dict[str, list[str]] = {}
@@ -236,7 +236,7 @@ def _join_by_sentence(sentences: Mapping[str, str]) -> str:
 
 
 def _submit_copy(command: Sequence[str], file_index: int, text: bytes) -> NoReturn:
-    """Submit a temporary copy in the file's folder, for lists too long for an argument; then remove it."""
+    """Submit a temporary copy in the file's folder, since the lists exceed an argument; then remove it."""
     file = Path(command[file_index])
     try:
         descriptor, name = tempfile.mkstemp(f".{file.name[:100]}.hydrator", ".", file.parent)
@@ -248,12 +248,12 @@ def _submit_copy(command: Sequence[str], file_index: int, text: bytes) -> NoRetu
             Path(name).unlink(missing_ok=True)
     except OSError as error:
         raise ExitWithMessage(
-            f"cannot write into the folder of {file}: {error.strerror}: a copy of it must be there", 1
+            f"cannot write into the folder of {file}: {error.strerror}: a copy of it is needed there", 1
         ) from error
 
 
 def _submit_dag(command: Sequence[str], options: DatasetOptions, *, refuse_nowhere: bool) -> NoReturn:
-    """Run condor_submit_dag on a copy of the DAG with datasets; remove the copy if it rejects the DAG."""
+    """Run condor_submit_dag on a copy of the DAG with datasets; remove a copy that is rejected."""
     from hydrator.cli.output.new_files import lock_folder, remove_files
 
     from .wrap_dag import write_copies

@@ -110,16 +110,16 @@ def _datasets_by_node(branches: Sequence[_DagTree]) -> "dict[str, list[Did]]":
 
 
 def _require_datasets(files: Sequence[Path], branches: Sequence[_DagTree]) -> None:
-    """Raise ExitWithMessage if no node has datasets of its own: the user named none."""
+    """Raise ExitWithMessage if neither the options nor a node name datasets."""
     if not any(node.has_datasets or node.uncertainty for branch in branches for node in branch.dag.nodes):
         listed = ", ".join(map(str, files))
-        raise ExitWithMessage(f"{listed}: which datasets? give --datasets, --datasets-file or --from-inputs")
+        raise ExitWithMessage(f"{listed}: no datasets: give --datasets, --datasets-file or --from-inputs")
 
 
 def _write_numbered_copies(
     dags: Sequence[_DagTree], lines: Mapping[str, Sequence[str]]
 ) -> tuple[DagCopies, list[FilterResult]]:
-    """Write the copies under the first number without existing copies of other content."""
+    """Write the copies under the first number at which no copy with other content exists."""
     for number in count(1):
         texts: dict[Path, bytes] = {}
         results = [_add_copies(dag, lines, number, texts) for dag in dags]
@@ -129,7 +129,7 @@ def _write_numbered_copies(
             if number > 1:
                 listed = ", ".join(str(copy) for copy, _ in results if copy)
                 print(
-                    f"hydrator: submitting {listed}: earlier copies have other content and stay",
+                    f"hydrator: submitting {listed}: earlier copies differ and are kept",
                     file=sys.stderr,
                 )
             return DagCopies(files, new_files), [note for _, notes in results for note in notes]
@@ -137,7 +137,7 @@ def _write_numbered_copies(
 
 
 def _write_texts(texts: dict[Path, bytes]) -> list[Path] | None:
-    """Write *texts*; return None if a file with other content has one of the names."""
+    """Write *texts* to files; return None if one of these files exists with other content."""
     try:
         return write_new_files(texts)
     except OSError as error:
@@ -175,7 +175,7 @@ def _read_dag_tree(file: Path, base_folder: Path, scope: str, ancestors: Sequenc
 
 
 def _collect_datasets(branch: _DagTree, options: DatasetOptions, dids: "Mapping[str, Sequence[Did]]") -> None:
-    """Set the datasets of *branch* and its children: those of *dids*, by full name, and the nodes' inputs."""
+    """Set the datasets of *branch* and its children: the *dids* by full name, and the nodes' inputs."""
     for child in branch.children.values():
         _collect_datasets(child, options, dids)
     own = {node.name: list(dids.get(branch.scope + node.name, ())) for node in branch.dag.nodes}

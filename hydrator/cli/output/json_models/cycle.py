@@ -47,7 +47,7 @@ class PublishResultJson(TypedDict):
 
 
 class DemandProblemsJson(TypedDict):
-    """Wanted datasets that no ad lists, or not as the jobs name them."""
+    """Wanted datasets that no ad lists, or that ads list under another spelling than the jobs use."""
 
     left_out: BySite[list[LeftOutJson]]
     """datasets that the size budget left out"""
@@ -62,7 +62,7 @@ class DemandProblemsJson(TypedDict):
 
 
 class PublisherProblemsJson(TypedDict):
-    """Ads of the publishers that are not as the daemon wants them."""
+    """Ads at the publishers that differ from the daemon's ads."""
 
     rejected: ByPublisher[ByName[str]]
     """ads read back there and not adopted, with the reason"""

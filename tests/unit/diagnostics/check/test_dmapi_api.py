@@ -32,7 +32,7 @@ def test_dmapi_check_warns_of_a_missing_parameter():
     locate = {"get": {"parameters": [{"name": "sort"}, {"name": "namespace"}]}}
     found = list(dmapi_findings({"paths": {**WHOLE, "/v1/data/locate/{namespace}/{name}": locate}}))
     assert [f.message for f in found if f.level is Level.WARN] == [
-        "GET /data/locate/{}/{} does not take limit, which the adapter sends"
+        "GET /data/locate/{}/{} does not accept limit, which the adapter sends"
     ]
 
 

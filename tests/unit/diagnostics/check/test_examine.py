@@ -194,7 +194,7 @@ def test_check_of_a_healthy_installation_has_no_advice(tmp_path):
         (Pool(rank="My.Rank"), Level.WARN, "has no locality term", "--role negotiator"),
         (Pool(rank=None), Level.WARN, "has no locality term", "--role negotiator"),
         (Pool(transform="Other"), Level.WARN, "no DataLocality transform", "--role schedd"),
-        (Pool(limits="True"), Level.WARN, "starve the jobs behind them", "--role schedd"),
+        (Pool(limits="True"), Level.WARN, "starve that user's other jobs", "--role schedd"),
         (
             Pool(ping_answer=Answer(is_allowed=False)),
             Level.FAIL,

@@ -1,1 +1,1 @@
-"""``hydrator submit rapthor``: the command, its checks, and one module for each kind of output."""
+"""``hydrator submit rapthor``: the command, its checks, and its outputs."""

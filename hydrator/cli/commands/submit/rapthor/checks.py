@@ -101,7 +101,7 @@ def parse_command(job: "JobOptions", defaults: SubmitSettings) -> list[str]:
 
 
 def find_condor_submit() -> str:
-    """Return the path of condor_submit; exit if there is none."""
+    """Return the path of condor_submit; exit if PATH does not have it."""
     tool = shutil.which("condor_submit")
     if tool is None:
         exit_on_problems(["condor_submit is not on PATH: submit on a host of the pool"], status=1)
@@ -132,7 +132,7 @@ def check_expressions(settings: Settings, options: RunOptions) -> RunOptions:
 
 
 def check_sites(run: "PreparedRun", output: OutputOptions) -> None:
-    """Exit if no site has paths to the data; warn (or exit, if the user wants) if no site matches now."""
+    """Exit if no site has paths to the data; warn, or exit on request, if no site can start the run now."""
     if output.form is OutputFormat.JOB:
         exit_on_problems(_path_problems(run))
     if output.form is not OutputFormat.ENV or output.refuse_nowhere:
@@ -161,7 +161,7 @@ def _warn_steps_wait(run: "PreparedRun") -> None:
     """Warn that steps of Toil's own batch system, which each require all datasets, would wait forever."""
     if run.run.options.mode == "require" and all(site.missing_states for site in run.sites):
         print_problems(
-            "with --batchSystem htcondor each step requires all datasets, and waits until one site has them;"
+            "with --batchSystem htcondor each step requires all datasets, and waits until one site has all;"
             " --batchSystem classad_hydrator gives each step its own, and --mode prefer lets it start"
             " elsewhere after a while"
         )
@@ -172,7 +172,7 @@ def _path_problems(run: "PreparedRun") -> list[str]:
     settings, dids = run.settings, run.dids
     if unsafe := [did for did in dids if is_unsafe_argument(did)]:
         return [
-            f"{did}: it begins like an option, or leads to the folder above: no job gets such a name"
+            f"{did}: it begins like an option, or leads to the folder above: no job may have such a name"
             for did in unsafe
         ]
     if settings.submit.stage_in or run.sites_with_paths:
@@ -192,7 +192,7 @@ def _path_problems(run: "PreparedRun") -> list[str]:
 
 
 def privacy_problems(private: Sequence[Did], texts: Mapping[str, str]) -> list[str]:
-    """Return one sentence for each line of *texts*, parts of the job's public ad, with a *private* name."""
+    """Return one sentence for each line with a *private* name in *texts*, parts of the public job ad."""
     return [
         f"{did} is private, and {where} shows its name, which every user of the pool could read:"
         f" {line[:200]}; nothing was submitted"

@@ -48,7 +48,7 @@ from .run import PreparedRun
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """Options of the command that are for the job itself; those that are None have defaults in [submit]."""
+    """Options of the command for the job itself; if one is None, [submit] has its default."""
 
     command: str
     cpus: int | None
@@ -61,7 +61,7 @@ class JobOptions:
     submit: bool
 
     def resources(self, defaults: SubmitSettings, listing: Listing) -> RunResources:
-        """Return the resources that the job requests; scratch space includes what the job unpacks."""
+        """Return the resources that the job requests; scratch space includes its unpacked archives."""
         disk_gb = self.disk_gb or defaults.disk_gb
         unpacked_gb = listing.archive_bytes(defaults.unpack) / 1e9
         if unpacked_gb:
@@ -140,13 +140,13 @@ def _warn_cluster_options(parset: Parset) -> None:
     if options := machine_options(parset):
         listed = ", ".join(f"{name} = {value[:100]}" for name, value in options.items())
         print_problems(
-            f"{parset.origin}: [cluster] {listed}: the job sets each to what its slot has when it starts,"
+            f"{parset.origin}: [cluster] {listed}: at its start the job sets each to its slot's value,"
             " or less if the parset has less"
         )
 
 
 def _find_files_to_send(parset: Parset) -> dict[str, str]:
-    """Return by option the files of the parset that exist on this host; they travel with the job.
+    """Return by option the files that the parset names and this host has; they travel with the job.
 
     Exits if two of them have one name, or if HTCondor cannot transfer one.
     """
@@ -163,7 +163,7 @@ def _find_files_to_send(parset: Parset) -> dict[str, str]:
     names = [Path(path).name for path in paths]
     duplicates = sorted({name for name in names if names.count(name) > 1})
     problems = [
-        f"two files of the parset are called {name}: they travel in one folder, rename one"
+        f"two files of the parset are called {name}: HTCondor transfers them into one folder, so rename one"
         for name in duplicates
     ]
     exit_on_problems(
@@ -196,7 +196,7 @@ def _write_job_folder(parent: Path, stem: str, texts: Mapping[str, str], *, is_p
     """Write *texts* and the wrapper into a new folder in *parent*; only its owner can read a private one."""
 
     def fill(folder: Path) -> None:
-        # Rapthor may not create all of them, and HTCondor transfers only folders that exist
+        # Rapthor may not create all output folders, and HTCondor transfers only folders that exist
         for part in ("", *RESULT_FOLDERS):
             (folder / WORKING_FOLDER / part).mkdir()
         for name, text in {**texts, WRAPPER_FILE: wrapper_text()}.items():

@@ -56,7 +56,7 @@ def print_outlook(prepared: "PreparedRun", *, as_json: bool) -> None:
 
 
 def _catalogue_answers(resolution: "Resolution") -> dict[str, str]:
-    """Return by catalogue (the daemon among them) how completely it answered."""
+    """Return by catalogue, or daemon, one text on the completeness of its answer."""
     texts = {}
     for name, answer in resolution.answers.items():
         if isinstance(answer, Unseen):
@@ -116,7 +116,7 @@ def print_exports(prepared: "PreparedRun", *, toil: bool) -> None:
 
 
 def _read_condor_values() -> dict[str, str | None]:
-    """Query condor_config_val for the values that the exports would replace; None if it has none."""
+    """Query condor_config_val for the values that the exports would replace; None for an undefined one."""
     tool = shutil.which("condor_config_val")
     names = ("SUBMIT_ATTRS", "APPEND_REQ_VANILLA", "APPEND_RANK_VANILLA")
     values: dict[str, str | None] = dict.fromkeys(names)

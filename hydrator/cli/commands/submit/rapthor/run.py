@@ -32,7 +32,7 @@ from .options import OutputFormat, OutputOptions
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A run, the answers about its datasets at ``now``, and its sites, the best first.
+    """A Rapthor run, the catalogues' answers about its datasets at ``now``, and the sites, the best first.
 
     ``pseudonyms`` has, by DID, the name that the pool uses; it is empty until :meth:`with_pseudonyms`.
     """
@@ -49,7 +49,7 @@ class PreparedRun:
 
     @property
     def dids(self) -> list[Did]:
-        """The datasets by their own names."""
+        """The datasets by their real names."""
         return [did for _, did in self.resolution.pairs]
 
     @property
@@ -67,7 +67,7 @@ class PreparedRun:
         return explain_no_qualified_site(self.run, self.sites)
 
     def with_pseudonyms(self) -> "PreparedRun":
-        """Return the run under the names that the pool uses; the daemon creates those of private datasets."""
+        """Return the run with the names that the pool uses; the daemon creates those of private datasets."""
         pseudonyms = fetch_pseudonyms(frozenset(self.dids), self.settings)
         return replace(self, run=self.run.with_pseudonyms(pseudonyms), pseudonyms=pseudonyms)
 
@@ -116,7 +116,7 @@ def _collect_site_facts(
 
 
 def _list_files(settings: Settings, dids: Collection[Did], allow_unknown: bool) -> Listing:
-    """List the files of *dids* if a site has storage; exit if a rule for files lacks an answer it needs."""
+    """List the files of *dids* if a site has storage; exit if an answer for a file rule is missing."""
     if not settings.storage:
         return Listing()
     listers = build_file_listers(settings)
@@ -143,7 +143,7 @@ def _list_files(settings: Settings, dids: Collection[Did], allow_unknown: bool) 
 def _resolve_datasets(
     parset: Parset, settings: Settings, output: OutputOptions
 ) -> tuple[Resolution, datetime]:
-    """Find the datasets of the measurement sets, with the catalogues' answers and the time of these.
+    """Find the datasets of the measurement sets; also return the catalogues' answers and their time.
 
     The daemon is queried too for a dry run, or if no catalogue is configured.
     """
@@ -151,7 +151,7 @@ def _resolve_datasets(
     parts = assemble(settings, system_clock)
     try:
         names = _expand(parset, settings, parts.catalogues, output.allow_unknown)
-        with show_progress("asking where the datasets are"):
+        with show_progress("asking the catalogues for the sites of the datasets"):
             resolution = resolve_names(names, settings, parts.catalogues, daemon)
         now = system_clock()
     finally:
@@ -210,7 +210,7 @@ def _check_resolution(resolution: Resolution, allow_unknown: bool) -> None:
     if resolution.problems and not (allow_unknown and None not in resolution.dids):
         exit_on_problems(
             [*resolution.unreachable_notices, *resolution.problems, *duplicates],
-            # a catalogue that did not answer may have the dataset: not the user's mistake
+            # a catalogue that did not answer may have the dataset, so the name may be right
             status=1 if resolution.unreachable_catalogues and not resolution.ambiguous_names else 2,
         )
     exit_on_problems(duplicates)
