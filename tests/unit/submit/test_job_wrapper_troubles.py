@@ -153,7 +153,7 @@ def test_paths_file_with_an_invalid_did_is_rejected(node, did):
     node.takes("lofar:L1.ms", datasets=[{"did": did, "name": "x", "variable": "INPUT_1"}])
     done = node.run("true")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "no good did" in done.stderr
+    assert "no valid did" in done.stderr
 
 
 # -------------------------------------------------------------------------------- interpreter, bytes, ends
