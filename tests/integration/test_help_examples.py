@@ -331,7 +331,7 @@ RUNS = {
     "hydrator hook > classad-hydrator-hook && chmod 755 classad-hydrator-hook": Typed(),
     "hydrator why 123.4": Typed("123.4"),
     "hydrator why lofar:L123 lofar:L124 --site RAL": Typed("RAL"),
-    "hydrator approve RAL": Typed("may leave", before=hold_a_change),
+    "hydrator approve RAL": Typed("may remove", before=hold_a_change),
     "hydrator history --site RAL --since 6h": Typed("generation"),
     f"hydrator rollback RAL {GENERATION}": Typed(str(GENERATION)),
     "hydrator rollback RAL --end": Typed("follows its catalogues", before=roll_back),
