@@ -181,8 +181,10 @@ def attributes() -> str:
             table(head, rows(ON_JOBS)),
             "## On jobs that `hydrator submit` makes\n",
             table(head, rows(ON_RUNS)),
-            "Users cannot change these attributes of a queued job: "
-            + f"{', '.join(map(code, poolconfig.IMMUTABLE_ATTRIBUTES))}.\n",
+            (
+                "Users cannot change these attributes of a queued job: "
+                f"{', '.join(map(code, poolconfig.IMMUTABLE_ATTRIBUTES))}.\n"
+            ),
         ]
     )
 
