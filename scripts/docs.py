@@ -37,76 +37,109 @@ ROOT = Path(__file__).parents[1]
 MADE = "*Made from the code by `make docs`.*"
 
 ON_SLOTS = {
-    "AvailableDatasets": ("list of string", "DIDs (`scope:name`) complete on disk at the site; sorted"),
+    "AvailableDatasets": (
+        "list of string",
+        "sorted DIDs (`scope:name`) of the datasets that are complete on disk at the site",
+    ),
     "DatasetStates": (
         "nested ad, DID to string",
         "state of each demanded dataset: `AVAILABLE`, `STAGING`, `PARTIAL`, `NEARLINE`, `STUCK`, `UNKNOWN`",
     ),
-    "DatasetFractions": ("nested ad, DID to real", "share of the bytes on disk, if it is neither 0 nor 1"),
+    "DatasetFractions": (
+        "nested ad, DID to real",
+        "share of a dataset's bytes that is on disk; left out if it is 0 or 1",
+    ),
     "DatasetAsOf": (
         "nested ad, DID to Unix s",
-        "time at which a fact was read, if it is before `DataLocalityAsOf`",
+        "time at which a dataset's fact was read; only for facts older than `DataLocalityAsOf`",
     ),
-    "DataLocalitySite": ("string", "site of this ad"),
+    "DataLocalitySite": ("string", "site that the locality attributes of this ad describe"),
     "DataLocalityAsOf": (
         "integer, Unix s",
-        "time of the last complete reading of the site; never in the future",
+        "time at which the daemon last read all facts of the site; never in the future",
     ),
-    "DataLocalityGeneration": ("integer", "a number that grows when the content changes, and only then"),
-    "DataLocalityTruncated": ("boolean", "true: datasets are left out because the ad is at its size budget"),
-    "DataLocalityTrust": ("real, 0 to 1", "share of audited facts that were true"),
-    "DataLocalityVersion": ("integer", "version of this contract"),
+    "DataLocalityGeneration": ("integer", "a number that grows when the site's facts change, and only then"),
+    "DataLocalityTruncated": (
+        "boolean",
+        "true: the daemon left datasets out because the ad reached its size budget",
+    ),
+    "DataLocalityTrust": (
+        "real, 0 to 1",
+        "share of the site's facts that were true when the audit checked them",
+    ),
+    "DataLocalityVersion": ("integer", "version of these attribute names and their meanings"),
 }
 """Type and meaning of each attribute of a site's ad; a test compares the names with a generated ad."""
 ON_SLOTS_ONLY = {
-    "DataLocalityTrouble": ("string", "why the hook's last run failed, else undefined"),
+    "DataLocalityTrouble": ("string", "reason why the hook's last run failed; undefined if it did not fail"),
     "DatasetLetters": (
         "string",
         (
-            "letters of the dataset names: `lofarLSB` for `lofar:L1_SB001`. If the letters of two names"
-            " differ only in case, it has the names too. So a job for `lofar:l1` does not match a slot with"
-            " `Lofar:L1`"
+            "only the letters of the dataset names: `lofarLSB` for `lofar:L1_SB001`. If the letters of two"
+            " names differ only in case, the attribute has the full names. With this attribute, a job for"
+            " `lofar:l1` does not match a slot with `Lofar:L1`"
         ),
     ),
-    "DataLocalityVia": ("string", "source of these attributes: `hook` or `merge`"),
+    "DataLocalityVia": (
+        "string",
+        "program that added the locality attributes to the slot ad: `hook`, or `merge` (the daemon)",
+    ),
 }
 ON_JOBS = {
     "RequiredDatasets": ("list of string", "DIDs that the job reads"),
-    "RequiredBytes": ("nested ad, DID to integer, bytes", "known sizes; they are weights in the rank"),
-    "RequiredDatasetsCSV": ("string", "the same list for GlideinWMS frontends"),
-    "DataLocality": ("string", "`require`, `wait` or `prefer`"),
+    "RequiredBytes": (
+        "nested ad, DID to integer, bytes",
+        "sizes of the required datasets, if known; the rank uses them as weights",
+    ),
+    "RequiredDatasetsCSV": (
+        "string",
+        "`RequiredDatasets` as one string with commas, for GlideinWMS frontends",
+    ),
+    "DataLocality": (
+        "string",
+        (
+            "`require`: the job runs only at sites with its data. `wait` and `prefer`: after"
+            " `DataLocalityMaxWait` it may run anywhere; the default time of `prefer` is shorter"
+        ),
+    ),
     "DataLocalityMaxWait": (
         "integer, s",
-        "how long a `wait` job waits for its data, or a `prefer` job before it runs anywhere",
+        "how long a `wait` or `prefer` job waits for a slot with its data; after that it may run anywhere",
     ),
     "DataLocalityAnyAfter": (
         "integer, Unix s",
-        "time from which the job may run anywhere; the schedd's transform sets it",
+        "time from which the job may run anywhere; the schedd's job transform computes it",
     ),
-    "DataLocalityMaxAge": ("integer, s", "older facts do not count"),
+    "DataLocalityMaxAge": ("integer, s", "the job does not use facts that are older than this"),
     "DataLocalityHere": (
         "expression",
-        "locality clause of Requirements; `hydrator release` sets it to true",
+        "clause of the job's Requirements that checks for its data; `hydrator release` sets it to true",
     ),
     "DataLocalityRank": ("expression, 0 to 1", "share of the required bytes that are at the slot's site"),
     "DataLocalitySpelled": (
         "expression, boolean",
         "true for a slot whose dataset names have the same letter case as the job's (`DatasetLetters`)",
     ),
-    "DataLocalityTransformed": ("boolean", "the schedd's transform was applied"),
-    "DataLocalityDesiredSites": ("boolean", "the job requests `DESIRED_Sites`, if the pool offers it"),
+    "DataLocalityTransformed": ("boolean", "true: the schedd's job transform has changed this job"),
+    "DataLocalityDesiredSites": (
+        "boolean",
+        "true: the job asks the daemon to write `DESIRED_Sites`, in pools where the daemon does so",
+    ),
     "DataLocalityDesiredSitesKept": (
         "nested ad",
-        "the daemon's record: the list that it wrote, and the list before it",
+        "the daemon's record: the `DESIRED_Sites` that it wrote, and the job's own list before that",
     ),
 }
 
 ON_RUNS = {
-    "RapthorRun": ("string", "name of the run; its later steps stay at the site where the first one wrote"),
-    "DataLocalityPathSites": ("string", "sites with a path for all input of a Rapthor run"),
+    "RapthorRun": (
+        "string",
+        "name of the Rapthor run; later steps of a run go to the site where its first step wrote data",
+    ),
+    "DataLocalityPathSites": ("string", "sites where each input dataset of the Rapthor run has a known path"),
     "GPUPreference": (
         "integer",
-        "weight of a slot with a GPU in the rank; without a GPU the job uses many cores",
+        "weight of slots with a GPU in the job's rank; without a GPU the job uses many cores instead",
     ),
 }
 """Further attributes of jobs that `hydrator submit` makes."""
@@ -138,7 +171,7 @@ def attributes() -> str:
         [
             "# Attributes\n",
             ATTRIBUTES_MADE
-            + " These names are a contract: `DataLocalityVersion` grows when one of them changes.\n",
+            + " These names are stable: `DataLocalityVersion` grows when one of them changes.\n",
             "## On slots, and on site ads\n",
             table(head, rows(ON_SLOTS)),
             "Only slots have these:\n",
@@ -148,7 +181,10 @@ def attributes() -> str:
             table(head, rows(ON_JOBS)),
             "## On jobs that `hydrator submit` makes\n",
             table(head, rows(ON_RUNS)),
-            f"Immutable on a queued job: {', '.join(map(code, poolconfig.IMMUTABLE_ATTRIBUTES))}.\n",
+            (
+                "Users cannot change these attributes of a queued job: "
+                f"{', '.join(map(code, poolconfig.IMMUTABLE_ATTRIBUTES))}.\n"
+            ),
         ]
     )
 
