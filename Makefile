@@ -40,7 +40,7 @@ lint: $(READY) ## ruff, mypy (strict) and the import contracts
 test: lint ## all tests except the slow ones, with a real HTCondor pool, Rucio, systemd, Helm, Prometheus and Chromium
 	$(PYTEST) $(PARALLEL) -m "not slow" $(PYTEST_ARGS)
 
-test-fast: $(READY) ## unit, property and contract tests that start no server (a minute)
+test-fast: $(READY) ## unit, property and contract tests: no HTCondor pool, no Rucio (about ten minutes on two cores)
 	$(PYTEST) -n 2 --dist loadfile -m "not slow and not pool and not rucio" tests/unit tests/properties tests/contracts $(PYTEST_ARGS)
 
 test-slow: $(READY) ## tests that take minutes
