@@ -1,4 +1,4 @@
-"""``hydrator approve``: release held changes."""
+"""``hydrator approve``: let the daemon apply changes that it holds back."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""hydrator check: examine an installation."""
+"""``hydrator check``: examine an installation of the daemon."""
 
 from contextlib import closing
 from typing import Annotated

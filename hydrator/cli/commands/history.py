@@ -90,7 +90,7 @@ def rollback(
 def _find_ad(
     site: str, generation: int, known_ads: "Sequence[SiteAd]", current_ad: "SiteAd | None"
 ) -> "SiteAd":
-    """Return the ad of *generation*: the current ad, else an ad in the history."""
+    """Return the ad of *generation* from the history; prefer the current ad if it has this generation."""
     ads = {ad.generation: ad for ad in reversed(known_ads)}
     if generation not in ads:
         generations = ", ".join(str(ad.generation) for ad in known_ads[-5:]) or "none"
@@ -100,7 +100,7 @@ def _find_ad(
 
 
 def parse_since(text: str, now: datetime) -> datetime:
-    """Parse *text*: a time span that ends *now*, or a time with its zone."""
+    """Return the time that *text* gives: a time span before *now*, such as ``6h``, or a time with a zone."""
     if match := re.fullmatch(r"(\d{1,5})\s*(s|m|min|h|d)", text.strip()):
         return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
     try:

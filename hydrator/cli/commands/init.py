@@ -26,7 +26,7 @@ DEFAULT_STATE_DIR: Final = "/var/lib/classad-hydrator"
 
 
 class CatalogueKind(StrEnum):
-    """Type of the catalogue; docs/ has a page on each other type."""
+    """Types of catalogue that ``hydrator init`` can configure; docs/ has a page on each further type."""
 
     FILE = "file"
     RUCIO = "rucio"
@@ -34,7 +34,7 @@ class CatalogueKind(StrEnum):
 
 
 class LoginMethod(StrEnum):
-    """Login method of the daemon."""
+    """Method by which the daemon logs in to the catalogue."""
 
     USERPASS = "userpass"
     TOKEN = "token"  # noqa: S105 - a word
@@ -48,7 +48,7 @@ _REQUIRED_KEYS: Mapping[CatalogueKind, Mapping[str, str]] = {
     CatalogueKind.RUCIO: {"url": "The server's URL", "account": "The account"},
     CatalogueKind.DMAPI: {"url": "The server's URL, with /api/v1"},
 }
-"""By kind, the required keys and their questions."""
+"""By kind, the required keys and the questions that ask for them."""
 
 
 _LOGIN_METHODS: Mapping[CatalogueKind, tuple[LoginMethod, ...]] = {
@@ -76,7 +76,7 @@ _OPTIONAL_KEYS: Mapping[CatalogueKind, tuple[str, ...]] = {
     CatalogueKind.RUCIO: ("client_key", "ca_cert"),
     CatalogueKind.DMAPI: ("ca_cert", "site_capabilities"),
 }
-"""By kind, further keys that only options set."""
+"""By kind, optional keys: ``hydrator init`` has options for them, but does not ask for them."""
 
 
 _CATALOGUE_KEYS = frozenset(
@@ -93,7 +93,7 @@ Prompt = Callable[[str, str], str]
 
 @dataclass(frozen=True)
 class InitOptions:
-    """Options of ``hydrator init``; those of the catalogue have the names of its keys."""
+    """Options of ``hydrator init``. An option for the catalogue has the name of its configuration key."""
 
     config: Annotated[
         Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The file to write.")
@@ -151,7 +151,7 @@ class InitOptions:
 
     @property
     def catalogue_values(self) -> dict[str, str]:
-        """Return the values that the user gave for keys of the catalogue."""
+        """Return the options that set keys of [[catalogue]], with the values that the user gave."""
         return {key: value for key, value in vars(self).items() if key in _CATALOGUE_KEYS and value}
 
 
@@ -177,10 +177,10 @@ def init(options: InitOptions) -> None:
 
 
 def build_data(options: InitOptions, prompt: Prompt) -> dict[str, Any]:
-    """Build the sections of the configuration; *prompt* asks for what *options* do not have.
+    """Build the sections of the configuration from *options*; *prompt* asks the user for missing values.
 
     Raises:
-        ConfigError: a value is missing and prompts are off, or options do not belong together.
+        ConfigError: a value is missing and prompts are off, or an option does not fit the catalogue.
     """
     pool = {
         "collector": options.collector,
@@ -194,15 +194,16 @@ def build_data(options: InitOptions, prompt: Prompt) -> dict[str, Any]:
         "sites": {"slot_attributes": [site_attribute]} if site_attribute else {},
         **_build_catalogue_sections(options, prompt),
     }
-    if state_dir != DEFAULT_STATE_DIR:  # the default folder may have another daemon's ad files
+    if state_dir != DEFAULT_STATE_DIR:  # the default folder of ads may belong to another daemon
         data["publish.file"] = {"directory": f"{state_dir.rstrip('/')}/ads"}
     return data
 
 
 def _build_catalogue_sections(options: InitOptions, prompt: Prompt) -> dict[str, Any]:
-    """Build the catalogue's section, and the section of Site Capabilities if its URL is given.
+    """Build the section [[catalogue]], and [site_capabilities] if the user gave its URL.
 
-    Without a type, a URL means Rucio. Without a login method, the options may have values for only one.
+    A URL without --catalogue means Rucio. Without --auth, the other options determine the login method;
+    if they fit no method or several, *prompt* asks for it.
     """
     given_values = options.catalogue_values
     kind = options.catalogue or (CatalogueKind.RUCIO if options.url else None)
@@ -260,7 +261,7 @@ def _option_name(key: str) -> str:
 
 
 def _build_prompt(*, is_quiet: bool) -> Callable[[str, str], str]:
-    """Build a prompt at the terminal; with *is_quiet*, an error that names the missing option."""
+    """Return a function that asks the user; if *is_quiet*, it raises an error with the missing option."""
 
     def ask(option: str, words: str) -> str:
         if is_quiet:
@@ -271,10 +272,10 @@ def _build_prompt(*, is_quiet: bool) -> Callable[[str, str], str]:
 
 
 def _query_pool_and_catalogues(settings: Any) -> list[str]:  # noqa: ANN401 - config.Settings, imported late
-    """Query pool and catalogue; return a sentence about each.
+    """Query the pool and the catalogues; return sentences about their answers.
 
     Raises:
-        PoolError, CatalogueError: one of them does not answer; nothing is written then.
+        PoolError, CatalogueError: the pool or a catalogue does not answer; no file is written then.
     """
     from hydrator.wiring import assemble, system_clock
 
@@ -313,7 +314,7 @@ def _count_slots_by_site(client: Any, settings: Any) -> Mapping[str, int]:  # no
 
 
 def _nest_tables(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *data* with a nested table for every name with a dot, as TOML parses it."""
+    """Return *data* with a nested table for every name with a dot, as a TOML parser returns it."""
     tables: dict[str, Any] = {}
     for name, section in data.items():
         outer, _, inner = name.partition(".")
@@ -327,7 +328,7 @@ def _format_sites(sites: Any) -> str:  # noqa: ANN401 - a set of names
 
 
 def format_toml(data: Mapping[str, Any]) -> str:
-    """Format *data* as TOML without empty sections, with a pointer to all settings."""
+    """Format *data* as TOML without empty sections; a comment at the top says where all settings are."""
     lines = [
         "# classad-hydrator, written by hydrator init. config.example.toml lists every setting with its",
         "# default; HYDRATOR_SECTION__KEY overrides any value.",
@@ -336,7 +337,7 @@ def format_toml(data: Mapping[str, Any]) -> str:
         for table in section if isinstance(section, list) else [section]:
             if table:
                 lines += ["", f"[[{name}]]" if isinstance(section, list) else f"[{name}]"]
-                # a JSON string or list of strings is one in TOML, too, unless it is escaped to surrogates
+                # a JSON string or list of strings is valid TOML, too, if it has no surrogate escapes
                 lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()]
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""hydrator status, sites and datasets: show the daemon's state."""
+"""``hydrator status``, ``sites`` and ``datasets``: show the daemon's state."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -82,7 +82,7 @@ def _load_state_view(config: Path) -> Any:  # noqa: ANN401 - StateView, imported
 
 
 def _load_pseudonymizer(config: Path) -> "Pseudonymizer | None":
-    """Return the pseudonymizer of private datasets, if this user may read the key."""
+    """Return the pseudonymizer of private datasets; None without one, or if this user cannot read its key."""
     from hydrator.config import load
     from hydrator.wiring import build_pseudonym_store
 

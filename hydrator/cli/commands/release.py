@@ -1,4 +1,4 @@
-"""hydrator release: free queued jobs from their locality requirement."""
+"""``hydrator release``: free queued jobs from their locality requirement."""
 
 from contextlib import closing
 from typing import Annotated

@@ -76,7 +76,7 @@ def report(
 def report_json(
     results: OutcomeSummary, answers: Mapping[str, EndedJobs | Unseen], period_start: datetime, now: datetime
 ) -> dict[str, Any]:
-    """Return the report for programs; docs/reference/report.md explains its keys."""
+    """Return the report as JSON values; docs/reference/report.md explains the keys."""
     return {
         "version": 1,
         "since": to_unix(period_start),

@@ -93,7 +93,7 @@ def _tokens_file(config: Path) -> Path:
 
 
 def _read_tokens_file(file: Path) -> str:
-    """Return the text of *file*; empty if it does not exist yet."""
+    """Return the text of *file*; empty if the file does not exist yet."""
     from hydrator.server.auth import read_protected_file
 
     try:
@@ -106,7 +106,7 @@ def _read_tokens_file(file: Path) -> str:
 
 @contextmanager
 def _lock_tokens_file(file: Path) -> Iterator[None]:
-    """Lock *file* for one change at a time: lock its folder, since the file itself is replaced."""
+    """Let one process at a time change *file*: lock its folder, because a change replaces the file."""
     try:
         folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
@@ -121,7 +121,7 @@ def _lock_tokens_file(file: Path) -> Iterator[None]:
 def _replace_file(file: Path, text: str) -> None:
     """Replace *file* by *text* atomically, with the same owner and mode.
 
-    A new file is readable by the owner of the folder only, so that root can
+    A new file belongs to the owner of the folder, and only this owner can read the file. So root can
     create tokens for a daemon that runs as another user.
     """
     from hydrator.domain.files import replace_file

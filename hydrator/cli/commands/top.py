@@ -1,4 +1,4 @@
-"""``hydrator top``: show the daemon's HTTP data on a terminal, refreshed; once without a terminal."""
+"""``hydrator top``: show the daemon's HTTP data and refresh it; without a terminal, print it once."""
 
 import sys
 import time
@@ -40,7 +40,7 @@ class DaemonEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class ServedState:
-    """The daemon's data at one moment: rows of /v1/sites and /v1/datasets, and its own time."""
+    """The daemon's data at one moment: rows of /v1/sites and /v1/datasets, and the daemon's time."""
 
     now: int
     sites: Sequence[Mapping[str, Any]]
@@ -81,7 +81,7 @@ def top(
 def _is_secure_url(url: str) -> bool:
     """Return whether a token sent to *url* is encrypted, or stays on this host.
 
-    The scheme ignores letter case: HTTP:// is http."""
+    Letter case in the scheme does not matter: HTTPS:// is https://."""
     from hydrator.domain.untrusted import is_loopback
 
     try:
@@ -114,7 +114,7 @@ def fetch_state(client: "httpx.Client", endpoint: DaemonEndpoint) -> ServedState
     """Query the daemon once.
 
     Raises:
-        DaemonUnavailable: it did not answer, or not with the requested data.
+        DaemonUnavailable: the daemon did not answer, or its answer does not have the requested data.
     """
     sites = _get_page(client, endpoint, "sites", {})
     datasets: list[Mapping[str, Any]] = []
@@ -175,7 +175,7 @@ def _site_row(site: str, site_entry: Mapping[str, Any] | None, states: Mapping[s
 
 
 def summary_line(state: ServedState) -> str:
-    """Return one line: the time, and how many wanted datasets are available."""
+    """Return one line: the time, and the number of wanted datasets that are available at a site."""
     available = sum(any(fact["state"] == "AVAILABLE" for fact in each["sites"]) for each in state.datasets)
     jobs = sum(each["jobs"] for each in state.datasets)
     unseen = sum(each["unseen"] is not None for each in state.datasets)

@@ -30,7 +30,7 @@ from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.result import CycleReport
 
 _MAX_COMPARED_NAMES = 5000
-"""Largest number of names to compare with a misspelt one."""
+"""Largest number of names to compare with a misspelt name."""
 
 
 def print_plan(report: CycleReport) -> None:
@@ -126,7 +126,7 @@ def _publisher_table(status: StatusJson) -> Table:
 
 
 def _ago_text(moment: int | None, now: datetime, missing: str = "never") -> str:
-    """Return the age of *moment* (Unix s) in words; *missing* without a moment."""
+    """Return the age of *moment* (Unix s) in words; return *missing* if *moment* is None."""
     return missing if moment is None else f"{format_duration(to_unix(now) - moment)} ago"
 
 
@@ -216,7 +216,7 @@ def _suggest_name(did: str, names: Iterable[Did]) -> str:
 
 
 def print_provenance(rows: Sequence[Mapping[str, Any]], now: datetime) -> None:
-    """Print the sources of a dataset's states, rows of the module ``provenance_rows``."""
+    """Print the sources of datasets' states; *rows* come from the module ``provenance_rows``."""
     cells = []
     for row in rows:
         fraction = "" if row.get("fraction") is None else f" {row['fraction']:.0%}"

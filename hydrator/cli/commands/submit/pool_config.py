@@ -1,4 +1,4 @@
-"""hydrator submit pool-config: print configuration for a pool."""
+"""``hydrator submit pool-config``: print HTCondor configuration for a pool."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -10,7 +10,7 @@ from hydrator.cli.output.printing import print_problems
 
 
 class PoolRole(StrEnum):
-    """The daemons that read the configuration."""
+    """HTCondor daemons that read the printed configuration."""
 
     ALL = "all"
     SCHEDD = "schedd"

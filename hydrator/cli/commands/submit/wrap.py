@@ -124,7 +124,7 @@ def wrap(
 
 
 class ExitWithStatus(typer.Exit):
-    """An exit with the status of a command, as a shell reports it."""
+    """An exit with the status of a command; for a signal, 128 plus its number, as in a shell."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status if status >= 0 else 128 - status)
@@ -135,7 +135,7 @@ def _add_datasets(
 ) -> "FilterResult":
     """Add the datasets of *options* to *text* of *file*; print a note on stderr for each unchanged part.
 
-    File names in it are relative to *folder*, by default the current one, as for HTCondor.
+    File names in *text* are relative to *folder*; the default is the current folder, as in HTCondor.
     """
     from hydrator.submit.submit_files.dag import has_required_datasets, is_dag, read_dag
     from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
@@ -169,7 +169,7 @@ def _add_datasets(
 
 
 def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refuse_nowhere: bool) -> None:
-    """Replace this process by condor_submit with the new lines before the file's queue statements."""
+    """Replace this process by condor_submit; -append puts the new lines before the file's queue statement."""
     from hydrator.submit.submit_files.dag import is_dag
 
     at = next(iter(_find_files(command, _SUBMIT_OPTIONS_WITH_VALUE)), None)
@@ -184,7 +184,7 @@ def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refu
     filtered = _add_datasets(text, file, options)
     _warn_no_site(options, should_refuse=refuse_nowhere)
     lines = [line.strip() for line in filtered.insertion.decode("utf-8").splitlines() if line.strip()]
-    # the file overrides a setting that comes before it on the command line
+    # a setting in the file overrides ``first``, because ``first`` is before the file on the command line
     first = filtered.first_line.decode("utf-8").strip().replace("+", "MY.", 1).replace(" = ", "=", 1)
     if any(len(line.encode()) > _MAX_ARGUMENT_BYTES for line in (*lines, first)):
         _submit_copy(command, at, filtered.text)
@@ -197,7 +197,7 @@ def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refu
 def _warn_no_site(
     options: DatasetOptions, *, should_refuse: bool, nodes: "Mapping[str, Collection[Did]] | None" = None
 ) -> None:
-    """Print why no site can start the job now, if that is known; exit if *should_refuse*.
+    """Print why no site can start the job now, if the reason is known; then exit if *should_refuse*.
 
     *nodes* has the datasets of each node of a DAG, by the pool's names.
     """
@@ -220,7 +220,7 @@ def _warn_no_site(
 
 
 def _join_by_sentence(sentences: Mapping[str, str]) -> str:
-    """Join the *sentences* about nodes; nodes with equal sentences share one."""
+    """Join the *sentences* of the nodes; print an equal sentence once, after the names of all its nodes."""
     from hydrator.domain.text import shorten_list
 
     nodes: dict[str, list[str]] = {}
@@ -236,7 +236,7 @@ def _join_by_sentence(sentences: Mapping[str, str]) -> str:
 
 
 def _submit_copy(command: Sequence[str], file_index: int, text: bytes) -> NoReturn:
-    """Submit a temporary copy in the file's folder, since the lists exceed an argument; then remove it."""
+    """Submit a temporary copy and then remove it, because the dataset lists are too long for arguments."""
     file = Path(command[file_index])
     try:
         descriptor, name = tempfile.mkstemp(f".{file.name[:100]}.hydrator", ".", file.parent)
@@ -253,7 +253,7 @@ def _submit_copy(command: Sequence[str], file_index: int, text: bytes) -> NoRetu
 
 
 def _submit_dag(command: Sequence[str], options: DatasetOptions, *, refuse_nowhere: bool) -> NoReturn:
-    """Run condor_submit_dag on a copy of the DAG with datasets; remove a copy that is rejected."""
+    """Run condor_submit_dag on a copy of the DAG with datasets; remove the copy if it is rejected."""
     from hydrator.cli.output.new_files import lock_folder, remove_files
 
     from .wrap_dag import write_copies
@@ -292,7 +292,7 @@ def run_command(argv: Sequence[str]) -> int:
 
 @contextmanager
 def _before_start(tool: str) -> Iterator[None]:
-    """Flush the output before *tool* starts; exit with 127 if it cannot start."""
+    """Flush the output before *tool* starts; exit with status 127 if *tool* cannot start."""
     sys.stdout.flush()
     sys.stderr.flush()
     try:
@@ -302,7 +302,7 @@ def _before_start(tool: str) -> Iterator[None]:
 
 
 def _find_files(command: Sequence[str], options_with_value: Sequence[str]) -> list[int]:
-    """Return the positions of the files in an HTCondor submit command; options may be abbreviated."""
+    """Return the positions of the submit files in *command*; the user may abbreviate its options."""
     positions = []
     at = 1
     while at < len(command):

@@ -2,7 +2,7 @@
 
 from typing import Literal, NotRequired
 
-from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+from typing_extensions import TypedDict  # pydantic needs this TypedDict before Python 3.12
 
 from hydrator.diagnostics.units import (
     ByPublisher,

@@ -76,8 +76,8 @@ def usage_problems(
 def parse_command(job: "JobOptions", defaults: SubmitSettings) -> list[str]:
     """Split the job's command into words as a shell does.
 
-    Exits if it or the container cannot be one line, or if condor_submit is missing for --submit:
-    before any catalogue is queried.
+    Exits if the command or the container is not one line, or if --submit is given without condor_submit
+    on this host. These checks run before any catalogue is queried.
     """
     words: list[str] = []
     try:
@@ -142,7 +142,7 @@ def check_sites(run: "PreparedRun", output: OutputOptions) -> None:
 
 
 def exit_if_no_site(run: "PreparedRun", *, should_refuse: bool) -> None:
-    """Exit with status 3 if the user asked for that and no site can start the run now."""
+    """Exit with status 3 if *should_refuse* and no site can start the run now."""
     if run.no_site_reason and should_refuse:
         raise typer.Exit(EXIT_NO_MATCH_NOW)
 
@@ -158,7 +158,7 @@ def _warn_no_site(run: "PreparedRun", *, should_refuse: bool) -> None:
 
 
 def _warn_steps_wait(run: "PreparedRun") -> None:
-    """Warn that steps of Toil's own batch system, which each require all datasets, would wait forever."""
+    """Warn if no site has all datasets: with Toil's own batch system, every step requires all of them."""
     if run.run.options.mode == "require" and all(site.missing_states for site in run.sites):
         print_problems(
             "with --batchSystem htcondor each step requires all datasets, and waits until one site has all;"
@@ -168,7 +168,7 @@ def _warn_steps_wait(run: "PreparedRun") -> None:
 
 
 def _path_problems(run: "PreparedRun") -> list[str]:
-    """Return the reasons why no site could open the data; empty if one can."""
+    """Return the reasons why jobs could open the data at no site; empty if they could at one site."""
     settings, dids = run.settings, run.dids
     if unsafe := [did for did in dids if is_unsafe_argument(did)]:
         return [
@@ -192,7 +192,7 @@ def _path_problems(run: "PreparedRun") -> list[str]:
 
 
 def privacy_problems(private: Sequence[Did], texts: Mapping[str, str]) -> list[str]:
-    """Return one sentence for each line with a *private* name in *texts*, parts of the public job ad."""
+    """Return one sentence for each line of *texts*, which become public job ads, with a *private* name."""
     return [
         f"{did} is private, and {where} shows its name, which every user of the pool could read:"
         f" {line[:200]}; nothing was submitted"

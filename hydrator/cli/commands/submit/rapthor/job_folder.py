@@ -48,7 +48,7 @@ from .run import PreparedRun
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """Options of the command for the job itself; if one is None, [submit] has its default."""
+    """Options for the job itself. If a resource is None, [submit] of the configuration has its default."""
 
     command: str
     cpus: int | None
@@ -61,7 +61,7 @@ class JobOptions:
     submit: bool
 
     def resources(self, defaults: SubmitSettings, listing: Listing) -> RunResources:
-        """Return the resources that the job requests; scratch space includes its unpacked archives."""
+        """Return the resources that the job requests; the disk has room for its unpacked archives."""
         disk_gb = self.disk_gb or defaults.disk_gb
         unpacked_gb = listing.archive_bytes(defaults.unpack) / 1e9
         if unpacked_gb:
@@ -136,7 +136,7 @@ def _describe(
 
 
 def _warn_cluster_options(parset: Parset) -> None:
-    """Print the options of [cluster] that the job replaces with the size of its slot."""
+    """Warn about options of the parset's [cluster] that the job replaces by the size of its slot."""
     if options := machine_options(parset):
         listed = ", ".join(f"{name} = {value[:100]}" for name, value in options.items())
         print_problems(
@@ -146,9 +146,9 @@ def _warn_cluster_options(parset: Parset) -> None:
 
 
 def _find_files_to_send(parset: Parset) -> dict[str, str]:
-    """Return by option the files that the parset names and this host has; they travel with the job.
+    """Return by parset option the files to transfer with the job: those that exist on this host.
 
-    Exits if two of them have one name, or if HTCondor cannot transfer one.
+    Exits if two files have the same name, or if HTCondor cannot transfer a file.
     """
     path_by_option = {}
     for option, file in parset.files.items():
@@ -193,7 +193,7 @@ def _paths_text(run: PreparedRun) -> str:
 
 
 def _write_job_folder(parent: Path, stem: str, texts: Mapping[str, str], *, is_private: bool) -> Path:
-    """Write *texts* and the wrapper into a new folder in *parent*; only its owner can read a private one."""
+    """Write *texts* and the wrapper into a new folder in *parent*; keep other users out if *is_private*."""
 
     def fill(folder: Path) -> None:
         # Rapthor may not create all output folders, and HTCondor transfers only folders that exist
@@ -220,9 +220,9 @@ def _write_job_folder(parent: Path, stem: str, texts: Mapping[str, str], *, is_p
 def _submit_job(folder: Path, label: str) -> None:
     """Run condor_submit in *folder*; remove the folder if condor_submit rejects the job.
 
-    The job runs in that folder, so the folder has its final name before the job exists. A later rename
-    would break a job that starts at once, and a kill -9 before the rename would break it for good.
-    The schedd writes the job's log when it accepts the job.
+    The folder is the job's initial folder, so it has its final name before condor_submit runs. A rename
+    afterwards would break a job that starts at once; a kill -9 before the rename would leave a broken job.
+    The schedd writes the job's log when it accepts the job, so a log with content means that a job exists.
     """
     status = run_to_completion([find_condor_submit(), f"{label}.sub"], folder)
     log = folder / f"{label}.log"

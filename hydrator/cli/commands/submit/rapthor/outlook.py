@@ -1,4 +1,4 @@
-"""Output of ``--dry-run``, ``--as ad`` and ``--as env``; :mod:`.job_folder` writes jobs."""
+"""Output of ``--dry-run``, ``--as ad`` and ``--as env``; :mod:`.job_folder` writes jobs (``--as job``)."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def print_outlook(prepared: "PreparedRun", *, as_json: bool) -> None:
 
 
 def _catalogue_answers(resolution: "Resolution") -> dict[str, str]:
-    """Return by catalogue, or daemon, one text on the completeness of its answer."""
+    """Return for each queried catalogue or daemon a text: answered, partly answered, or failed and why."""
     texts = {}
     for name, answer in resolution.answers.items():
         if isinstance(answer, Unseen):
@@ -105,7 +105,7 @@ def print_ad(prepared: "PreparedRun", *, as_json: bool) -> None:
 
 
 def print_exports(prepared: "PreparedRun", *, toil: bool) -> None:
-    """Print the exports for the shell; *toil* adds TOIL_HTCONDOR_PARAMS."""
+    """Print ``export`` lines for a shell; if *toil*, with TOIL_HTCONDOR_PARAMS."""
     text = export_lines(prepared.run, os.environ, _read_condor_values(), toil=toil)
     exit_on_problems(privacy_problems(prepared.private_dids, {"the exports": text}))
     if len(prepared.run.sizes) > 1:
@@ -116,7 +116,7 @@ def print_exports(prepared: "PreparedRun", *, toil: bool) -> None:
 
 
 def _read_condor_values() -> dict[str, str | None]:
-    """Query condor_config_val for the values that the exports would replace; None for an undefined one."""
+    """Query condor_config_val for the values that the exports would replace; an undefined value is None."""
     tool = shutil.which("condor_config_val")
     names = ("SUBMIT_ATTRS", "APPEND_REQ_VANILLA", "APPEND_RANK_VANILLA")
     values: dict[str, str | None] = dict.fromkeys(names)
