@@ -68,7 +68,7 @@ SCENARIOS = (
 )
 
 RECORDS_STATES_ONLY = {
-    scenario.name: "it records states, not how they came about"
+    scenario.name: "this catalogue records states, but not the events that led to them"
     for scenario in SCENARIOS
     if scenario.replicas is None
 }

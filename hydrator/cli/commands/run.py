@@ -26,7 +26,7 @@ def run(config: ConfigOption = DEFAULT_CONFIG_PATH) -> None:
 
 
 def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
-    """Run a single cycle: read, publish, read back. Exits 1 if a part of the cycle failed."""
+    """Run one cycle: read catalogues, publish ads, read them back. Exits 1 if a part of the cycle failed."""
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import plan_rows
     from hydrator.config import load

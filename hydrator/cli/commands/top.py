@@ -60,9 +60,9 @@ def top(
     ] = False,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
 ) -> None:
-    """Watch sites and datasets as the daemon serves them; Ctrl-C ends it.
+    """Watch sites and datasets as the daemon serves them; Ctrl-C ends the display.
 
-    It uses HTTP only, so with --url it runs on any host, without the state or HTCondor.
+    The command uses only HTTP. So with --url it runs on any host, without the daemon's state or HTCondor.
     """
     from hydrator.cli.output import tables as show
 
@@ -146,7 +146,7 @@ def _get_page(
     if answer.status_code != 200 or not isinstance(body, dict) or resource not in body:
         why = body.get("detail", "") if isinstance(body, dict) else ""
         raise DaemonUnavailable(
-            f"the daemon at {endpoint.url} refuses ({answer.status_code}): {sanitize(str(why))}"
+            f"the daemon at {endpoint.url} refuses the query ({answer.status_code}): {sanitize(str(why))}"
         )
     return body
 
@@ -181,8 +181,8 @@ def summary_line(state: ServedState) -> str:
     unseen = sum(each["unseen"] is not None for each in state.datasets)
     when = f"{datetime.fromtimestamp(state.now, UTC):%Y-%m-%d %H:%M:%S} UTC"
     trouble = f"; no catalogue answered about {format_count(unseen, 'dataset')}" if unseen else ""
-    counts = f"{available} of {format_count(len(state.datasets), 'wanted dataset')} available somewhere"
-    return f"{when}   {counts}, wanted {format_count(jobs, 'time')}{trouble}"
+    counts = f"{available} of {format_count(len(state.datasets), 'wanted dataset')} available at a site"
+    return f"{when}   {counts}, named {format_count(jobs, 'time')} by jobs{trouble}"
 
 
 def render_frame(state: ServedState) -> "RenderableType":

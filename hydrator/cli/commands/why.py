@@ -60,7 +60,7 @@ def why(
 ) -> None:
     """Explain why a job is idle at each site and what would help; or where jobs with these data could run.
 
-    Exits 0 if it would match now (or runs, or has run), 3 if not, 1 if the answer is unknown.
+    Exits 0 if the job would match now, runs, or has run; 3 if it would not match now; 1 if this is unknown.
     """
     from hydrator.config import load
     from hydrator.privacy.exchange import fetch_pseudonyms

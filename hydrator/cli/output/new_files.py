@@ -88,7 +88,7 @@ def unsafe_folder_reason(folder: Path) -> str:
     """Return the reason why files of a job are not safe below *folder*; empty if they are safe."""
     mode = folder.stat().st_mode if folder.exists() else 0
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-        return "others can write into it, and could change the job before it is submitted"
+        return "other users can write into this folder, and could change the job before its submission"
     return ""
 
 

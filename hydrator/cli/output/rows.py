@@ -304,7 +304,7 @@ def _unknown_reason(did: Did, view: StateView) -> str | None:
         return why
     pending = [name for name, memory in sorted(view.memories.items()) if did not in memory.records]
     if pending:
-        return f"catalogue {pending[0]} has not answered about it yet"
+        return f"catalogue {pending[0]} has not answered about this dataset yet"
     return None if view.memories else "no catalogue was polled yet"
 
 

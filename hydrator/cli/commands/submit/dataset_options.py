@@ -110,9 +110,8 @@ class DatasetOptions:
             ]
             if mentions or leaks:
                 raise ExitWithMessage(
-                    f"{where} shows a private dataset, which every user of the pool could read:"
-                    f" {(leaks or mentions)[0]}; take it out, name it by --datasets alone;"
-                    " nothing was submitted"
+                    f"{where} shows the name of a private dataset to every user of the pool:"
+                    f" {(leaks or mentions)[0]}; nothing was submitted: name the dataset only in --datasets"
                 )
         self.pool_names |= fetch_pseudonyms(frozenset(dids), self.settings)
         return [self.pool_names[did] for did in dids]
@@ -151,7 +150,7 @@ class DatasetOptions:
             if mode not in ("no", "prefer", "require"):
                 raise ExitWithMessage(f"--gpu {text}: use no, prefer or require")
             if equals and nodes is None:
-                raise ExitWithMessage(f"--gpu {text}: this is not a DAG: use --gpu {mode}")
+                raise ExitWithMessage(f"--gpu {text}: the file is not a DAG: use --gpu {mode}")
             everything = nodes.jobs if nodes else [""]
             modes |= dict.fromkeys(
                 [nodes.find(node, f"--gpu {text}")] if equals and nodes else everything, mode
@@ -174,7 +173,7 @@ class DatasetOptions:
 
         if self.settings is None:
             raise ExitWithMessage(
-                "--from-inputs needs [submit] names or patterns: name the configuration with --config"
+                "--from-inputs needs [submit] names or patterns in a configuration file: give --config"
             )
         return apply_configuration(names, self.settings)
 
@@ -218,7 +217,7 @@ def collect_dag_datasets(
         texts[origin] = node.content or b""
         if node.content is None:
             print(
-                f"hydrator: {origin}: its file cannot be read, so the datasets in it are not known",
+                f"hydrator: {origin}: its file cannot be read, so the datasets in this file are unknown",
                 file=sys.stderr,
             )
         elif node.has_datasets:

@@ -54,13 +54,13 @@ DatasetsOption = Annotated[
     ),
 ]
 DatasetsFileOption = Annotated[
-    Path | None, typer.Option("--datasets-file", help="A file with one DID a line.")
+    Path | None, typer.Option("--datasets-file", help="A file with one DID per line.")
 ]
 FromInputsOption = Annotated[
     bool,
     typer.Option(
         "--from-inputs",
-        help=r"Datasets in transfer_input_files, arguments and VARS, by \[submit] names and patterns.",
+        help=r"Find datasets in transfer_input_files, arguments and VARS, by \[submit] names and patterns.",
     ),
 ]
 GpuOption = Annotated[
@@ -107,16 +107,18 @@ def wrap(
 ) -> None:
     """Run condor_submit or condor_submit_dag with RequiredDatasets added; exit with its status.
 
-    A submit file stays unchanged, without a copy: condor_submit gets the line by -append.
-    A DAG gets a copy in the same folder, NAME.hydrator.dag, because DAGMan reads it as long as it runs. An
-    existing copy is never changed: one with other datasets is NAME.2.hydrator.dag. If the submission is
-    rejected, its new files are removed.
+    A submit file stays unchanged: condor_submit gets the new lines by -append.
+    For a DAG, the command submits a copy, NAME.hydrator.dag, in the same folder. DAGMan reads this copy as
+    long as it runs. So an existing copy never changes: a copy with other datasets is NAME.2.hydrator.dag. If
+    condor_submit_dag rejects the DAG, the command removes the new copies.
     """
     options = DatasetOptions(datasets or (), datasets_file, from_inputs, config, gpu or ())
     options.command = "\n".join(command)
     tool = Path(command[0]).name
     if tool not in ("condor_submit", "condor_submit_dag"):
-        raise ExitWithMessage(f"{command[0]}: wrap runs condor_submit or condor_submit_dag; give it after --")
+        raise ExitWithMessage(
+            f"{command[0]}: wrap runs only condor_submit and condor_submit_dag: give one of them after --"
+        )
     if tool.endswith("_dag"):
         _submit_dag(command, options, refuse_nowhere=refuse_nowhere)
     else:
@@ -155,7 +157,9 @@ def _add_datasets(
                 text, dids_by_node, dag, origin, extra_lines=options.gpu_lines(nodes)
             )
         elif not is_description(text):
-            raise ExitWithMessage(f"{origin} is neither a submit description nor a DAG, by its first lines")
+            raise ExitWithMessage(
+                f"{origin} does not begin like a submit file or a DAG file: name such a file"
+            )
         else:
             dids = options.parse_shared_datasets() + _find_input_datasets(text, {}, options, origin)
             names = options.pseudonymize(dids, {origin: text})
@@ -163,7 +167,9 @@ def _add_datasets(
     except SubmitFileError as bad:
         raise ExitWithMessage(str(bad)) from bad
     if filtered.text == text and not options.has_options and not has_required_datasets(text, read):
-        raise ExitWithMessage(f"{origin}: no datasets: give --datasets, --datasets-file or --from-inputs")
+        raise ExitWithMessage(
+            f"{origin} names no datasets: give --datasets, --datasets-file or --from-inputs"
+        )
     print_notes(filtered)
     return filtered
 
@@ -175,12 +181,14 @@ def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refu
     at = next(iter(_find_files(command, _SUBMIT_OPTIONS_WITH_VALUE)), None)
     if at is None or command[at] == "-":
         raise ExitWithMessage(
-            "name a submit file: this command cannot read condor_submit's standard input; see submit filter"
+            "name a submit file after condor_submit: wrap cannot read standard input; submit filter can"
         )
     file = Path(command[at])
     text = read_input_file(file)
     if is_dag(text):
-        raise ExitWithMessage(f"{file} is a DAG file: give condor_submit_dag after --")
+        raise ExitWithMessage(
+            f"{file} is a DAG file: give condor_submit_dag instead of condor_submit after --"
+        )
     filtered = _add_datasets(text, file, options)
     _warn_no_site(options, should_refuse=refuse_nowhere)
     lines = [line.strip() for line in filtered.insertion.decode("utf-8").splitlines() if line.strip()]
@@ -248,7 +256,7 @@ def _submit_copy(command: Sequence[str], file_index: int, text: bytes) -> NoRetu
             Path(name).unlink(missing_ok=True)
     except OSError as error:
         raise ExitWithMessage(
-            f"cannot write into the folder of {file}: {error.strerror}: a copy of it is needed there", 1
+            f"cannot write a temporary copy of {file} into its folder: {error.strerror}", 1
         ) from error
 
 
@@ -260,7 +268,7 @@ def _submit_dag(command: Sequence[str], options: DatasetOptions, *, refuse_nowhe
 
     positions = _find_files(command, _DAG_OPTIONS_WITH_VALUE)
     if not positions:
-        raise ExitWithMessage("name a DAG file: condor_submit_dag FILE")
+        raise ExitWithMessage("name a DAG file after condor_submit_dag")
     files = [Path(command[at]) for at in positions]
     use_dag_folder = "-usedagdir" in [word.lower() for word in command]
     with lock_folder(files[0].parent):

@@ -114,7 +114,9 @@ def _require_datasets(files: Sequence[Path], branches: Sequence[_DagTree]) -> No
     """Raise ExitWithMessage if neither the options nor a node name datasets."""
     if not any(node.has_datasets or node.uncertainty for branch in branches for node in branch.dag.nodes):
         listed = ", ".join(map(str, files))
-        raise ExitWithMessage(f"{listed}: no datasets: give --datasets, --datasets-file or --from-inputs")
+        raise ExitWithMessage(
+            f"{listed}: no node names datasets: give --datasets, --datasets-file or --from-inputs"
+        )
 
 
 def _write_numbered_copies(
@@ -130,7 +132,7 @@ def _write_numbered_copies(
             if number > 1:
                 listed = ", ".join(str(copy) for copy, _ in results if copy)
                 print(
-                    f"hydrator: submitting {listed}: earlier copies differ and are kept",
+                    f"hydrator: submitting {listed}: earlier copies have other content and stay unchanged",
                     file=sys.stderr,
                 )
             return DagCopies(files, new_files), [note for _, notes in results for note in notes]
@@ -144,7 +146,8 @@ def _write_texts(texts: dict[Path, bytes]) -> list[Path] | None:
     except OSError as error:
         place = error.filename or next(iter(texts))
         raise ExitWithMessage(
-            f"cannot write {place}: {error.strerror}: it must be in the folder of the original", 1
+            f"cannot write {place}: {error.strerror}: a copy of a DAG must be in the folder of the original",
+            1,
         ) from error
 
 

@@ -66,7 +66,7 @@ class JobOptions:
         unpacked_gb = listing.archive_bytes(defaults.unpack) / 1e9
         if unpacked_gb:
             print_problems(
-                f"the job unpacks {unpacked_gb:,.3f} GB of archives: it requests them in addition to"
+                f"the job unpacks {unpacked_gb:,.3f} GB of archives, so it requests this space in addition to"
                 f" {disk_gb:g} GB of scratch"
             )
         return RunResources(
@@ -94,7 +94,9 @@ def produce_job(run: PreparedRun, job: JobOptions, command: list[str]) -> None:
     exit_on_problems(privacy_problems(run.private_dids, texts))
     if job.output is None and not job.submit:
         sys.stdout.write(description)
-        print_problems("-o FOLDER writes this with the files it names, --submit submits it")
+        print_problems(
+            "to write this job with its files into a new folder, add -o FOLDER; to submit it, add --submit"
+        )
         return
     names = {option: Path(file).name for option, file in file_by_option.items()}
     texts = {
@@ -107,7 +109,7 @@ def produce_job(run: PreparedRun, job: JobOptions, command: list[str]) -> None:
         _submit_job(folder, label)
     else:
         print(folder)
-        print_problems(f"to submit it: cd {shlex.quote(str(folder))} && condor_submit {label}.sub")
+        print_problems(f"to submit the job: cd {shlex.quote(str(folder))} && condor_submit {label}.sub")
     if not job.keep_on_eviction:
         print_problems(
             "an evicted job loses all its results and starts from the beginning; --keep-on-eviction"
@@ -140,8 +142,8 @@ def _warn_cluster_options(parset: Parset) -> None:
     if options := machine_options(parset):
         listed = ", ".join(f"{name} = {value[:100]}" for name, value in options.items())
         print_problems(
-            f"{parset.origin}: [cluster] {listed}: at its start the job sets each to its slot's value,"
-            " or less if the parset has less"
+            f"{parset.origin}: [cluster] {listed}: at its start the job replaces these by the values of"
+            " its slot; for cores, threads and memory it keeps a smaller value"
         )
 
 
@@ -157,7 +159,7 @@ def _find_files_to_send(parset: Parset) -> dict[str, str]:
             path_by_option[option] = str(path)
         else:
             print_problems(
-                f"{option} = {file} is not a file on this host: the job will look for it where it runs"
+                f"{option} = {file} is not a file on this host: the job will look for this path at its site"
             )
     paths = sorted(set(path_by_option.values()))
     names = [Path(path).name for path in paths]
@@ -169,7 +171,7 @@ def _find_files_to_send(parset: Parset) -> dict[str, str]:
     exit_on_problems(
         problems
         + [
-            f"{path!r}: HTCondor cannot transfer this file with the job: {why}: rename it"
+            f"{path!r}: HTCondor cannot transfer this file with the job: {why}: rename the file"
             for path in paths
             if (why := unfit_name_reason(path))
         ]
@@ -206,7 +208,7 @@ def _write_job_folder(parent: Path, stem: str, texts: Mapping[str, str], *, is_p
     umask = os.umask(0o077) if is_private else None
     try:
         if why := unsafe_folder_reason(parent):
-            raise ConfigError([f"{parent}: {why}: choose another folder with -o, or chmod o-w it"])
+            raise ConfigError([f"{parent}: {why}: choose another folder with -o, or run chmod o-w {parent}"])
         return make_new_folder(parent, stem, ".run", fill)
     except OSError as error:
         raise ConfigError(

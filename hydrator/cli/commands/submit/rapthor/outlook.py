@@ -50,7 +50,7 @@ def print_outlook(prepared: "PreparedRun", *, as_json: bool) -> None:
     ]
     print_table(("site", "matches now", "datasets", "bytes local", "facts", "missing"), rows)
     has_all_sizes = len(run.sizes) == dataset_count
-    size = f"{sum(run.sizes.values()):,} bytes" if has_all_sizes else "sizes not all known"
+    size = f"{sum(run.sizes.values()):,} bytes" if has_all_sizes else "not all sizes are known"
     print(f"{format_count(dataset_count, 'dataset')}, {size}, mode {run.options.mode}")
     print("asked: " + "; ".join(f"{name} ({answer})" for name, answer in answers.items()))
 
@@ -63,7 +63,9 @@ def _catalogue_answers(resolution: "Resolution") -> dict[str, str]:
             texts[name] = answer.reason
         else:
             unseen = sum(isinstance(reading, Unseen) for reading in answer.readings.values())
-            texts[name] = f"no answer for {unseen} of {len(answer.readings)}" if unseen else "answered"
+            texts[name] = (
+                f"no answer for {unseen} of {len(answer.readings)} datasets" if unseen else "answered"
+            )
     return texts
 
 
@@ -72,7 +74,11 @@ def _verdict(site: "SiteOutlook") -> str:
         return "no"
     if site.has_paths:
         return "yes"
-    return "yes, and fetches its data" if site.can_fetch else "no: no [[storage]] gives its path there"
+    return (
+        "yes, and the job fetches its data"
+        if site.can_fetch
+        else "no: no [[storage]] gives the data's path there"
+    )
 
 
 def _missing_text(site: "SiteOutlook") -> str:
@@ -110,7 +116,8 @@ def print_exports(prepared: "PreparedRun", *, toil: bool) -> None:
     exit_on_problems(privacy_problems(prepared.private_dids, {"the exports": text}))
     if len(prepared.run.sizes) > 1:
         print_problems(
-            "sizes are left out: they need a ';', which is lost on the way; ranks count datasets instead"
+            "the exports leave out dataset sizes, because DAGMan loses values with a ';': the Rank of a job"
+            " counts datasets instead of bytes"
         )
     sys.stdout.write(text)
 

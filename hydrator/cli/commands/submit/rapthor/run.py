@@ -95,7 +95,7 @@ def _read_parset(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise ConfigError([f"{file}: {error.strerror}; name a Rapthor parset"]) from error
+        raise ConfigError([f"{file}: {error.strerror}; give the path of a Rapthor parset"]) from error
 
 
 def _collect_site_facts(
@@ -169,13 +169,15 @@ def _expand(
     expansion = expand_globs(parset.input_globs, _glob_local_files, settings, catalogues)
     for search, count in expansion.catalogue_counts.items():
         datasets = format_count(count, "dataset")
-        print_problems(f"{search} matches nothing on this host; it matches {datasets} in the catalogues")
+        print_problems(f"{search} matches nothing on this host; in the catalogues it matches {datasets}")
     failures = [
         f"catalogue {name} did not answer: {why}" for name, why in expansion.unreachable_catalogues.items()
     ]
     _exit_on_unmatched_globs(parset, expansion, failures)
     if failures and not allow_unknown:
-        advice = "the list may be incomplete; try again later, or accept it with --allow-unknown"
+        advice = (
+            "the list of datasets may be incomplete; try again later, or accept the list with --allow-unknown"
+        )
         exit_on_problems([*failures, advice], status=1)
     print_problems(*failures)
     return expansion.names
@@ -204,7 +206,7 @@ def _no_match_text(parset: Parset, search: str) -> str:
 def _check_resolution(resolution: Resolution, allow_unknown: bool) -> None:
     """Exit if a name has no dataset, two names have the same dataset, or a catalogue did not answer."""
     duplicates = [
-        f"{' and '.join(names)}: all are {did}; Rapthor would read it twice"
+        f"{' and '.join(names)}: these are the same dataset, {did}, and Rapthor would read it twice"
         for did, names in resolution.names_by_shared_did.items()
     ]
     if resolution.problems and not (allow_unknown and None not in resolution.dids):
