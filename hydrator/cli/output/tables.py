@@ -79,7 +79,7 @@ def print_status(view: StateView) -> None:
         for site, one in sorted(view.rollbacks.items())
     ]
     held_lines = [
-        f"held at {row['site']}: {row['why']} (hydrator approve {shlex.quote(row['site'])} releases them)"
+        f"change held at {row['site']}: {row['why']} (hydrator approve {shlex.quote(row['site'])} releases it)"
         for row in status["held"]
     ]
     problem_lines = [*_ad_problem_lines(status), *_demand_problem_lines(demand)]
@@ -183,7 +183,7 @@ def _site_cells(row: SiteJson, now: datetime) -> tuple[str, ...]:
         _text_or_empty(row["generation"]),
         (states or "none wanted")
         + (" (truncated)" if row["truncated"] else "")
-        + (f" (removal of {row['held']} held)" if row["held"] else ""),
+        + (f" (removal of {row['held']} held back)" if row["held"] else ""),
         trust_cell(row),
         ", ".join(publishers) or "nowhere",
     )

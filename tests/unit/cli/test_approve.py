@@ -92,8 +92,8 @@ def test_held_change_is_in_status_sites_plan_and_check(emptied):
         "polls_needed": 2,
         "why": WHY,
     }
-    assert f"held at CAM: {WHY} (hydrator approve CAM releases them)" in emptied.run("status")
-    assert "(removal of 6 held)" in emptied.run("sites")
+    assert f"held at CAM: {WHY} (hydrator approve CAM releases it)" in emptied.run("status")
+    assert "(removal of 6 held back)" in emptied.run("sites")
     (row,) = [row for row in emptied.json("plan") if row["action"] == "held"]
     assert (row["site"], row["publisher"]) == ("CAM", None)
     assert "6 of 6 datasets would leave at once" in row["why"]

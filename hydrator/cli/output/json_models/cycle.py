@@ -19,7 +19,7 @@ class ActionJson(TypedDict):
     why: str
     """reason; empty for routine actions"""
     generation: Count | None
-    """of the ad; null without an ad"""
+    """generation of the ad; null without an ad"""
     as_of: UnixTime | None
     """last complete read of the ad's site"""
 

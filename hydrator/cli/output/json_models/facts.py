@@ -36,7 +36,7 @@ class SiteJson(TrustJson):
     as_of: UnixTime | None
     """last complete read of the ad's site"""
     generation: Count | None
-    """of the ad; null without an ad"""
+    """generation of the ad; null without an ad"""
     truncated: bool | None
     """the size budget left datasets out"""
     held: Count

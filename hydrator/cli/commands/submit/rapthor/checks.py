@@ -196,7 +196,7 @@ def _path_problems(run: "PreparedRun") -> list[str]:
 
 
 def privacy_problems(private: Sequence[Did], texts: Mapping[str, str]) -> list[str]:
-    """Return one sentence for each line of *texts*, which become public job ads, with a *private* name."""
+    """Return a sentence for each line of *texts* with a *private* name; these texts become public job ads."""
     return [
         f"{did} is a private dataset, and {where} would show its name to every user of the pool:"
         f" {line[:200]}; nothing was submitted"

@@ -20,7 +20,9 @@ OutputOption = Annotated[
 ]
 FormOption = Annotated[
     OutputFormat,
-    typer.Option("--as", help="job: the whole run as a job; env: exports for Toil's steps; ad: a ClassAd."),
+    typer.Option(
+        "--as", help="job: one job for the whole run; env: exports for Toil's steps; ad: a ClassAd."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON; only with --as ad or --dry-run.")]
 SubmitOption = Annotated[bool, typer.Option("--submit", help="Run condor_submit.")]

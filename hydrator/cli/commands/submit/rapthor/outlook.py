@@ -116,8 +116,8 @@ def print_exports(prepared: "PreparedRun", *, toil: bool) -> None:
     exit_on_problems(privacy_problems(prepared.private_dids, {"the exports": text}))
     if len(prepared.run.sizes) > 1:
         print_problems(
-            "the exports leave out dataset sizes, because DAGMan loses values with a ';': the Rank of a job"
-            " counts datasets instead of bytes"
+            "the exports leave out the sizes of datasets, because DAGMan loses values with a ';'. So the"
+            " Rank of a job counts datasets instead of bytes."
         )
     sys.stdout.write(text)
 
