@@ -33,7 +33,9 @@ def approve(
     held_datasets |= {name: held_datasets.get(name, frozenset()) for name in state.rollbacks}
     if site is not None and Site(site) not in held_datasets:
         now_held = (
-            f"sites with one: {comma_separated(sorted(held_datasets))}" if held_datasets else _NOTHING_HELD
+            f"sites with a held change: {comma_separated(sorted(held_datasets))}"
+            if held_datasets
+            else _NOTHING_HELD
         )
         raise ConfigError([f"approve {site}: this site has no held change; {now_held}"])
     approvals = {name: datasets for name, datasets in sorted(held_datasets.items()) if site in (None, name)}

@@ -75,11 +75,12 @@ def print_status(view: StateView) -> None:
     demand = status["demand"]
     console.print(f"{counted(demand['datasets'], 'dataset')} wanted by {counted(demand['jobs'], 'job')}")
     rollback_lines = [
-        f"{site} is {one.text} (hydrator rollback {shlex.quote(site)} --end)"
+        f"{site} is {one.text} (hydrator rollback {shlex.quote(site)} --end ends this)"
         for site, one in sorted(view.rollbacks.items())
     ]
     held_lines = [
-        f"change held at {row['site']}: {row['why']} (hydrator approve {shlex.quote(row['site'])} releases it)"
+        f"change held at {row['site']}: {row['why']}"
+        f" (hydrator approve {shlex.quote(row['site'])} releases the change)"
         for row in status["held"]
     ]
     problem_lines = [*_ad_problem_lines(status), *_demand_problem_lines(demand)]

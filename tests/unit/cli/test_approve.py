@@ -92,7 +92,7 @@ def test_held_change_is_in_status_sites_plan_and_check(emptied):
         "polls_needed": 2,
         "why": WHY,
     }
-    assert f"held at CAM: {WHY} (hydrator approve CAM releases it)" in emptied.run("status")
+    assert f"held at CAM: {WHY} (hydrator approve CAM releases the change)" in emptied.run("status")
     assert "(removal of 6 held back)" in emptied.run("sites")
     (row,) = [row for row in emptied.json("plan") if row["action"] == "held"]
     assert (row["site"], row["publisher"]) == ("CAM", None)
@@ -132,7 +132,7 @@ def test_plan_shows_an_approved_change_and_leaves_the_order_to_the_daemon(emptie
 
 def test_approve_of_a_site_without_a_held_change_is_one_sentence(emptied, tmp_path):
     refused = emptied.run("approve", "RAL", status=2)
-    assert "approve RAL: this site has no held change; sites with one: CAM" in refused
+    assert "approve RAL: this site has no held change; sites with a held change: CAM" in refused
     emptied.holds(*DIDS)
     emptied.run("once")
     again = emptied.run("approve", "CAM", status=2)

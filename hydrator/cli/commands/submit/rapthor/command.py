@@ -59,7 +59,9 @@ KeepOption = Annotated[
     bool,
     typer.Option("--keep-on-eviction", help="On eviction, keep finished operations at the schedd."),
 ]
-ExpressionOption = Annotated[str, typer.Option(help="A ClassAd expression to add to that of the job.")]
+ExpressionOption = Annotated[
+    str, typer.Option(help="A ClassAd expression to add to the job's own expression.")
+]
 LineOption = Annotated[list[str] | None, typer.Option(help="One more line for the submit description.")]
 ToilParamsOption = Annotated[
     bool,

@@ -143,7 +143,7 @@ def _list_files(settings: Settings, dids: Collection[Did], allow_unknown: bool) 
 def _resolve_datasets(
     parset: Parset, settings: Settings, output: OutputOptions
 ) -> tuple[Resolution, datetime]:
-    """Find the datasets of the parset's measurement sets in the catalogues; also return the time of the answers.
+    """Find the datasets of the parset's measurement sets; also return the time of the catalogues' answers.
 
     For a dry run, or without a configured catalogue, the command also queries the daemon.
     """
