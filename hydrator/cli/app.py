@@ -1,4 +1,4 @@
-"""The commands; each imports its dependencies late, so that ``hydrator hook`` and ``--help`` start fast."""
+"""The commands. Each imports its modules when it runs, so ``hydrator hook`` and ``--help`` start fast."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +45,10 @@ app.add_typer(token, name="token")
 
 
 def main() -> None:
-    """Run one command: exit 0 done, 1 failed, 2 wrong usage or configuration; no traceback."""
+    """Run one command and print its errors without a traceback.
+
+    Exit status: 0 done, 1 failed, 2 wrong usage or configuration.
+    """
     make_plain()
     try:
         app(prog_name="hydrator")
@@ -95,7 +98,7 @@ def man() -> None:
 def hook() -> None:
     """Print the STARTD_CRON hook, one Python file for worker nodes.
 
-    docs/how-to/operate/install-on-a-glidein.md explains its installation.
+    docs/how-to/operate/install-on-a-glidein.md explains how to install the hook.
     """
     source = Path(__file__).parents[1].joinpath("startd_cron.py")
     sys.stdout.write(source.read_text())

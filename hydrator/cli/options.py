@@ -1,4 +1,4 @@
-"""Options of many commands."""
+"""Options that many commands share."""
 
 import inspect
 from collections.abc import Callable

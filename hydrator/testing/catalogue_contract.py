@@ -1,4 +1,4 @@
-"""Catalogue contract: the promises of every catalogue as tests; docs/how-to/develop/add-a-catalogue.md."""
+"""Catalogue contract: tests for every catalogue; docs/how-to/develop/add-a-catalogue.md explains them."""
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -32,7 +32,7 @@ COMPLETE_STATES = {ReplicaState.COMPLETE, ReplicaState.ON_TAPE}
 class CatalogueContract(ABC):
     """Tests for every catalogue. ``scope`` is the scope of the datasets in the tests.
 
-    ``cannot_happen`` has, by the name of a scenario, the reason why this catalogue cannot show it.
+    ``cannot_happen`` has, by name of a scenario, the reason why the scenario cannot happen in this catalogue.
     """
 
     scope = "lofar"
@@ -40,18 +40,18 @@ class CatalogueContract(ABC):
 
     @abstractmethod
     def make_catalogue(self, *replicas: Replica) -> Catalogue:
-        """Build a catalogue with exactly these replicas (two at one site: at two storage elements)."""
+        """Build a catalogue with exactly these *replicas*. Two at one site are at two storage elements."""
 
     @abstractmethod
     def make_failing_catalogue(self) -> Catalogue:
         """Build a catalogue that cannot answer now."""
 
     def make_catalogue_with_unreachable_site(self, site: Site, *replicas: Replica) -> Catalogue | None:
-        """Build a catalogue with exactly these replicas that cannot query *site*; None if impossible."""
+        """Build a catalogue with these *replicas* that cannot query *site*; return None if impossible."""
         return None
 
     def make_catalogue_for_scenario(self, scenario: Scenario) -> Catalogue | None:
-        """Build a catalogue in which *scenario* happened; None if its replicas suffice, or if impossible."""
+        """Build a catalogue in which *scenario* happened; None: build one from ``scenario.replicas``."""
         return None
 
     @pytest.fixture(autouse=True)

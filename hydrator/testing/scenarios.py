@@ -13,8 +13,8 @@ ReplicaRow = tuple[Site, ReplicaState, float | None]
 class Scenario:
     """An event of the dataset ``L1``, which is also complete at a storage element without a site.
 
-    ``expected_states`` has its ``DatasetStates``, by site; ``expected_fraction`` its fraction at CAM.
-    ``replicas`` is the same as a plain list of replicas, if a list can express it.
+    ``expected_states`` has the dataset's ``DatasetStates``, by site, and ``expected_fraction`` its fraction
+    at CAM. ``replicas`` has the replicas after the event; None if a list of replicas cannot express it.
     """
 
     name: str
@@ -68,7 +68,7 @@ SCENARIOS = (
 )
 
 RECORDS_STATES_ONLY = {
-    scenario.name: "it records states, not how they came about"
+    scenario.name: "this catalogue records states, but not the events that led to them"
     for scenario in SCENARIOS
     if scenario.replicas is None
 }

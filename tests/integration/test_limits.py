@@ -38,7 +38,7 @@ def test_runs_of_244_sub_bands_fill_the_ad_and_one_more_is_omitted_and_reported(
         assert own_pool.slots("DataLocalityTruncated", constraint=at_uk) == [{"DataLocalityTruncated": True}]
         (left_out,) = installed.status()["demand"]["left_out"]["UK"]
         assert left_out == {"datasets": SUB_BANDS, "first": runs[least][0], "jobs": 1}
-        warning = f"no space in the ad of UK for the datasets of 1 job, the first {runs[least][0]}"
+        warning = f"no space in the ad of UK for the datasets of 1 job, for example {runs[least][0]}"
         assert warning in installed.run("status").stdout
         assert own_pool.job(wanted[least], "JobStatus") == {"JobStatus": 1}
         own_pool.run("condor_rm", "-all", user="alice")

@@ -75,7 +75,9 @@ def test_report_and_metrics_count_the_jobs_that_found_their_data(installed):
     assert (schedd["jobs"], schedd["complete"], schedd["failure"]) == (6, True, None)
 
     table = installed.run("report").stdout
-    assert "3 jobs that named datasets ran and ended in 7 d; 1 more never started." in table
+    assert (
+        "3 jobs that named datasets ran and ended in 7 d; 1 more jobs with datasets never started." in table
+    )
     assert "2 (66 %)" in table
 
     def metrics():

@@ -73,9 +73,9 @@ def test_held_change_is_listed_approved_and_rolled_back_beside_the_daemon(daemon
 def test_invalid_operator_command_is_one_sentence_and_changes_nothing(daemon):
     before = daemon.generation()
     for words, output in {
-        "approve CAM": "approve CAM: this site has no held change; nothing is held",
-        "approve NOWHERE": "approve NOWHERE: this site has no held change; nothing is held",
-        "rollback CAM 5": f"rollback CAM 5: the history does not have it; its last generations are: {before}",
+        "approve CAM": "approve CAM: this site has no held change; the daemon holds back no change",
+        "approve NOWHERE": "approve NOWHERE: this site has no held change; the daemon holds back no change",
+        "rollback CAM 5": f"rollback CAM 5: the history has no such ad; its last generations are: {before}",
         "rollback CAM --end": "rollback CAM --end: this site is not rolled back",
     }.items():
         refused = daemon.command(*words.split())

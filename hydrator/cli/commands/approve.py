@@ -1,4 +1,4 @@
-"""``hydrator approve``: release held changes."""
+"""``hydrator approve``: let the daemon apply changes that it holds back."""
 
 from typing import Annotated
 
@@ -8,6 +8,8 @@ from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
 from hydrator.cli.output.printing import print_problems, print_result
 from hydrator.domain.errors import ConfigError
 
+_NOTHING_HELD = "the daemon holds back no change"
+
 
 def approve(
     site: Annotated[
@@ -16,7 +18,7 @@ def approve(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
 ) -> None:
-    """Approve the held changes that `hydrator status` shows now; the next cycle applies them."""
+    """Approve the held changes that `hydrator status` shows now; the daemon's next cycle applies them."""
     from hydrator.config import load
     from hydrator.domain.model import Site
     from hydrator.domain.text import comma_separated, format_count
@@ -31,7 +33,9 @@ def approve(
     held_datasets |= {name: held_datasets.get(name, frozenset()) for name in state.rollbacks}
     if site is not None and Site(site) not in held_datasets:
         now_held = (
-            f"held are {comma_separated(sorted(held_datasets))}" if held_datasets else "nothing is held"
+            f"sites with a held change: {comma_separated(sorted(held_datasets))}"
+            if held_datasets
+            else _NOTHING_HELD
         )
         raise ConfigError([f"approve {site}: this site has no held change; {now_held}"])
     approvals = {name: datasets for name, datasets in sorted(held_datasets.items()) if site in (None, name)}
@@ -41,10 +45,10 @@ def approve(
 
     def print_texts() -> None:
         for name, datasets in approvals.items():
-            ends = "; its rollback ends" if name in state.rollbacks else ""
+            ends = "; the rollback of this site ends" if name in state.rollbacks else ""
             count = format_count(len(datasets), "dataset")
             print(f"{name}: the daemon's next cycle may remove {count}{ends}")
         if not approvals:
-            print_problems("nothing is held")
+            print_problems(_NOTHING_HELD)
 
     print_result(as_json, {name: len(datasets) for name, datasets in approvals.items()}, print_texts)

@@ -1,4 +1,4 @@
-"""hydrator check: examine an installation."""
+"""``hydrator check``: examine an installation of the daemon."""
 
 from contextlib import closing
 from typing import Annotated
@@ -18,7 +18,7 @@ def check(
         typer.Option(
             "--dmapi",
             metavar="URL",
-            help="Examine only this DMAPI: does it offer the calls that the adapter uses? Needs no -c.",
+            help="Examine only the DMAPI at this URL: does it offer all calls that the adapter uses?",
         ),
     ] = None,
     as_json: JsonOption = False,

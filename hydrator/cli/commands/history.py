@@ -21,7 +21,8 @@ _UNITS = {"s": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "
 def history(
     site: Annotated[str | None, typer.Option(help="Only this site.")] = None,
     since: Annotated[
-        str | None, typer.Option(help="Only entries since: 90m, 6h, 2d, or 2026-11-21T12:00:00Z.")
+        str | None,
+        typer.Option(help="Only entries of the last 90m, 6h or 2d, or since 2026-11-21T12:00:00Z."),
     ] = None,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
@@ -53,12 +54,12 @@ def rollback(
         int | None, typer.Argument(help="Generation to return to, from `hydrator history`.")
     ] = None,
     end: Annotated[
-        bool, typer.Option("--end", help="End the rollback: follow the catalogues again.")
+        bool, typer.Option("--end", help="End the rollback: the ad follows the catalogues again.")
     ] = False,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
 ) -> None:
-    """Publish a site's ad of an earlier generation again, with its ages, until you end the rollback."""
+    """Publish an earlier generation of a site's ad, with its old facts, until you end the rollback."""
     from hydrator.config import load
     from hydrator.domain.model import Site
     from hydrator.reconcile.overrides import Resume, Return
@@ -75,14 +76,14 @@ def rollback(
         if Site(site) not in state.rollbacks:
             raise ConfigError([f"rollback {site} --end: this site is not rolled back"])
         commands.submit(Resume(Site(site)))
-        message = f"{site}: follows its catalogues again from the daemon's next cycle"
+        message = f"{site}: from the daemon's next cycle on, the site's ad follows the catalogues again"
     else:
         known_ads = [entry.ad for entry in entries if entry.ad.site == site]
         ad = _find_ad(site, generation, known_ads, state.ads.get(Site(site)))
         commands.submit(Return(ad))
         message = (
-            f"{site}: the daemon's next cycle publishes generation {generation}, as read "
-            f"{ad.as_of:%Y-%m-%d %H:%M:%S} UTC; hydrator rollback {site} --end ends this"
+            f"{site}: the daemon's next cycle publishes generation {generation}, with facts read at "
+            f"{ad.as_of:%Y-%m-%d %H:%M:%S} UTC; to end this rollback, run hydrator rollback {site} --end"
         )
     print(json.dumps({"site": site, "generation": generation}) if as_json else message)
 
@@ -90,17 +91,17 @@ def rollback(
 def _find_ad(
     site: str, generation: int, known_ads: "Sequence[SiteAd]", current_ad: "SiteAd | None"
 ) -> "SiteAd":
-    """Return the ad of *generation*: the current ad, else an ad in the history."""
+    """Return the ad of *generation* from the history; prefer the current ad if it has this generation."""
     ads = {ad.generation: ad for ad in reversed(known_ads)}
     if generation not in ads:
         generations = ", ".join(str(ad.generation) for ad in known_ads[-5:]) or "none"
-        problem = f"the history does not have it; its last generations are: {generations}"
+        problem = f"the history has no such ad; its last generations are: {generations}"
         raise ConfigError([f"rollback {site} {generation}: {problem}"])
     return current_ad if current_ad and current_ad.generation == generation else ads[generation]
 
 
 def parse_since(text: str, now: datetime) -> datetime:
-    """Parse *text*: a time span that ends *now*, or a time with its zone."""
+    """Return the time that *text* gives: a time span before *now*, such as ``6h``, or a time with a zone."""
     if match := re.fullmatch(r"(\d{1,5})\s*(s|m|min|h|d)", text.strip()):
         return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
     try:

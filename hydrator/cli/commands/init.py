@@ -26,7 +26,7 @@ DEFAULT_STATE_DIR: Final = "/var/lib/classad-hydrator"
 
 
 class CatalogueKind(StrEnum):
-    """Type of the catalogue; docs/ has a page on each other type."""
+    """Types of catalogue that ``hydrator init`` can configure; docs/ has a page on each further type."""
 
     FILE = "file"
     RUCIO = "rucio"
@@ -34,7 +34,7 @@ class CatalogueKind(StrEnum):
 
 
 class LoginMethod(StrEnum):
-    """Login method of the daemon."""
+    """Method by which the daemon logs in to the catalogue."""
 
     USERPASS = "userpass"
     TOKEN = "token"  # noqa: S105 - a word
@@ -48,7 +48,7 @@ _REQUIRED_KEYS: Mapping[CatalogueKind, Mapping[str, str]] = {
     CatalogueKind.RUCIO: {"url": "The server's URL", "account": "The account"},
     CatalogueKind.DMAPI: {"url": "The server's URL, with /api/v1"},
 }
-"""By kind, the required keys and their questions."""
+"""By kind, the required keys and the questions that ask for them."""
 
 
 _LOGIN_METHODS: Mapping[CatalogueKind, tuple[LoginMethod, ...]] = {
@@ -63,8 +63,8 @@ _LOGIN_REQUIRED_KEYS: Mapping[LoginMethod, Mapping[str, str]] = {
     LoginMethod.TOKEN: {"token_file": "The file with the token, which you must renew"},
     LoginMethod.OIDC: {
         "token_url": "The identity provider's token URL",
-        "client_id": "The client's id there",
-        "client_secret_file": "The file with its secret",
+        "client_id": "The client's id at the identity provider",
+        "client_secret_file": "The file with the client's secret",
     },
     LoginMethod.X509: {"client_cert": "The file with the certificate or proxy"},
     LoginMethod.NONE: {},
@@ -76,7 +76,7 @@ _OPTIONAL_KEYS: Mapping[CatalogueKind, tuple[str, ...]] = {
     CatalogueKind.RUCIO: ("client_key", "ca_cert"),
     CatalogueKind.DMAPI: ("ca_cert", "site_capabilities"),
 }
-"""By kind, further keys that only options set."""
+"""By kind, optional keys: ``hydrator init`` has options for them, but does not ask for them."""
 
 
 _CATALOGUE_KEYS = frozenset(
@@ -93,16 +93,18 @@ Prompt = Callable[[str, str], str]
 
 @dataclass(frozen=True)
 class InitOptions:
-    """Options of ``hydrator init``; those of the catalogue have the names of its keys."""
+    """Options of ``hydrator init``. An option for the catalogue has the name of its configuration key."""
 
     config: Annotated[
-        Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The file to write.")
+        Path,
+        typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The configuration file to write."),
     ] = DEFAULT_CONFIG_PATH
     collector: Annotated[
-        str | None, typer.Option(help="host or host:port; default: as HTCondor's configuration says.")
+        str | None,
+        typer.Option(help="The collector, as host or host:port; default: from HTCondor's configuration."),
     ] = None
     condor_config: Annotated[
-        Path | None, typer.Option(help="HTCondor configuration file for the daemon only.")
+        Path | None, typer.Option(help="HTCondor configuration file that only the daemon reads.")
     ] = None
     token_directory: Annotated[
         Path | None, typer.Option(help="Folder with the daemon's IDTOKEN and nothing else.")
@@ -112,53 +114,69 @@ class InitOptions:
         typer.Option(help="Slot attribute with the site's name; default: GLIDEIN_Site and similar."),
     ] = None
     catalogue: Annotated[CatalogueKind | None, typer.Option(help="Type of the catalogue.")] = None
-    path: Annotated[str | None, typer.Option(help="For file: the list of datasets, TOML or JSON.")] = None
-    url: Annotated[str | None, typer.Option(help="For rucio and dmapi: the server's URL.")] = None
-    account: Annotated[str | None, typer.Option(help="For rucio: the account.")] = None
-    auth: Annotated[
-        LoginMethod | None, typer.Option(help="Login method of the daemon; default: from the other options.")
+    path: Annotated[
+        str | None, typer.Option(help="With --catalogue file: the list of datasets, TOML or JSON.")
     ] = None
-    username: Annotated[str | None, typer.Option(help="For userpass: the user name.")] = None
+    url: Annotated[str | None, typer.Option(help="With --catalogue rucio or dmapi: the server's URL.")] = None
+    account: Annotated[str | None, typer.Option(help="With --catalogue rucio: the account.")] = None
+    auth: Annotated[
+        LoginMethod | None,
+        typer.Option(help="Login method of the daemon at the catalogue; default: from the other options."),
+    ] = None
+    username: Annotated[str | None, typer.Option(help="With --auth userpass: the user name.")] = None
     password_file: Annotated[
-        str | None, typer.Option(help="For userpass: the file with the password; never the password.")
+        str | None,
+        typer.Option(help="With --auth userpass: the file with the password, not the password itself."),
     ] = None
     token_file: Annotated[
-        str | None, typer.Option(help="For token: the file with the token, which you must renew.")
+        str | None, typer.Option(help="With --auth token: the file with the token, which you must renew.")
     ] = None
-    token_url: Annotated[str | None, typer.Option(help="For oidc: the identity provider's token URL.")] = None
-    client_id: Annotated[str | None, typer.Option(help="For oidc: the client's id.")] = None
+    token_url: Annotated[
+        str | None, typer.Option(help="With --auth oidc: the identity provider's token URL.")
+    ] = None
+    client_id: Annotated[
+        str | None, typer.Option(help="With --auth oidc: the client's id at the identity provider.")
+    ] = None
     client_secret_file: Annotated[
-        str | None, typer.Option(help="For oidc: the file with the client's secret.")
+        str | None, typer.Option(help="With --auth oidc: the file with the client's secret.")
     ] = None
     client_cert: Annotated[
-        str | None, typer.Option(help="For x509: the file with the certificate or proxy.")
+        str | None, typer.Option(help="With --auth x509: the file with the certificate or proxy.")
     ] = None
     client_key: Annotated[
-        str | None, typer.Option(help="For x509: the file with its key, if it is another file.")
+        str | None,
+        typer.Option(help="With --auth x509: the file with the certificate's key, if it is a second file."),
     ] = None
     ca_cert: Annotated[
-        str | None, typer.Option(help="For rucio and dmapi: file with the CA certificate of the server.")
+        str | None,
+        typer.Option(
+            help="With --catalogue rucio or dmapi: the file with the CA certificate for the server."
+        ),
     ] = None
     site_capabilities: Annotated[
         str | None,
-        typer.Option(help="For dmapi: URL of SKA's Site Capabilities, which maps storage to sites."),
+        typer.Option(
+            help="With --catalogue dmapi: URL of SKA's Site Capabilities, which maps storage to sites."
+        ),
     ] = None
     state_dir: Annotated[str, typer.Option(help="Folder of the state that must survive a restart.")] = (
         DEFAULT_STATE_DIR
     )
-    untried: Annotated[bool, typer.Option("--untried", help="Query neither pool nor catalogue.")] = False
+    untried: Annotated[
+        bool, typer.Option("--untried", help="Write the file without a query to the pool or the catalogue.")
+    ] = False
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask no questions.")] = False
 
     @property
     def catalogue_values(self) -> dict[str, str]:
-        """Return the values that the user gave for keys of the catalogue."""
+        """Return the options that set keys of [[catalogue]], with the values that the user gave."""
         return {key: value for key, value in vars(self).items() if key in _CATALOGUE_KEYS and value}
 
 
 def init(options: InitOptions) -> None:
     """Write a first configuration: query the pool and the catalogue, and prompt for the rest.
 
-    It overwrites nothing. `hydrator check` lists what else an installation needs.
+    The command never overwrites a file. `hydrator check` lists what else the installation needs.
     """
     from hydrator.config import parse
 
@@ -177,10 +195,10 @@ def init(options: InitOptions) -> None:
 
 
 def build_data(options: InitOptions, prompt: Prompt) -> dict[str, Any]:
-    """Build the sections of the configuration; *prompt* asks for what *options* do not have.
+    """Build the sections of the configuration from *options*; *prompt* asks the user for missing values.
 
     Raises:
-        ConfigError: a value is missing and prompts are off, or options do not belong together.
+        ConfigError: a value is missing and prompts are off, or an option does not fit the catalogue.
     """
     pool = {
         "collector": options.collector,
@@ -194,15 +212,16 @@ def build_data(options: InitOptions, prompt: Prompt) -> dict[str, Any]:
         "sites": {"slot_attributes": [site_attribute]} if site_attribute else {},
         **_build_catalogue_sections(options, prompt),
     }
-    if state_dir != DEFAULT_STATE_DIR:  # the default folder may have another daemon's ad files
+    if state_dir != DEFAULT_STATE_DIR:  # the default folder of ads may belong to another daemon
         data["publish.file"] = {"directory": f"{state_dir.rstrip('/')}/ads"}
     return data
 
 
 def _build_catalogue_sections(options: InitOptions, prompt: Prompt) -> dict[str, Any]:
-    """Build the catalogue's section, and the section of Site Capabilities if its URL is given.
+    """Build the section [[catalogue]], and [site_capabilities] if the user gave its URL.
 
-    Without a type, a URL means Rucio. Without a login method, the options may have values for only one.
+    A URL without --catalogue means Rucio. Without --auth, the other options determine the login method;
+    if they fit no method or several, *prompt* asks for it.
     """
     given_values = options.catalogue_values
     kind = options.catalogue or (CatalogueKind.RUCIO if options.url else None)
@@ -213,8 +232,8 @@ def _build_catalogue_sections(options: InitOptions, prompt: Prompt) -> dict[str,
     optional_keys = [key for key in _OPTIONAL_KEYS[kind] if key != "client_key" or method is LoginMethod.X509]
     valid_keys = {*_REQUIRED_KEYS[kind], *login_keys, *optional_keys}
     if foreign_options := [_option_name(key) for key in given_values if key not in valid_keys]:
-        by = f" by {method}" if len(_LOGIN_METHODS[kind]) > 1 else ""
-        raise ConfigError([f"init: {', '.join(foreign_options)}: not an option of a catalogue {kind}{by}"])
+        by = f" with --auth {method}" if len(_LOGIN_METHODS[kind]) > 1 else ""
+        raise ConfigError([f"init: {', '.join(foreign_options)}: not valid with --catalogue {kind}{by}"])
     values |= _collect_values(login_keys, given_values, prompt)
     values |= {key: given_values[key] for key in optional_keys if key in given_values}
     capabilities = values.pop("site_capabilities", None)
@@ -240,11 +259,11 @@ def _choose_login_method(
 ) -> LoginMethod:
     methods = _LOGIN_METHODS[kind]
     if method is not None and method not in methods:
-        raise ConfigError([f"init: --auth {method}: a catalogue {kind} supports {', '.join(methods)}"])
+        raise ConfigError([f"init: --auth {method}: --catalogue {kind} supports {', '.join(methods)}"])
     candidates = [one for one in methods if _LOGIN_REQUIRED_KEYS[one].keys() & given_values.keys()]
     if method or len(candidates) == 1 or len(methods) == 1:
         return method or (candidates or methods)[0]
-    return _prompt_choice(prompt, "--auth", "How the daemon logs in there", methods)
+    return _prompt_choice(prompt, "--auth", "How the daemon logs in to the catalogue", methods)
 
 
 def _prompt_choice(prompt: Prompt, option: str, question: str, choices: Iterable[_Choice]) -> _Choice:
@@ -260,21 +279,21 @@ def _option_name(key: str) -> str:
 
 
 def _build_prompt(*, is_quiet: bool) -> Callable[[str, str], str]:
-    """Build a prompt at the terminal; with *is_quiet*, an error that names the missing option."""
+    """Return a function that asks the user; if *is_quiet*, it raises an error with the missing option."""
 
     def ask(option: str, words: str) -> str:
         if is_quiet:
-            raise ConfigError([f"init: {option} is needed: {words[0].lower()}{words[1:]}"])
+            raise ConfigError([f"init: give the option {option}: {words[0].lower()}{words[1:]}"])
         return str(typer.prompt(words)).strip()
 
     return ask
 
 
 def _query_pool_and_catalogues(settings: Any) -> list[str]:  # noqa: ANN401 - config.Settings, imported late
-    """Query pool and catalogue; return a sentence about each.
+    """Query the pool and the catalogues; return sentences about their answers.
 
     Raises:
-        PoolError, CatalogueError: one of them does not answer; nothing is written then.
+        PoolError, CatalogueError: the pool or a catalogue does not answer; no file is written then.
     """
     from hydrator.wiring import assemble, system_clock
 
@@ -286,18 +305,20 @@ def _query_pool_and_catalogues(settings: Any) -> list[str]:  # noqa: ANN401 - co
     if siteless := slots.get("", 0):
         names = ", ".join(settings.sites.slot_attributes)
         messages.append(
-            f"{format_count(siteless, 'slot')} of them name no site in {names}: use --site-attribute"
+            f"{format_count(siteless, 'slot')} of the pool have no site in the attributes {names}:"
+            " name the slots' attribute with --site-attribute"
         )
     for survey in surveys:
         messages.append(f"the catalogue {survey.catalogue} covers {_format_sites(survey.sites)}")
         if survey.unmapped_storages:
             messages.append(
-                "no site is known for"
-                f" {format_count(len(survey.unmapped_storages), 'storage element')}: docs/reference/sites.md"
+                f"{format_count(len(survey.unmapped_storages), 'storage element')} of this catalogue have"
+                " no site: map them to sites, see docs/reference/sites.md"
             )
         if pool_sites and survey.sites and not pool_sites & survey.sites:
             messages.append(
-                "none of these sites is one of the pool's: [sites.aliases], docs/reference/sites.md"
+                "the pool and this catalogue have no site name in common: set [sites.aliases],"
+                " see docs/reference/sites.md"
             )
     return messages
 
@@ -313,7 +334,7 @@ def _count_slots_by_site(client: Any, settings: Any) -> Mapping[str, int]:  # no
 
 
 def _nest_tables(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *data* with a nested table for every name with a dot, as TOML parses it."""
+    """Return *data* with a nested table for every name with a dot, as a TOML parser returns it."""
     tables: dict[str, Any] = {}
     for name, section in data.items():
         outer, _, inner = name.partition(".")
@@ -327,16 +348,16 @@ def _format_sites(sites: Any) -> str:  # noqa: ANN401 - a set of names
 
 
 def format_toml(data: Mapping[str, Any]) -> str:
-    """Format *data* as TOML without empty sections, with a pointer to all settings."""
+    """Format *data* as TOML without empty sections; a comment at the top says where all settings are."""
     lines = [
-        "# classad-hydrator, written by hydrator init. config.example.toml lists every setting with its",
-        "# default; HYDRATOR_SECTION__KEY overrides any value.",
+        "# Settings of classad-hydrator, written by hydrator init. config.example.toml lists all settings.",
+        "# An environment variable HYDRATOR_SECTION__KEY overrides the value of a setting.",
     ]
     for name, section in data.items():
         for table in section if isinstance(section, list) else [section]:
             if table:
                 lines += ["", f"[[{name}]]" if isinstance(section, list) else f"[{name}]"]
-                # a JSON string or list of strings is one in TOML, too, unless it is escaped to surrogates
+                # a JSON string or list of strings is valid TOML, too, if it has no surrogate escapes
                 lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()]
     return "\n".join(lines) + "\n"
 

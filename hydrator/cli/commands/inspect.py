@@ -1,4 +1,4 @@
-"""hydrator status, sites and datasets: show the daemon's state."""
+"""``hydrator status``, ``sites`` and ``datasets``: show the daemon's state."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -25,7 +25,7 @@ def status(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fal
 
 
 def sites(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
-    """Print every site: datasets by state, age, generation, and where its ad was read back."""
+    """Print for every site: datasets by state, age of the facts, generation, and publishers with its ad."""
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import site_rows
 
@@ -35,7 +35,8 @@ def sites(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fals
 
 def datasets(
     dids: Annotated[
-        list[str] | None, typer.Argument(help="Only these datasets, as scope:name; default: all wanted.")
+        list[str] | None,
+        typer.Argument(help="Only these datasets, as scope:name; default: all wanted datasets."),
     ] = None,
     why: Annotated[
         bool,
@@ -82,7 +83,7 @@ def _load_state_view(config: Path) -> Any:  # noqa: ANN401 - StateView, imported
 
 
 def _load_pseudonymizer(config: Path) -> "Pseudonymizer | None":
-    """Return the pseudonymizer of private datasets, if this user may read the key."""
+    """Return the pseudonymizer of private datasets; None without one, or if this user cannot read its key."""
     from hydrator.config import load
     from hydrator.wiring import build_pseudonym_store
 

@@ -1,4 +1,4 @@
-"""hydrator release: free queued jobs from their locality requirement."""
+"""``hydrator release``: free queued jobs from their locality requirement."""
 
 from contextlib import closing
 from typing import Annotated
@@ -11,15 +11,19 @@ from hydrator.domain.text import format_count
 
 
 def release(
-    constraint: Annotated[str, typer.Argument(help="Which jobs: a ClassAd expression.")] = "true",
+    constraint: Annotated[str, typer.Argument(help="A ClassAd expression that selects the jobs.")] = "true",
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     schedd: Annotated[str | None, typer.Option(help="Only this schedd; default: all.")] = None,
     lists: Annotated[
-        bool, typer.Option("--desired-sites", help="Only restore the DESIRED_Sites that jobs had before.")
+        bool,
+        typer.Option(
+            "--desired-sites",
+            help="Only restore the DESIRED_Sites that jobs had before the daemon changed it.",
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Let queued jobs run anywhere: set their locality requirement to true. Needs a queue super user."""
+    """Let queued jobs run anywhere: set their locality requirement to true. Only a queue super user can."""
     from hydrator.config import load
     from hydrator.wiring import build_editing_client
 

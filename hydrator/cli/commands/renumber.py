@@ -16,9 +16,9 @@ def renumber(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
 ) -> None:
-    """Give a site's ad a new generation, from the current time, in the daemon's next cycle.
+    """Give a site's ad a new generation, based on the current time, in the daemon's next cycle.
 
-    Use it for a generation that was forged or came from a wrong clock: docs/how-to/operate/upgrade.md.
+    Use this command if a generation was forged or came from a wrong clock: docs/how-to/operate/upgrade.md.
     """
     from hydrator.config import load
     from hydrator.domain.model import Site
@@ -33,7 +33,7 @@ def renumber(
     with Store.open_to_read(state_dir) as store:
         ads = store.load().ads
     if site is not None and Site(site) not in ads:
-        known_sites = f"known are {comma_separated(sorted(ads))}" if ads else "no site is known yet"
+        known_sites = f"sites with an ad: {comma_separated(sorted(ads))}" if ads else "it has no ads yet"
         raise ConfigError([f"renumber {site}: the daemon has no ad of this site; {known_sites}"])
     names = [Site(site)] if site is not None else sorted(implausible_generations(ads, system_clock()))
     commands = CommandQueue(state_dir)
@@ -43,8 +43,8 @@ def renumber(
 
     def print_texts() -> None:
         for name, generation in generations.items():
-            print(f"{name}: the daemon's next cycle replaces generation {generation} of its ad")
+            print(f"{name}: the daemon's next cycle replaces generation {generation} of the site's ad")
         if not names:
-            print_problems("hooks accept every generation")
+            print_problems("no ad needs a new generation: hooks accept all of them")
 
     print_result(as_json, generations, print_texts)

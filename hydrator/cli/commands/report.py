@@ -27,22 +27,25 @@ from hydrator.domain.text import format_bytes, format_count, format_duration
 from .history import parse_since
 
 WAIT_EXPLANATION = (
-    "The wait is the time from submission to the first start. The added wait is the median"
-    " of jobs that name\n"
-    "datasets minus the median of jobs that name none: these are different jobs, so it is an indication only."
+    "The wait is the time from submission to the first start. The added wait is the median wait of jobs\n"
+    "that name datasets, minus the median wait of jobs that name none. It is only an indication, because\n"
+    "the two medians are of different jobs."
 )
 
 
 def report(
     since: Annotated[
-        str, typer.Option(help="Include jobs that ended since: 90m, 6h, 7d, or 2026-11-21T12:00:00Z.")
+        str,
+        typer.Option(
+            help="Include jobs that ended in the last 90m, 6h or 7d, or since 2026-11-21T12:00:00Z."
+        ),
     ] = "7d",
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
 ) -> None:
-    """Report whether jobs found their data at their site, from the schedds' histories. Exits 1 if one fails.
+    """Report whether jobs found their data at their site. Exits 1 if a schedd's history is incomplete.
 
-    Run it on the daemon's host: its state has each site's datasets over time (hydrator history).
+    Run the command on the daemon's host: the daemon's state has the datasets of each site over time.
     """
     from hydrator.config import load
     from hydrator.reconcile.snapshot.update import sizes_of
@@ -76,7 +79,7 @@ def report(
 def report_json(
     results: OutcomeSummary, answers: Mapping[str, EndedJobs | Unseen], period_start: datetime, now: datetime
 ) -> dict[str, Any]:
-    """Return the report for programs; docs/reference/report.md explains its keys."""
+    """Return the report as JSON values; docs/reference/report.md explains the keys."""
     return {
         "version": 1,
         "since": to_unix(period_start),
@@ -125,7 +128,7 @@ def _print_report(results: OutcomeSummary, period_start: datetime, now: datetime
     started_count = sum(total.job_counts.values())
     if not started_count:
         when, others = f"{period_start:%Y-%m-%d %H:%M} UTC", len(results.other_wait_seconds)
-        print(f"No job that named datasets ran and ended since {when}; {others} other jobs did.")
+        print(f"No job that named datasets ran and ended since {when}; {others} jobs without datasets did.")
         return
     columns = ("site", "jobs", "all there", "some", "none", "not known", "bytes there", "elsewhere", "missed")
     rows = [(site, *_tally_cells(counts)) for site, counts in results.sites.items()]
@@ -157,29 +160,29 @@ def _summary_sentences(
     within = format_duration((now - period_start).total_seconds())
     unstarted_count = results.never_started
     started_text = f"{format_count(started_count, 'job')} that named datasets ran and ended in {within}"
-    sentences = [f"{started_text}; {unstarted_count} more never started."]
+    sentences = [f"{started_text}; {unstarted_count} more jobs with datasets never started."]
     if unknown := total.job_counts[LocalityResult.UNKNOWN]:
         sentences.append(
-            f"The result of {unknown} is unknown: their schedd did not record the site (hydrator submit\n"
-            "pool-config), or the history does not reach back to the site's ad of that time."
+            f"The result of {unknown} of them is unknown: the schedd did not record the site (hydrator\n"
+            "submit pool-config), or the daemon's history does not reach back to the ad of that time."
         )
     if results.datasets_without_size:
         sentences.append(
-            f"The size of {results.datasets_without_size} of their datasets is unknown; the"
-            " bytes exclude them."
+            f"The size of {results.datasets_without_size} of the jobs' datasets is unknown; the bytes above"
+            " exclude these datasets."
         )
     if missed_count := results.missed_datasets:
         datasets = format_count(missed_count, "dataset")
         sentences.append(
-            f"{format_count(total.jobs_with_misses, 'job')} did not find {datasets} where they were sent."
+            f"{format_count(total.jobs_with_misses, 'job')} could not read {datasets} that the slot listed."
         )
     wait, other_wait = median(results.wait_seconds), median(results.other_wait_seconds)
     if wait is not None and other_wait is not None:
         added_wait = f"{'-' if wait < other_wait else ''}{format_duration(abs(wait - other_wait))}"
         ninth_decile = format_duration(quantile(results.wait_seconds, 0.9) or 0)
         sentences.append(
-            f"They waited {format_duration(wait)} (median; 90 % at most {ninth_decile}), "
-            f"jobs that name none {format_duration(other_wait)}: added wait {added_wait}."
+            f"Jobs with datasets waited {format_duration(wait)} (median; 90 % at most {ninth_decile}), "
+            f"jobs without datasets {format_duration(other_wait)} (median): added wait {added_wait}."
         )
         sentences.append(WAIT_EXPLANATION)
     return sentences

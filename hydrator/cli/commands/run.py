@@ -1,4 +1,4 @@
-"""hydrator run, once and plan: run cycles, or show the actions of one."""
+"""``hydrator run``, ``once`` and ``plan``: run cycles, or show the actions of one cycle."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -26,7 +26,7 @@ def run(config: ConfigOption = DEFAULT_CONFIG_PATH) -> None:
 
 
 def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
-    """Run a single cycle: read, publish, read back. Exits 1 if a part of the cycle failed."""
+    """Run one cycle: read catalogues, publish ads, read them back. Exits 1 if a part of the cycle failed."""
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import plan_rows
     from hydrator.config import load
@@ -100,7 +100,7 @@ def _print_report(
     rows: Mapping[str, Any] | Sequence[Any],
     print_table: "Callable[[CycleReport], None]",
 ) -> None:
-    """Print the cycle; exit 1 if a part of it failed."""
+    """Print the report of a cycle; exit with status 1 if a part of the cycle failed."""
     print_result(as_json, rows, lambda: print_table(report))
     if not report.is_complete or reconciler.demand_error:
         print_problems(reconciler.demand_error, *report.failures)

@@ -20,12 +20,12 @@ token = typer.Typer(help="Create, list and revoke tokens of the HTTP API.", no_a
 @token.command()
 def new(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
-    site: Annotated[str | None, typer.Option(help="Allow only the ad of this site.")] = None,
+    site: Annotated[str | None, typer.Option(help="Let the token read only the ad of this site.")] = None,
     role: Annotated[
         str | None,
         typer.Option(
-            help="read: all published data; submit: the same, and names of private datasets; "
-            "event: only to post events."
+            help="read: read all published data; submit: also get pseudonyms of private datasets; "
+            "event: only post events."
         ),
     ] = None,
 ) -> None:
@@ -47,12 +47,12 @@ def new(
     with _lock_tokens_file(file):
         _replace_file(file, append_grant(_read_tokens_file(file), grant))
     print(text)
-    print_problems(f"{grant.key} is for {grant.role_text}; {file} keeps its hash")
+    print_problems(f"the token with the key {grant.key} is for {grant.role_text}; {file} stores its hash")
 
 
 @token.command("list")
 def list_tokens(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
-    """Print the key, day and role of each token; no file has the tokens themselves."""
+    """Print the key, creation day and role of each token; the tokens themselves are not stored."""
     from hydrator.server.auth import parse_grants
 
     grants, problems = parse_grants(_read_tokens_file(_tokens_file(config)))
@@ -80,7 +80,7 @@ def revoke(
             raise ConfigError([f"{file} has no token {key}; see hydrator token list"])
         _replace_file(file, text)
     for grant in removed_grants:
-        print(f"revoked {grant.key}, which was for {grant.role_text}")
+        print(f"revoked the token {grant.key}, which was for {grant.role_text}")
 
 
 def _tokens_file(config: Path) -> Path:
@@ -88,12 +88,14 @@ def _tokens_file(config: Path) -> Path:
 
     file = load(config).publish.http.tokens_file
     if file is None:
-        raise ConfigError([f"{config}: publish.http.tokens_file is not set: name the file that keeps hashes"])
+        raise ConfigError(
+            [f"{config}: publish.http.tokens_file is not set: name a file for the tokens' hashes"]
+        )
     return file.resolve()
 
 
 def _read_tokens_file(file: Path) -> str:
-    """Return the text of *file*; empty if it does not exist yet."""
+    """Return the text of *file*; empty if the file does not exist yet."""
     from hydrator.server.auth import read_protected_file
 
     try:
@@ -106,7 +108,7 @@ def _read_tokens_file(file: Path) -> str:
 
 @contextmanager
 def _lock_tokens_file(file: Path) -> Iterator[None]:
-    """Lock *file* for one change at a time: lock its folder, since the file itself is replaced."""
+    """Let one process at a time change *file*: lock its folder, because a change replaces the file."""
     try:
         folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
@@ -121,7 +123,7 @@ def _lock_tokens_file(file: Path) -> Iterator[None]:
 def _replace_file(file: Path, text: str) -> None:
     """Replace *file* by *text* atomically, with the same owner and mode.
 
-    A new file is readable by the owner of the folder only, so that root can
+    A new file belongs to the owner of the folder, and only this owner can read the file. So root can
     create tokens for a daemon that runs as another user.
     """
     from hydrator.domain.files import replace_file

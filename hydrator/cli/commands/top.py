@@ -1,4 +1,4 @@
-"""``hydrator top``: show the daemon's HTTP data on a terminal, refreshed; once without a terminal."""
+"""``hydrator top``: show the daemon's HTTP data and refresh it; without a terminal, print it once."""
 
 import sys
 import time
@@ -40,7 +40,7 @@ class DaemonEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class ServedState:
-    """The daemon's data at one moment: rows of /v1/sites and /v1/datasets, and its own time."""
+    """The daemon's data at one moment: rows of /v1/sites and /v1/datasets, and the daemon's time."""
 
     now: int
     sites: Sequence[Mapping[str, Any]]
@@ -60,9 +60,9 @@ def top(
     ] = False,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
 ) -> None:
-    """Watch sites and datasets as the daemon serves them; Ctrl-C ends it.
+    """Watch sites and datasets as the daemon serves them; Ctrl-C ends the display.
 
-    It uses HTTP only, so with --url it runs on any host, without the state or HTCondor.
+    The command uses only HTTP. So with --url it runs on any host, without the daemon's state or HTCondor.
     """
     from hydrator.cli.output import tables as show
 
@@ -81,7 +81,7 @@ def top(
 def _is_secure_url(url: str) -> bool:
     """Return whether a token sent to *url* is encrypted, or stays on this host.
 
-    The scheme ignores letter case: HTTP:// is http."""
+    Letter case in the scheme does not matter: HTTPS:// is https://."""
     from hydrator.domain.untrusted import is_loopback
 
     try:
@@ -114,7 +114,7 @@ def fetch_state(client: "httpx.Client", endpoint: DaemonEndpoint) -> ServedState
     """Query the daemon once.
 
     Raises:
-        DaemonUnavailable: it did not answer, or not with the requested data.
+        DaemonUnavailable: the daemon did not answer, or its answer does not have the requested data.
     """
     sites = _get_page(client, endpoint, "sites", {})
     datasets: list[Mapping[str, Any]] = []
@@ -146,7 +146,7 @@ def _get_page(
     if answer.status_code != 200 or not isinstance(body, dict) or resource not in body:
         why = body.get("detail", "") if isinstance(body, dict) else ""
         raise DaemonUnavailable(
-            f"the daemon at {endpoint.url} refuses ({answer.status_code}): {sanitize(str(why))}"
+            f"the daemon at {endpoint.url} refuses the query ({answer.status_code}): {sanitize(str(why))}"
         )
     return body
 
@@ -175,14 +175,14 @@ def _site_row(site: str, site_entry: Mapping[str, Any] | None, states: Mapping[s
 
 
 def summary_line(state: ServedState) -> str:
-    """Return one line: the time, and how many wanted datasets are available."""
+    """Return one line: the time, and the number of wanted datasets that are available at a site."""
     available = sum(any(fact["state"] == "AVAILABLE" for fact in each["sites"]) for each in state.datasets)
     jobs = sum(each["jobs"] for each in state.datasets)
     unseen = sum(each["unseen"] is not None for each in state.datasets)
     when = f"{datetime.fromtimestamp(state.now, UTC):%Y-%m-%d %H:%M:%S} UTC"
     trouble = f"; no catalogue answered about {format_count(unseen, 'dataset')}" if unseen else ""
-    counts = f"{available} of {format_count(len(state.datasets), 'wanted dataset')} available somewhere"
-    return f"{when}   {counts}, wanted {format_count(jobs, 'time')}{trouble}"
+    counts = f"{available} of {format_count(len(state.datasets), 'wanted dataset')} available at a site"
+    return f"{when}   {counts}, named {format_count(jobs, 'time')} by jobs{trouble}"
 
 
 def render_frame(state: ServedState) -> "RenderableType":

@@ -1,7 +1,7 @@
 """``hydrator why JOB`` and ``hydrator why [--site X] DID…``.
 
-Exit status: 0 it would match now (or runs, or has run); 3 it would not; 1 unknown; 2 wrong usage
-or configuration. So a script can distinguish "not now" from "unknown".
+Exit status: 0 the job would match now, runs, or has run; 3 the job would not match now; 1 unknown;
+2 wrong usage or configuration. So a script can distinguish "not now" from "unknown".
 """
 
 import json
@@ -60,7 +60,7 @@ def why(
 ) -> None:
     """Explain why a job is idle at each site and what would help; or where jobs with these data could run.
 
-    Exits 0 if it would match now (or runs, or has run), 3 if not, 1 if the answer is unknown.
+    Exits 0 if the job would match now, runs, or has run; 3 if it would not match now; 1 if this is unknown.
     """
     from hydrator.config import load
     from hydrator.privacy.exchange import fetch_pseudonyms
@@ -128,7 +128,7 @@ def _explain_datasets(
     names: Mapping[Did, Did],
     site: Site | None,
 ) -> JobExplanation:
-    """Explain datasets by the pool and the catalogues; *names* has the pool's name of each DID."""
+    """Explain where a job that requires these datasets could run; *names* has the pool's name of each DID."""
     from hydrator.wiring import pool_policy
 
     dids = sorted(names.values())
@@ -146,7 +146,7 @@ def _gather_knowledge(
     names: Mapping[Did, Did],
     now: datetime,
 ) -> DaemonKnowledge:
-    """Return the knowledge of the daemon and the catalogues about datasets outside the demand."""
+    """Return the daemon's knowledge, with catalogue answers about datasets that the daemon does not poll."""
     from hydrator.privacy.exchange import pool_named
     from hydrator.wiring import fetch_daemon_knowledge
 
@@ -168,11 +168,11 @@ def explain_groups_without_site(
     names: Mapping[Did, Did],
     groups: Mapping[str, Collection[Did]],
 ) -> dict[str, str]:
-    """Explain for each of *groups* why no site has all its datasets now; leave out complete groups.
+    """Return by group why no site has all datasets of the group now; leave out groups that a site has.
 
     Args:
         settings: the configuration, with the services to query.
-        names: by DID, the pool's name of it.
+        names: by DID, the pool's name of the dataset.
         groups: the datasets of each job, or node of a DAG, under the pool's names.
     """
     from hydrator.diagnostics.why.nowhere import explain_no_complete_site
@@ -207,10 +207,10 @@ def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max
 
 
 class NearNameSearch:
-    """A search for names similar to unknown ones, in the catalogues too; once for each name.
+    """A search for names similar to names that no catalogue has; it queries catalogues once for each name.
 
     Args:
-        catalogues: opens the catalogues; called for the first unknown name. They are closed after use.
+        catalogues: opens the catalogues, and closes them after each search. Called only for unknown names.
     """
 
     def __init__(self, catalogues: Callable[[], AbstractContextManager[Sequence[Catalogue]]]) -> None:
@@ -218,7 +218,7 @@ class NearNameSearch:
         self._near_names: dict[Did, frozenset[Did]] = {}
 
     def __call__(self, knowledge: DaemonKnowledge, dids: frozenset[Did]) -> DaemonKnowledge:
-        """Return *knowledge* with names similar to those of *dids* that no catalogue has."""
+        """Return *knowledge* with similar names added for each of *dids* that no catalogue has."""
         from hydrator.submit.nearest_names import MAX_SEARCHED, add_similar_names, find_absent_dids
 
         absent = [did for did in find_absent_dids(knowledge, dids) if did not in knowledge.similar_names]
@@ -233,7 +233,7 @@ class NearNameSearch:
         )
 
     def _search_catalogues(self, dids: Sequence[Did]) -> frozenset[Did]:
-        """Return the catalogues' names with the same beginning; a failed catalogue adds none."""
+        """Return the names in the catalogues that resemble *dids*; skip a catalogue that fails."""
         from hydrator.submit.nearest_names import similar_name_patterns
 
         names: set[Did] = set()
@@ -259,7 +259,7 @@ def with_catalogue_answers(
     *,
     max_age: Any,  # noqa: ANN401
 ) -> DaemonKnowledge:
-    """Return *knowledge* with the catalogues' current answers about *dids* outside the demand."""
+    """Query the catalogues about *dids* outside the demand; return *knowledge* with their answers."""
     from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
 
     memories = {}
@@ -294,7 +294,7 @@ def _merge_snapshots(first: Snapshot, second: Snapshot) -> Snapshot:
 
 
 def _load_daemon_knowledge(settings: Any, now: datetime) -> tuple[DaemonKnowledge | None, str | None]:  # noqa: ANN401
-    """Return the knowledge in the daemon's state; None and the reason if it is unreadable here."""
+    """Return the knowledge in the daemon's state; if the state is unreadable, return None and the reason."""
     from hydrator.cli.output.rows import StateView
     from hydrator.state.store import Store
     from hydrator.wiring import reconcile_policy
@@ -305,7 +305,7 @@ def _load_daemon_knowledge(settings: Any, now: datetime) -> tuple[DaemonKnowledg
             view = StateView.from_store(store, policy, now=now)
     except StateError as error:
         if settings.submit.daemon_url:
-            return None, None  # the daemon is queried over HTTP, once the datasets are known
+            return None, None  # the caller queries the daemon over HTTP later, when the datasets are known
         return None, f"cannot read the daemon's state, so this answer uses the slot ads only: {error}"
     omitted_dids = datasets_over_budget(view.snapshot, view.demand, policy.budget)
     held_reasons = view.change_texts_by_site
@@ -334,7 +334,7 @@ def print_result(result: WhyResult, query: WhyQuery, *, as_json: bool) -> None:
 
 
 def result_json(result: WhyResult) -> dict[str, Any]:
-    """Return all answers for programs."""
+    """Return all answers as JSON values."""
     return {
         "answers": [answer_json(answer) for answer in result.answers],
         "more": _to_json_value(asdict(result.summary)),
@@ -343,7 +343,7 @@ def result_json(result: WhyResult) -> dict[str, Any]:
 
 
 def answer_json(answer: JobExplanation) -> dict[str, Any]:
-    """Return an answer for programs: the fields of the classes in why/explanation.py, statuses by name."""
+    """Return *answer* as JSON values: the fields of the classes in why/explanation.py, statuses by name."""
     return dict(_to_json_value(asdict(answer)))
 
 

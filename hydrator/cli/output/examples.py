@@ -87,10 +87,10 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
 }
 
 EXIT_STATUSES: Final = (
-    (0, "done; for why: it would match now, runs, or has run"),
-    (1, "failed, or a part of it; for check: a finding is a failure"),
+    (0, "done; for hydrator why: the job would match now, runs, or has run"),
+    (1, "the command or a part of it failed; for hydrator check: a finding is a failure"),
     (2, "wrong usage or configuration; every problem is listed"),
-    (3, "why only: it would not match now"),
+    (3, "for hydrator why: the job would not match now; with --refuse-nowhere: no site has all data now"),
 )
 """Exit statuses of all commands."""
 

@@ -1,4 +1,4 @@
-"""JSON Schemas of the ``--json`` output by command, derived from the models in ``json_models.py``."""
+"""JSON Schemas of the ``--json`` output by command, derived from the models in ``json_models/``."""
 
 import ast
 import inspect
@@ -47,7 +47,7 @@ _MODELS: Mapping[str, Any] = {
     "submit rapthor --as ad": JobAdJson,
     "token list": list[TokenJson],
 }
-"""By command, and the option that changes its output."""
+"""The model by command, with the option that changes the output, if any."""
 
 
 class _ModelSchema(GenerateJsonSchema):
@@ -57,7 +57,7 @@ class _ModelSchema(GenerateJsonSchema):
         return False
 
     def dict_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 - pydantic's own
-        """Keep the title of the values, which pydantic drops."""
+        """Keep the title of a dictionary's values, which pydantic would drop."""
         return {
             **super().dict_schema(schema),
             "additionalProperties": self.generate_inner(schema["values_schema"]),
@@ -70,7 +70,7 @@ class _ModelSchema(GenerateJsonSchema):
         return _with_meanings(super().dataclass_schema(schema), schema["cls"])
 
     def field_is_required(self, field: Any, total: bool) -> bool:  # noqa: ANN401 - pydantic's own
-        """Return whether the output always has the key: the key of a dataclass's field is never left out."""
+        """Return whether the output always has the key; it always has every field of a dataclass."""
         return field["type"] == "dataclass-field" or super().field_is_required(field, total)
 
     def default_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 - pydantic's own
@@ -78,7 +78,7 @@ class _ModelSchema(GenerateJsonSchema):
         return self.generate_inner(schema["schema"])
 
     def enum_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401, ARG002 - pydantic's own
-        """Describe a member by its name or text, as ``why`` prints it."""
+        """Describe a member of an enumeration as text, as ``hydrator why --json`` prints it."""
         return {"type": "string"}
 
     def int_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 - pydantic's own
@@ -86,7 +86,7 @@ class _ModelSchema(GenerateJsonSchema):
         return {"minimum": 0, **super().int_schema(schema)}
 
     def datetime_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401, ARG002 - pydantic's own
-        """Describe a time as the number that ``why`` prints."""
+        """Describe a time as a Unix time, as ``hydrator why --json`` prints it."""
         return {"minimum": 0, "title": "Unix s", "type": "integer"}
 
 
@@ -118,7 +118,7 @@ def _build_schema(model: Any) -> JsonSchema:  # noqa: ANN401 - any type
 
 
 def _inline(value: Any, definitions: JsonSchema) -> Any:  # noqa: ANN401 - JSON
-    """Replace each ``$ref`` by the definition; objects allow only their own keys."""
+    """Replace each ``$ref`` by its definition; let objects have no other keys than those of the model."""
     if isinstance(value, list):
         return [_inline(item, definitions) for item in value]
     if not isinstance(value, dict):
@@ -139,7 +139,7 @@ def find_schema(command: str, options: list[str]) -> JsonSchema:
     """Return the schema of *command* with ``--json`` and these other *options*.
 
     Raises:
-        KeyError: it prints no JSON.
+        KeyError: the command prints no JSON.
     """
     special = [name for name in SCHEMAS if name.startswith(f"{command} -")]
     matching_names = (name for name in special if name.removeprefix(f"{command} ").split()[0] in options)

@@ -10,14 +10,17 @@ from .examples import EXAMPLES, EXIT_STATUSES
 _FILES = (
     (
         "/etc/classad-hydrator/config.toml",
-        "the configuration, where neither --config nor HYDRATOR_CONFIG names one",
+        "the configuration, if neither --config nor HYDRATOR_CONFIG names another file",
     ),
     ("/var/lib/classad-hydrator", "the state (daemon.state_dir)"),
 )
 _VARIABLES = (
     ("HYDRATOR_CONFIG", "the configuration"),
-    ("HYDRATOR_DAEMON__POLL_SECONDS", "and so on: any value of the configuration, section and key"),
-    ("NO_COLOR", "no colours, if it is not empty"),
+    (
+        "HYDRATOR_DAEMON__POLL_SECONDS",
+        "poll_seconds of [daemon]; every other setting has such a variable, too",
+    ),
+    ("NO_COLOR", "switches colours off, if the value is not empty"),
 )
 
 

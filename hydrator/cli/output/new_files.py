@@ -1,4 +1,4 @@
-"""New files that a command writes for its user. It never replaces a file or follows a link."""
+"""Write new files for the user of a command, and never replace a file or follow a link."""
 
 import errno
 import fcntl
@@ -14,11 +14,11 @@ from pathlib import Path
 
 
 def write_new_file(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Create the file *path* with *content* and with *mode* as far as the umask lets it; sync it to disk.
+    """Create the file *path* with *content*, and with *mode* limited by the umask; sync the file to disk.
 
     Raises:
         FileExistsError: the name exists already, even as a broken link.
-        OSError: it cannot be written; no part of it remains.
+        OSError: the file cannot be written; no part of the file remains.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
@@ -35,13 +35,13 @@ def write_new_file(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 
 def make_new_folder(parent: Path, stem: str, ending: str, fill: Callable[[Path], None]) -> Path:
-    """Make a folder in *parent* under a new name, and return it; *fill* writes its files.
+    """Make a folder with a new name in *parent*, and return its path; *fill* writes the files of the folder.
 
-    Its name is ``STEM + ENDING``, or ``STEM-2 + ENDING`` and so on if that exists, even if another
-    process takes the name at the same time. It is filled under a hidden name, so it appears complete.
+    The name is ``STEM + ENDING``. If that name is taken, the name is ``STEM-2 + ENDING``, and so on. Two
+    processes never get the same name. The folder has a hidden name until all its files are written.
 
     Raises:
-        OSError: a folder or file cannot be made; no part of it remains.
+        OSError: a folder or file cannot be made; no part of the new folder remains.
     """
     missing = [each for each in (parent, *parent.parents) if not each.exists()]
     hidden: Path | None = None
@@ -66,7 +66,7 @@ def _remove_empty(folders: Sequence[Path]) -> None:
 
 
 def _rename_to_free_name(hidden_folder: Path, parent: Path, stem: str, ending: str) -> Path:
-    """Rename *hidden_folder* to the first free name; ``mkdir`` decides between two processes."""
+    """Rename *hidden_folder* to the first free name; of two processes, the first ``mkdir`` gets a name."""
     for number in count(1):
         place = parent / (f"{stem}{ending}" if number == 1 else f"{stem}-{number}{ending}")
         try:
@@ -81,25 +81,25 @@ def _rename_to_free_name(hidden_folder: Path, parent: Path, stem: str, ending: s
                 continue
             raise
         return place
-    raise AssertionError("count has no end")
+    raise AssertionError("itertools.count never ends")
 
 
 def unsafe_folder_reason(folder: Path) -> str:
-    """Return the reason why files of a job are not safe below *folder*, else an empty text."""
+    """Return the reason why files of a job are not safe below *folder*; empty if they are safe."""
     mode = folder.stat().st_mode if folder.exists() else 0
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-        return "others can write into it, and could change the job before it is submitted"
+        return "other users can write into this folder, and could change the job before its submission"
     return ""
 
 
 def run_to_completion(argv: Sequence[str], folder: Path | None = None) -> int:
     """Run *argv* and return its exit status, negative for a signal.
 
-    Ctrl-C reaches the program itself, which handles it: killing it in the middle of a
-    submission would leave it unknown whether there is a job.
+    Ctrl-C does not end this function: the terminal also sends Ctrl-C to the program, which handles it.
+    If this function killed the program during a submission, it would be unknown whether a job exists.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the program cannot be started.
     """
     process = subprocess.Popen(argv, cwd=folder)
     while True:
@@ -110,10 +110,10 @@ def run_to_completion(argv: Sequence[str], folder: Path | None = None) -> int:
 
 
 def write_new_files(texts: Mapping[Path, bytes]) -> list[Path] | None:
-    """Write all of *texts*, and return the new files; None if one exists with another content.
+    """Write *texts* to files and return the new files; return None if a file exists with other content.
 
     Raises:
-        OSError: one cannot be written; no new file remains.
+        OSError: a file cannot be written; no new file remains.
     """
     written: list[Path] = []
     try:
@@ -150,7 +150,7 @@ def _has_content(path: Path, content: bytes) -> bool:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Wait until no other hydrator command submits from *folder*; go on if it cannot be locked."""
+    """Wait until no other hydrator command submits from *folder*; go on if the folder cannot be locked."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:

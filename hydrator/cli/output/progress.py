@@ -11,7 +11,7 @@ from .stdio import unwrap_stream
 
 @contextmanager
 def show_progress(task: str) -> Iterator[None]:
-    """Show *task* on stderr until it ends, then remove it; show nothing without a terminal."""
+    """Show *task* on stderr until the block ends, then remove the line; show nothing without a terminal."""
     if not sys.stderr.isatty():
         yield
         return
@@ -20,7 +20,7 @@ def show_progress(task: str) -> Iterator[None]:
 
     console = Console(file=unwrap_stream(sys.stderr), highlight=False, markup=False)
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    # a dumb terminal would keep every frame
+    # a dumb terminal cannot erase a frame of the spinner, so it would show all frames
     with Progress(*columns, console=console, transient=True, disable=console.is_dumb_terminal) as progress:
         progress.add_task(escape_unprintable(task), total=None)
         yield

@@ -42,7 +42,7 @@ from hydrator.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class StateView:
-    """The daemon's state at the time *now*, with the values that the daemon uses."""
+    """The state that the daemon saved, evaluated at the time *now* with the daemon's settings."""
 
     now: datetime
     default_scope: str | None
@@ -64,7 +64,7 @@ class StateView:
 
     @property
     def change_texts_by_site(self) -> dict[Site, str]:
-        """Return by site the change that the daemon holds back, in words."""
+        """Return by site a text on the change that the daemon holds back there."""
         loss_texts = {
             site: one.text(self.policy.breaker_limits.confirming_polls)
             for site, one in self.held_losses.items()
@@ -81,7 +81,7 @@ class StateView:
         owner: str | None = None,
         poll_seconds: float = 60,
     ) -> Self:
-        """Read the state; *owner* is the process that holds its lock, None if no daemon runs."""
+        """Read the state in *store*; *owner* is the process that locks the state, None if no daemon runs."""
         state = store.load()
         matches = frozenset(did for dids in state.pattern_matches.values() for did in dids)
         demand = build_demand(state.demand, pins=policy.pins, matches=matches, now=now)
@@ -218,7 +218,7 @@ def _demand_row(view: StateView) -> DemandStatusJson:
 
 
 def _publisher_rows(view: StateView) -> list[PublisherStatusJson]:
-    rows: list[Any] = [  # the report has the other keys
+    rows: list[Any] = [  # the last cycle's report has the other keys
         {"publisher": name, "ads": len(view.readback.get(name, {})), **outcome}
         for name, outcome in sorted(view.last_cycle.get("publishers", {}).items())
     ]
@@ -226,7 +226,7 @@ def _publisher_rows(view: StateView) -> list[PublisherStatusJson]:
 
 
 def trust_row(audit: Audit, site: Site) -> TrustJson:
-    """Return the audit's result for one site; counts cover the audit's window."""
+    """Return the audit's result for one site; the numbers are of the audit's time window."""
     tally = audit.tallies.get(site, AuditTally())
     return {
         "trust": round(tally.advertised_trust, 3),
@@ -238,7 +238,7 @@ def trust_row(audit: Audit, site: Site) -> TrustJson:
 
 
 def _find_absent_datasets(view: StateView) -> list[str]:
-    """Return the wanted datasets that no site has, with an answer of every catalogue."""
+    """Return the wanted datasets that no site has, although every catalogue answered about them."""
     explained_dids = (
         find_present_datasets(view) | _colliding_datasets(view) | view.snapshot.misspelt_dids.keys()
     )
@@ -299,17 +299,17 @@ def _dataset_row(view: StateView, did: Did, jobs: Counter[Did], colliding: froze
 
 
 def _unknown_reason(did: Did, view: StateView) -> str | None:
-    """Return why the sites of *did* are unknown; None if every catalogue answered about it."""
+    """Return why the sites of *did* are unknown; None if every catalogue answered about *did*."""
     if why := view.snapshot.unseen_reasons.get(did):
         return why
     pending = [name for name, memory in sorted(view.memories.items()) if did not in memory.records]
     if pending:
-        return f"catalogue {pending[0]} has not answered about it yet"
+        return f"catalogue {pending[0]} has not answered about this dataset yet"
     return None if view.memories else "no catalogue was polled yet"
 
 
 def find_present_datasets(view: StateView) -> frozenset[Did]:
-    """Return the datasets with a fact at any site."""
+    """Return the datasets that have a record at a site."""
     return frozenset(did for facts in view.snapshot.sites.values() for did in facts.facts)
 
 

@@ -16,7 +16,7 @@ class PlainStream:
 
     Args:
         stream: the underlying stream.
-        passes_styles: pass escape sequences for styles, as on a terminal.
+        passes_styles: do not escape bold and coloured text, because the stream is a terminal.
     """
 
     def __init__(self, stream: TextIO, *, passes_styles: bool) -> None:
@@ -57,5 +57,5 @@ def make_plain() -> None:
 
 
 def unwrap_stream(stream: TextIO) -> TextIO:
-    """Return the stream itself, for libraries that draw on a terminal and escape texts themselves."""
+    """Return the stream inside a PlainStream, for libraries that draw on a terminal and escape texts."""
     return stream.stream if isinstance(stream, PlainStream) else stream

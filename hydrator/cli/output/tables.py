@@ -30,7 +30,7 @@ from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.result import CycleReport
 
 _MAX_COMPARED_NAMES = 5000
-"""Largest number of names to compare with a misspelt one."""
+"""Largest number of names to compare with a misspelt name."""
 
 
 def print_plan(report: CycleReport) -> None:
@@ -48,7 +48,7 @@ def print_plan(report: CycleReport) -> None:
     ]
     print_table(("publisher", "site", "action", "generation", "read", "why"), rows)
     if report.held_reasons.keys() - report.evaluation.withheld_reasons.keys():
-        line = "a held ad keeps its age: hydrator approve SITE releases the held change"
+        line = "an ad with a held change keeps its age: hydrator approve SITE releases the held change"
         _new_console().print(f"{line}, and ends a rollback")
 
 
@@ -65,7 +65,7 @@ def print_status(view: StateView) -> None:
     status = status_rows(view)
     console = _new_console()
     if status["last_cycle"] is None:
-        console.print("last cycle: none has ended yet")
+        console.print("last cycle: no cycle has ended yet")
     else:
         ago = _ago_text(status["last_cycle"], view.now)
         console.print(f"last cycle: {ago}, {'complete' if status['complete'] else 'with failures'}")
@@ -75,11 +75,12 @@ def print_status(view: StateView) -> None:
     demand = status["demand"]
     console.print(f"{counted(demand['datasets'], 'dataset')} wanted by {counted(demand['jobs'], 'job')}")
     rollback_lines = [
-        f"{site} is {one.text} (hydrator rollback {shlex.quote(site)} --end)"
+        f"{site} is {one.text} (hydrator rollback {shlex.quote(site)} --end ends this)"
         for site, one in sorted(view.rollbacks.items())
     ]
     held_lines = [
-        f"held at {row['site']}: {row['why']} (hydrator approve {shlex.quote(row['site'])} releases them)"
+        f"change held at {row['site']}: {row['why']}"
+        f" (hydrator approve {shlex.quote(row['site'])} releases the change)"
         for row in status["held"]
     ]
     problem_lines = [*_ad_problem_lines(status), *_demand_problem_lines(demand)]
@@ -101,7 +102,7 @@ def _print_warnings(console: Console, lines: Iterable[str]) -> None:
 
 def _daemon_problem_lines(status: StatusJson, now: datetime) -> Iterable[str]:
     if status["daemon_problem"]:
-        yield f"daemon: {status['daemon_problem']}; the values below are of that time"
+        yield f"daemon: {status['daemon_problem']}; the values below are from the last cycle"
     if failure := status["reload"]:
         ago, why = _ago_text(failure["at"], now), "; ".join(failure["problems"])
         yield f"the daemon refused the reload {ago} and uses the previous configuration: {why}"
@@ -110,7 +111,9 @@ def _daemon_problem_lines(status: StatusJson, now: datetime) -> Iterable[str]:
 def _catalogue_table(status: StatusJson, now: datetime) -> Table:
     rows = []
     for row in status["catalogues"]:
-        trouble = row["failure"] or (f"no site for {', '.join(row['unmapped'])}" if row["unmapped"] else "")
+        trouble = row["failure"] or (
+            f"no site for storage elements {', '.join(row['unmapped'])}" if row["unmapped"] else ""
+        )
         read = _ago_text(row["read"], now)
         rows.append((row["catalogue"], read, str(len(row["sites"])), str(row["datasets"]), trouble))
     return build_table(("catalogue", "read", "sites", "datasets", "trouble"), rows)
@@ -120,13 +123,13 @@ def _publisher_table(status: StatusJson) -> Table:
     rows = []
     for row in status["publishers"]:
         missing = ", ".join(row["not_read_back"])
-        trouble = row["error"] or (f"not read back: {missing}" if missing else "")
+        trouble = row["error"] or (f"ads sent, but not read back: {missing}" if missing else "")
         rows.append((row["publisher"], str(row["ads"]), trouble))
     return build_table(("publisher", "ads read back", "trouble"), rows)
 
 
 def _ago_text(moment: int | None, now: datetime, missing: str = "never") -> str:
-    """Return the age of *moment* (Unix s) in words; *missing* without a moment."""
+    """Return the age of *moment* (Unix s) in words; return *missing* if *moment* is None."""
     return missing if moment is None else f"{format_duration(to_unix(now) - moment)} ago"
 
 
@@ -149,18 +152,19 @@ def _demand_problem_lines(demand_row: DemandStatusJson) -> Iterable[str]:
     for text, reason in demand_row["refused"].items():
         yield f"a job names {text!r}, which is not a DID: {reason}"
     for clash in demand_row["clashes"]:
-        yield f"not advertised, because only letter case distinguishes them: {', '.join(clash)}"
+        yield f"not advertised, because these names differ only in letter case: {', '.join(clash)}"
     for did, spellings in demand_row["misspelt"].items():
         yield f"no catalogue has the wanted dataset {did}; with other letter case: {', '.join(spellings)}"
     for did, reason in demand_row["unseen"].items():
         yield f"no catalogue answered about {did}: {reason}"
     if nowhere := demand_row["absent_datasets"]:
-        many = f"{counted(len(nowhere), 'wanted dataset')} at no site, the first {nowhere[0]}"
-        yield f"{many}: check the spelling, since hydrator release cannot help; see hydrator datasets"
+        many = f"no site has {counted(len(nowhere), 'wanted dataset')}, for example {nowhere[0]}"
+        yield f"{many}: check the spelling; hydrator release does not help; see hydrator datasets"
     for site, wants in demand_row["left_out"].items():
         jobs = sum(max(1, want["jobs"]) for want in wants)
         job_text = counted(jobs, "job")
-        yield f"no space in the ad of {site} for the datasets of {job_text}, the first {wants[0]['first']}"
+        example = wants[0]["first"]
+        yield f"no space in the ad of {site} for the datasets of {job_text}, for example {example}"
 
 
 def print_sites(view: StateView) -> None:
@@ -180,7 +184,7 @@ def _site_cells(row: SiteJson, now: datetime) -> tuple[str, ...]:
         _text_or_empty(row["generation"]),
         (states or "none wanted")
         + (" (truncated)" if row["truncated"] else "")
-        + (f" ({row['held']} of them held)" if row["held"] else ""),
+        + (f" (removal of {row['held']} held back)" if row["held"] else ""),
         trust_cell(row),
         ", ".join(publishers) or "nowhere",
     )
@@ -212,11 +216,11 @@ def _dataset_cells(row: DatasetJson, names: Iterable[Did], now: datetime) -> Ite
 def _suggest_name(did: str, names: Iterable[Did]) -> str:
     """Suggest the most similar one of *names* for a dataset that no catalogue has."""
     near = difflib.get_close_matches(did, sorted(names)[:_MAX_COMPARED_NAMES], n=1, cutoff=0.8)
-    return "no catalogue has it: check the spelling" + (f"; {near[0]} exists" if near else "")
+    return "no catalogue has this dataset: check the spelling" + (f"; {near[0]} exists" if near else "")
 
 
 def print_provenance(rows: Sequence[Mapping[str, Any]], now: datetime) -> None:
-    """Print the sources of a dataset's states, rows of the module ``provenance_rows``."""
+    """Print the sources of datasets' states; *rows* come from the module ``provenance_rows``."""
     cells = []
     for row in rows:
         fraction = "" if row.get("fraction") is None else f" {row['fraction']:.0%}"
@@ -255,12 +259,14 @@ def print_findings(findings: Sequence[Finding]) -> None:
 
 def _dataset_note(row: DatasetJson) -> str:
     if row["clash"]:
-        return "not advertised: another dataset differs in letter case only"
+        return "not advertised: another dataset's name differs only in letter case"
     if row["misspelt"]:
-        return f"no catalogue has it; with other letter case: {', '.join(row['misspelt'])}"
+        return f"no catalogue has this name; with other letter case: {', '.join(row['misspelt'])}"
     if row["unseen"]:
         return f"no catalogue answered: {row['unseen']}"
-    return "" if row["wanted"] else "not in demand (no job, pin or pattern), so it is not polled"
+    return (
+        "" if row["wanted"] else "no job, pin or pattern wants this dataset, so the daemon does not poll it"
+    )
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

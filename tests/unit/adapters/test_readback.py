@@ -410,7 +410,7 @@ def test_the_command_cures_a_spoilt_state_beside_and_without_a_daemon(tmp_path):
         store.save(replace(state, ads={CAM: replace(state.ads[CAM], generation=FORGED)}))
     assert str(FORGED) in run("status")
     assert str(FORGED) in run("check", status=1)
-    assert "RAL: the daemon has no ad of this site; known are CAM" in run("renumber", "RAL", status=2)
+    assert "RAL: the daemon has no ad of this site; sites with an ad: CAM" in run("renumber", "RAL", status=2)
     assert json.loads(run("renumber", "--json")) == {"CAM": FORGED}
     run("once")
     assert str(FORGED) not in run("status")

@@ -92,8 +92,8 @@ def test_held_change_is_in_status_sites_plan_and_check(emptied):
         "polls_needed": 2,
         "why": WHY,
     }
-    assert f"held at CAM: {WHY} (hydrator approve CAM releases them)" in emptied.run("status")
-    assert "(6 of them held)" in emptied.run("sites")
+    assert f"held at CAM: {WHY} (hydrator approve CAM releases the change)" in emptied.run("status")
+    assert "(removal of 6 held back)" in emptied.run("sites")
     (row,) = [row for row in emptied.json("plan") if row["action"] == "held"]
     assert (row["site"], row["publisher"]) == ("CAM", None)
     assert "6 of 6 datasets would leave at once" in row["why"]
@@ -132,12 +132,12 @@ def test_plan_shows_an_approved_change_and_leaves_the_order_to_the_daemon(emptie
 
 def test_approve_of_a_site_without_a_held_change_is_one_sentence(emptied, tmp_path):
     refused = emptied.run("approve", "RAL", status=2)
-    assert "approve RAL: this site has no held change; held are CAM" in refused
+    assert "approve RAL: this site has no held change; sites with a held change: CAM" in refused
     emptied.holds(*DIDS)
     emptied.run("once")
     again = emptied.run("approve", "CAM", status=2)
-    assert "approve CAM: this site has no held change; nothing is held" in again
-    assert "nothing is held" in emptied.run("approve")
+    assert "approve CAM: this site has no held change; the daemon holds back no change" in again
+    assert "the daemon holds back no change" in emptied.run("approve")
     assert emptied.json("approve") == {}
 
 
@@ -160,8 +160,8 @@ def test_history_lists_changes_and_rollback_returns_to_a_generation(emptied):
 
     answer = emptied.run("rollback", "CAM", str(first["generation"]))
     read_at = datetime.fromtimestamp(first["as_of"], UTC)
-    assert f"generation {first['generation']}, as read {read_at:%Y-%m-%d %H:%M:%S} UTC" in answer
-    assert "hydrator rollback CAM --end ends this" in answer
+    assert f"generation {first['generation']}, with facts read at {read_at:%Y-%m-%d %H:%M:%S} UTC" in answer
+    assert "to end this rollback, run hydrator rollback CAM --end" in answer
     emptied.run("once")
     assert f"DataLocalityAsOf = {first['as_of']}" in emptied.ad()
     assert all(did in emptied.ad() for did in DIDS)
@@ -177,8 +177,8 @@ def test_history_lists_changes_and_rollback_returns_to_a_generation(emptied):
 BAD = {
     "rollback CAM": "rollback CAM: give either a GENERATION or --end",
     "rollback CAM 5 --end": "rollback CAM: give either a GENERATION or --end",
-    "rollback CAM 5": "rollback CAM 5: the history does not have it; its last generations are: ",
-    "rollback NOWHERE 5": "rollback NOWHERE 5: the history does not have it; its last generations are: none",
+    "rollback CAM 5": "rollback CAM 5: the history has no such ad; its last generations are: ",
+    "rollback NOWHERE 5": "rollback NOWHERE 5: the history has no such ad; its last generations are: none",
     "rollback CAM --end": "rollback CAM --end: this site is not rolled back",
     "history --site NOWHERE": "--site NOWHERE: this site has no history",
     "history --since yesterday": "--since 'yesterday': give a time span like 90m, 6h or 2d",

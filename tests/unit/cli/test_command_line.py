@@ -75,7 +75,7 @@ def test_status_before_the_first_cycle_says_that_none_has_ended(run, tmp_path):
     )
     Store.open_to_write(tmp_path / "state").close()
     done = run("status", "-c", str(config))
-    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "last cycle: none has ended yet"), (
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "last cycle: no cycle has ended yet"), (
         done.stderr
     )
 
@@ -228,7 +228,7 @@ def test_top_without_a_terminal_prints_every_site_once(daemon, run):
     done = run("top", "--url", daemon.server.url)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("2026-11-21 12:00:00 UTC   1 of 2 wanted datasets available somewhere")
+    assert lines[0].startswith("2026-11-21 12:00:00 UTC   1 of 2 wanted datasets available at a site")
     assert lines[-2].split() == [CAM, "1", "h", "ago", "42", "1", "1", "0", "0"]
     assert lines[-1].split() == [RAL, "?", "not", "served", "?", "0", "1", "1"]
     assert "\x1b" not in done.stdout
@@ -238,7 +238,10 @@ def test_top_exits_1_with_the_reason_if_the_daemon_does_not_answer(daemon, run):
     daemon.view = replace(daemon.view, snapshot=None, not_ready_reason="no catalogue has been read yet")
     refused = run("top", "--url", daemon.server.url)
     daemon.view = view()
-    assert (refused.returncode, "refuses (503): no catalogue has been read yet" in refused.stderr) == (
+    assert (
+        refused.returncode,
+        "refuses the query (503): no catalogue has been read yet" in refused.stderr,
+    ) == (
         1,
         True,
     )
@@ -300,7 +303,7 @@ def test_top_counts_unseen_datasets_and_shows_sites_without_facts():
     site = {"site": CAM, "age_seconds": 61, "generation": 1, "known_datasets": None}
     seen = ServedState(0, [site], [dataset])
     assert table_rows(seen) == [(CAM, "1 min 1 s ago", "1", "?", "0", "0", "0")]
-    assert summary_line(seen).endswith("0 of 1 wanted dataset available somewhere, wanted 2 times; "
+    assert summary_line(seen).endswith("0 of 1 wanted dataset available at a site, named 2 times by jobs; "
                                   "no catalogue answered about 1 dataset")  # fmt: skip
 
 

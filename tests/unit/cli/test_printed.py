@@ -209,7 +209,7 @@ TYPO, RIGHT = Did("lofar:L667526_SB0001"), Did("lofar:L667526_SB001")
         (
             CatalogueMemory(NOON, frozenset({Site("UK")}), {}),
             "not known",
-            "catalogue rucio has not answered about it",
+            "catalogue rucio has not answered about this dataset",
         ),
         (
             CatalogueMemory(NOON, frozenset({Site("UK")}), {TYPO: DatasetRecord(NOON, {})}),
@@ -235,4 +235,4 @@ def test_unknown_name_is_shown_with_the_nearest_known_one(capsys):
     show.print_status(known)
     text = " ".join(capsys.readouterr().out.split())
     assert f"check the spelling; {RIGHT} exists" in text
-    assert f"1 wanted dataset at no site, the first {TYPO}: check the spelling" in text
+    assert f"no site has 1 wanted dataset, for example {TYPO}: check the spelling" in text

@@ -146,8 +146,8 @@ def test_submit_rapthor_lists_cluster_options_that_the_job_replaces(host):
     cluster = "[cluster]\nbatch_system = slurm\nmax_cores = 96\nmax_threads = 0\ndir_local = None\n"
     done = host.submit("L1.ms", more=cluster)
     assert (
-        "run1.parset: [cluster] batch_system = slurm, max_cores = 96: at its start the job sets each"
-        " to its slot's value, or less if the parset has less\n" in done.stderr
+        "run1.parset: [cluster] batch_system = slurm, max_cores = 96: at its start the job replaces these"
+        " by the values of its slot; for cores, threads and memory it keeps a smaller value\n" in done.stderr
     )
     assert "[cluster]" not in host.submit("L1.ms", more="[cluster]\nbatch_system = single_machine\n").stderr
 
@@ -184,7 +184,7 @@ def test_run_is_limited_to_sites_with_all_paths_unless_it_can_fetch(host):
 def test_dry_run_shows_a_site_with_the_data_and_without_storage(host):
     host.configure(STORAGE.replace("UK", "AU"))
     done = host.submit("L1.ms", "--dry-run")
-    assert "no: no [[storage]] gives its path there" in done.stdout
+    assert "no: no [[storage]] gives the data's path there" in done.stdout
     shown = json.loads(host.submit("L1.ms", "--dry-run", "--json").stdout)["sites"]
     assert [(site["site"], site["matches"], site["has_paths"]) for site in shown] == [
         ("UK", False, False),
@@ -241,17 +241,17 @@ def test_exports_warn_if_no_site_has_all_datasets_for_toils_steps(host):
 def test_contradicting_options_are_rejected(host):
     messages = host.refusal("L1.ms", "--max-wait", "5", "--as", "ad", "-o", "x")
     assert len(messages) == 2
-    assert "--json goes with" in host.refusal("L1.ms", "--json")[0]
+    assert "--json is valid only with" in host.refusal("L1.ms", "--json")[0]
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
         (("--command", "sh -c 'rapthor"), "No closing quotation"),
-        (("--command", " "), "--command: cannot be blank"),
-        (("--command", "rapthor\nqueue 99"), "--command: cannot be blank, nor more than one line"),
-        (("--container", "x.sif\nqueue 99"), "[submit].container: cannot be blank, nor more"),
-        (("--container", " "), "[submit].container: cannot be blank"),
+        (("--command", " "), "--command: the value must be one line and not blank"),
+        (("--command", "rapthor\nqueue 99"), "--command: the value must be one line and not blank"),
+        (("--container", "x.sif\nqueue 99"), "[submit].container: the value must be one line"),
+        (("--container", " "), "[submit].container: the value must be one line"),
     ],
 )
 def test_option_with_several_lines_is_rejected_with_one_sentence(host, options, told):
@@ -274,7 +274,7 @@ def test_parset_file_with_an_unusable_name_is_rejected(host, name, told):
     (host.folder / name).write_text("a model")
     (output,) = host.refusal("L1.ms", "-o", "job", more=f"input_skymodel = {name!r}\n")
     assert told in output
-    assert output.endswith("rename it")
+    assert output.endswith("rename the file")
     assert not (host.folder / "job").exists()
 
 
@@ -464,7 +464,7 @@ def test_world_writable_output_folder_is_rejected(host):
     (host.folder / "job").mkdir()
     (host.folder / "job").chmod(0o777)
     (output,) = host.refusal("L1.ms", "-o", "job")
-    assert "job: others can write into it" in output
+    assert "job: other users can write into this folder" in output
     assert list((host.folder / "job").iterdir()) == []
 
 
@@ -477,7 +477,7 @@ def test_submit_option_without_condor_submit_writes_no_files(host, monkeypatch):
 
 
 def test_one_dataset_under_two_names_is_rejected(host):
-    assert "all are lofar:L1.ms" in host.refusal("[/a/L1.ms, /b/L1.ms]")[0]
+    assert "these are the same dataset, lofar:L1.ms" in host.refusal("[/a/L1.ms, /b/L1.ms]")[0]
 
 
 def test_allow_unknown_accepts_names_that_the_default_scope_completes(host):
@@ -497,7 +497,7 @@ def test_allow_unknown_accepts_names_that_the_default_scope_completes(host):
 def test_glob_without_local_match_is_searched_in_the_catalogues_with_a_note(host):
     done = host.submit("/far/L*.ms", "--as", "ad")
     assert done.stdout.startswith('RequiredDatasets = {"lofar:L1.ms","lofar:L2.ms"}')
-    assert "it matches 2 datasets in the catalogues" in done.stderr
+    assert "in the catalogues it matches 2 datasets" in done.stderr
     (host.folder / "L1.ms").mkdir()
     here = host.submit("L*.ms", "--as", "ad")
     assert here.stdout.startswith('RequiredDatasets = {"lofar:L1.ms"}')
@@ -516,7 +516,7 @@ def test_dry_run_shows_sites_bytes_and_missing_datasets(host):
 def test_missing_parset_is_one_sentence(host):
     done = host.run("nope")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "hydrator: nope: No such file or directory; name a Rapthor parset\n"
+    assert done.stderr == "hydrator: nope: No such file or directory; give the path of a Rapthor parset\n"
 
 
 def test_parset_that_is_not_utf_8_is_one_sentence(host):
@@ -541,7 +541,7 @@ def test_did_that_could_leave_the_storage_prefix_is_rejected(host, stage_in):
         file.write(("" if stage_in else "[submit]\n") + 'names = { "etc.ms" = "lofar:../../etc" }\n')
     (output,) = host.refusal("etc.ms", "-o", "job")
     assert "lofar:../../etc" in output
-    assert "folder above" in output
+    assert "as a path with '..'" in output
     assert not (host.folder / "job").exists()
 
 
@@ -563,7 +563,7 @@ def test_run_that_no_site_can_start_warns_or_exits_with_3(host):
     )
     done = host.submit("[L1.ms, L2.ms]", "-o", "waits")
     assert done.returncode == 0
-    assert f"{output}; it waits until one has" in done.stderr
+    assert f"{output}; the run waits until a site can start it" in done.stderr
     done = host.submit("[L1.ms, L2.ms]", "-o", "refused", "--refuse-nowhere")
     assert done.returncode == 3
     assert f"{output}; nothing was submitted" in done.stderr

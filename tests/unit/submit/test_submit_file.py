@@ -271,7 +271,7 @@ def test_filter_gives_each_node_of_a_dag_its_datasets(configured):
         (("filter", "bad.sub", "-d", "o:1"), "nothing was submitted"),
         (("wrap", "-d", "o:1", "--", "condor_submit"), "name a submit file"),
         (("wrap", "-d", "o:1", "--", "condor_submit", "-"), "standard input"),
-        (("wrap", "-d", "o:1", "--", "rm", "x.sub"), "wrap runs condor_submit"),
+        (("wrap", "-d", "o:1", "--", "rm", "x.sub"), "wrap runs only condor_submit"),
     ],
 )
 def test_wrong_usage_is_one_sentence_and_status_2(tmp_path, words, sentence):
@@ -349,7 +349,7 @@ def test_another_submission_of_a_dag_changes_no_file_of_the_first(nested):
     before = {path: path.read_bytes() for path in nested.rglob("*.dag")}
     done = wrapped(nested, "-d", "D+C=o:2")
     assert (done.returncode, done.stdout) == (0, b"root.2.hydrator.dag\n")
-    assert b"root.2.hydrator.dag: earlier copies differ and are kept" in done.stderr
+    assert b"root.2.hydrator.dag: earlier copies have other content and stay unchanged" in done.stderr
     assert {path: path.read_bytes() for path in before} == before
     assert "d.D.2.hydrator.dag DIR deep" in (nested / "root.2.hydrator.dag").read_text()
     assert "o:2" in (nested / "deep" / "d.D.2.hydrator.dag").read_text()
@@ -510,7 +510,7 @@ def test_dag_spliced_twice_has_a_copy_for_each_splice(tmp_path, nested):
             ("-d", "o:1"),
             "node B (n.sub)",
         ),
-        (None, (), "no datasets: give"),
+        (None, (), "no node names datasets: give"),
     ],
 )
 def test_unreadable_nested_dag_is_one_sentence_and_submits_nothing(nested, change, options, told):
@@ -607,7 +607,7 @@ def test_file_that_is_neither_dag_nor_submit_file_is_one_sentence(tmp_path, text
     (tmp_path / "x").write_text(text)
     done = hydrator("filter", "x", "-d", "o:1", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert b"is neither a submit description nor a DAG" in done.stderr
+    assert b"does not begin like a submit file or a DAG file" in done.stderr
 
 
 def test_wrap_passes_datasets_as_a_default_if_the_file_may_set_them(tmp_path):
@@ -624,4 +624,4 @@ def test_wrap_of_condor_submit_rejects_a_dag(tmp_path):
     (tmp_path / "x.dag").write_text("JOB A a.sub\n")
     done = hydrator("wrap", "-d", "o:1", "--", "condor_submit", "x.dag", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert b"x.dag is a DAG file: give condor_submit_dag after --" in done.stderr
+    assert b"x.dag is a DAG file: give condor_submit_dag instead of condor_submit after --" in done.stderr

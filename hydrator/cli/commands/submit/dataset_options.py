@@ -42,7 +42,7 @@ class DagNodes:
                 self._names_by_alias.setdefault(alias, []).append(name)
 
     def find(self, name: str, option: str) -> str:
-        """Return the node *name*; *option* is for the error message."""
+        """Return DAGMan's name of the node that the user calls *name*; error messages name *option*."""
         matches = [name] if name in self.names else self._names_by_alias.get(name, [])
         if len(matches) > 1:
             raise ExitWithMessage(
@@ -54,7 +54,7 @@ class DagNodes:
 
 
 class DatasetOptions:
-    """The options that name datasets, and the configuration that turns inputs into datasets."""
+    """The options that name datasets, and the configuration that turns names of input files into datasets."""
 
     def __init__(
         self, texts: Sequence[str], file: Path | None, from_inputs: bool, config: Path, gpus: Sequence[str]
@@ -77,7 +77,7 @@ class DatasetOptions:
 
     @property
     def settings(self) -> "Settings | None":
-        """The configuration; None if the default file does not exist."""
+        """The configuration; None if the user names no file and the default file does not exist."""
         from hydrator.config import load
 
         if self._settings is None and (self._config != DEFAULT_CONFIG_PATH or self._config.exists()):
@@ -89,9 +89,10 @@ class DatasetOptions:
         return self.settings.daemon.default_scope if self.settings else None
 
     def pseudonymize(self, dids: "Collection[Did]", texts: Mapping[str, bytes]) -> "list[Did]":
-        """Return the names that the pool uses for *dids*: opaque names for private datasets.
+        """Return the names that the pool uses for *dids*: pseudonyms for private datasets.
 
-        Everybody can read the ads that HTCondor makes of *texts*. So this exits if they show a private name.
+        Everybody can read the ads that HTCondor makes from *texts*. So the command exits if a text has the
+        real name of a private dataset.
         """
         from hydrator.privacy.exchange import fetch_pseudonyms
         from hydrator.privacy.pseudonyms import Privacy, find_leaks
@@ -109,21 +110,20 @@ class DatasetOptions:
             ]
             if mentions or leaks:
                 raise ExitWithMessage(
-                    f"{where} shows a private dataset, which every user of the pool could read:"
-                    f" {(leaks or mentions)[0]}; take it out, name it by --datasets alone;"
-                    " nothing was submitted"
+                    f"{where} shows the name of a private dataset to every user of the pool:"
+                    f" {(leaks or mentions)[0]}; nothing was submitted: name the dataset only in --datasets"
                 )
         self.pool_names |= fetch_pseudonyms(frozenset(dids), self.settings)
         return [self.pool_names[did] for did in dids]
 
     def parse_shared_datasets(self) -> "list[Did]":
-        """Return the datasets of every job."""
+        """Return the datasets that the options name for every job."""
         return self._parse_dids([did for text in self.texts for did in text.split(",")] + self.file_dids)
 
     def parse_node_datasets(self, nodes: "DagNodes") -> "dict[str, list[Did]]":
-        """Return the datasets by node of a DAG: those for all JOBs, and those given as NODE=DIDs.
+        """Return the datasets by node of a DAG: plain DIDs for every JOB node, and NODE=DIDs for one node.
 
-        FINAL, PROVISIONER and SERVICE nodes, which seldom read data, get only those given with their name.
+        FINAL, PROVISIONER and SERVICE nodes seldom read data. So they get only the datasets of NODE=DIDs.
         """
         own: dict[str, list[str]] = {name: [] for name in nodes.names}
         shared = list(self.file_dids)
@@ -139,7 +139,7 @@ class DatasetOptions:
         }
 
     def gpu_lines(self, nodes: "DagNodes | None" = None) -> "dict[str, Sequence[str]]":
-        """Return the lines for --gpu by node of a DAG; a submit file is the node ``""``."""
+        """Return by node of a DAG the submit commands for --gpu; a submit file counts as one node, ``""``."""
         from hydrator.config import SubmitSettings
         from hydrator.submit.gpus import gpu_choice, submit_lines
 
@@ -150,7 +150,7 @@ class DatasetOptions:
             if mode not in ("no", "prefer", "require"):
                 raise ExitWithMessage(f"--gpu {text}: use no, prefer or require")
             if equals and nodes is None:
-                raise ExitWithMessage(f"--gpu {text}: this is not a DAG: use --gpu {mode}")
+                raise ExitWithMessage(f"--gpu {text}: the file is not a DAG: use --gpu {mode}")
             everything = nodes.jobs if nodes else [""]
             modes |= dict.fromkeys(
                 [nodes.find(node, f"--gpu {text}")] if equals and nodes else everything, mode
@@ -173,7 +173,7 @@ class DatasetOptions:
 
         if self.settings is None:
             raise ExitWithMessage(
-                "--from-inputs needs [submit] names or patterns: name the configuration with --config"
+                "--from-inputs needs [submit] names or patterns in a configuration file: give --config"
             )
         return apply_configuration(names, self.settings)
 
@@ -205,9 +205,9 @@ def collect_dag_datasets(
     datasets_by_node: "dict[str, list[Did]]",
     texts: Mapping[str, bytes],
 ) -> "dict[str, list[Did]]":
-    """Add the datasets of the nodes' inputs to *datasets_by_node*; return all by the pool's names.
+    """Add the datasets of the nodes' input files to *datasets_by_node*; return them under the pool's names.
 
-    *texts* has the DAG file itself, by its name.
+    *texts* has the text of the DAG file, by the name of the file.
     """
     from hydrator.submit.submit_files.datasets import check_items
 
@@ -217,7 +217,7 @@ def collect_dag_datasets(
         texts[origin] = node.content or b""
         if node.content is None:
             print(
-                f"hydrator: {origin}: its file cannot be read, so the datasets in it are not known",
+                f"hydrator: {origin}: its file cannot be read, so the datasets in this file are unknown",
                 file=sys.stderr,
             )
         elif node.has_datasets:

@@ -1,4 +1,4 @@
-"""hydrator submit pool-config: print configuration for a pool."""
+"""``hydrator submit pool-config``: print HTCondor configuration for a pool."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -10,7 +10,7 @@ from hydrator.cli.output.printing import print_problems
 
 
 class PoolRole(StrEnum):
-    """The daemons that read the configuration."""
+    """HTCondor daemons that read the printed configuration."""
 
     ALL = "all"
     SCHEDD = "schedd"
@@ -20,14 +20,23 @@ class PoolRole(StrEnum):
 
 def pool_config(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
-    role: Annotated[PoolRole, typer.Option(help="The daemons that read it.")] = PoolRole.ALL,
-    observe: Annotated[bool, typer.Option("--observe", help="Only rank: change no Requirements.")] = False,
-    remove: Annotated[
-        bool, typer.Option("--remove", help="Print how to remove it, and which parts remain.")
+    role: Annotated[
+        PoolRole, typer.Option(help="The HTCondor daemons that read the printed configuration.")
+    ] = PoolRole.ALL,
+    observe: Annotated[
+        bool, typer.Option("--observe", help="Only rank slots by data; change no job's Requirements.")
     ] = False,
-    name: Annotated[str | None, typer.Option(help="The daemon whose current values are shown.")] = None,
+    remove: Annotated[
+        bool,
+        typer.Option(
+            "--remove", help="Print the steps to remove this configuration, and the parts that remain."
+        ),
+    ] = False,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the HTCondor daemon to ask for its current values.")
+    ] = None,
 ) -> None:
-    """Print configuration for the pool: transform and refusals, START, the negotiator's term."""
+    """Print configuration for HTCondor: job transform and checks, START, and NEGOTIATOR_PRE_JOB_RANK."""
     from hydrator.config import load
     from hydrator.submit.pool_config import negotiator_config, removal_texts, schedd_config, startd_config
     from hydrator.wiring import fetch_config_values, pool_policy
@@ -49,4 +58,6 @@ def pool_config(
         print(removal_texts(present)[part] if remove else texts[part]())
     print_problems(*unread)
     if remove:
-        print_problems("jobs already queued keep their expressions; hydrator release lets them run anywhere")
+        print_problems(
+            "jobs already queued keep their expressions; hydrator release lets these jobs run anywhere"
+        )

@@ -54,13 +54,13 @@ DatasetsOption = Annotated[
     ),
 ]
 DatasetsFileOption = Annotated[
-    Path | None, typer.Option("--datasets-file", help="A file with one DID a line.")
+    Path | None, typer.Option("--datasets-file", help="A file with one DID per line.")
 ]
 FromInputsOption = Annotated[
     bool,
     typer.Option(
         "--from-inputs",
-        help=r"Datasets in transfer_input_files, arguments and VARS, by \[submit] names and patterns.",
+        help=r"Find datasets in transfer_input_files, arguments and VARS, by \[submit] names and patterns.",
     ),
 ]
 GpuOption = Annotated[
@@ -107,16 +107,18 @@ def wrap(
 ) -> None:
     """Run condor_submit or condor_submit_dag with RequiredDatasets added; exit with its status.
 
-    A submit file stays unchanged, without a copy: condor_submit gets the line by -append.
-    A DAG gets a copy in the same folder, NAME.hydrator.dag, because DAGMan reads it as long as it runs. An
-    existing copy is never changed: one with other datasets is NAME.2.hydrator.dag. If the submission is
-    rejected, its new files are removed.
+    A submit file stays unchanged: condor_submit gets the new lines by -append.
+    For a DAG, the command submits a copy, NAME.hydrator.dag, in the same folder. DAGMan reads this copy as
+    long as it runs. So an existing copy never changes: a copy with other datasets is NAME.2.hydrator.dag. If
+    condor_submit_dag rejects the DAG, the command removes the new copies.
     """
     options = DatasetOptions(datasets or (), datasets_file, from_inputs, config, gpu or ())
     options.command = "\n".join(command)
     tool = Path(command[0]).name
     if tool not in ("condor_submit", "condor_submit_dag"):
-        raise ExitWithMessage(f"{command[0]}: wrap runs condor_submit or condor_submit_dag; give it after --")
+        raise ExitWithMessage(
+            f"{command[0]}: wrap runs only condor_submit and condor_submit_dag: give one of them after --"
+        )
     if tool.endswith("_dag"):
         _submit_dag(command, options, refuse_nowhere=refuse_nowhere)
     else:
@@ -124,7 +126,7 @@ def wrap(
 
 
 class ExitWithStatus(typer.Exit):
-    """An exit with the status of a command, as a shell reports it."""
+    """An exit with the status of a command; for a signal, 128 plus its number, as in a shell."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status if status >= 0 else 128 - status)
@@ -135,7 +137,7 @@ def _add_datasets(
 ) -> "FilterResult":
     """Add the datasets of *options* to *text* of *file*; print a note on stderr for each unchanged part.
 
-    File names in it are relative to *folder*, by default the current one, as for HTCondor.
+    File names in *text* are relative to *folder*; the default is the current folder, as in HTCondor.
     """
     from hydrator.submit.submit_files.dag import has_required_datasets, is_dag, read_dag
     from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
@@ -155,7 +157,9 @@ def _add_datasets(
                 text, dids_by_node, dag, origin, extra_lines=options.gpu_lines(nodes)
             )
         elif not is_description(text):
-            raise ExitWithMessage(f"{origin} is neither a submit description nor a DAG, by its first lines")
+            raise ExitWithMessage(
+                f"{origin} does not begin like a submit file or a DAG file: name such a file"
+            )
         else:
             dids = options.parse_shared_datasets() + _find_input_datasets(text, {}, options, origin)
             names = options.pseudonymize(dids, {origin: text})
@@ -163,28 +167,32 @@ def _add_datasets(
     except SubmitFileError as bad:
         raise ExitWithMessage(str(bad)) from bad
     if filtered.text == text and not options.has_options and not has_required_datasets(text, read):
-        raise ExitWithMessage(f"{origin}: no datasets: give --datasets, --datasets-file or --from-inputs")
+        raise ExitWithMessage(
+            f"{origin} names no datasets: give --datasets, --datasets-file or --from-inputs"
+        )
     print_notes(filtered)
     return filtered
 
 
 def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refuse_nowhere: bool) -> None:
-    """Replace this process by condor_submit with the new lines before the file's queue statements."""
+    """Replace this process by condor_submit; -append puts the new lines before the file's queue statement."""
     from hydrator.submit.submit_files.dag import is_dag
 
     at = next(iter(_find_files(command, _SUBMIT_OPTIONS_WITH_VALUE)), None)
     if at is None or command[at] == "-":
         raise ExitWithMessage(
-            "name a submit file: this command cannot read condor_submit's standard input; see submit filter"
+            "name a submit file after condor_submit: wrap cannot read standard input; submit filter can"
         )
     file = Path(command[at])
     text = read_input_file(file)
     if is_dag(text):
-        raise ExitWithMessage(f"{file} is a DAG file: give condor_submit_dag after --")
+        raise ExitWithMessage(
+            f"{file} is a DAG file: give condor_submit_dag instead of condor_submit after --"
+        )
     filtered = _add_datasets(text, file, options)
     _warn_no_site(options, should_refuse=refuse_nowhere)
     lines = [line.strip() for line in filtered.insertion.decode("utf-8").splitlines() if line.strip()]
-    # the file overrides a setting that comes before it on the command line
+    # a setting in the file overrides ``first``, because ``first`` is before the file on the command line
     first = filtered.first_line.decode("utf-8").strip().replace("+", "MY.", 1).replace(" = ", "=", 1)
     if any(len(line.encode()) > _MAX_ARGUMENT_BYTES for line in (*lines, first)):
         _submit_copy(command, at, filtered.text)
@@ -197,7 +205,7 @@ def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refu
 def _warn_no_site(
     options: DatasetOptions, *, should_refuse: bool, nodes: "Mapping[str, Collection[Did]] | None" = None
 ) -> None:
-    """Print why no site can start the job now, if that is known; exit if *should_refuse*.
+    """Print why no site can start the job now, if the reason is known; then exit if *should_refuse*.
 
     *nodes* has the datasets of each node of a DAG, by the pool's names.
     """
@@ -220,7 +228,7 @@ def _warn_no_site(
 
 
 def _join_by_sentence(sentences: Mapping[str, str]) -> str:
-    """Join the *sentences* about nodes; nodes with equal sentences share one."""
+    """Join the *sentences* of the nodes; print an equal sentence once, after the names of all its nodes."""
     from hydrator.domain.text import shorten_list
 
     nodes: dict[str, list[str]] = {}
@@ -236,7 +244,7 @@ def _join_by_sentence(sentences: Mapping[str, str]) -> str:
 
 
 def _submit_copy(command: Sequence[str], file_index: int, text: bytes) -> NoReturn:
-    """Submit a temporary copy in the file's folder, since the lists exceed an argument; then remove it."""
+    """Submit a temporary copy and then remove it, because the dataset lists are too long for arguments."""
     file = Path(command[file_index])
     try:
         descriptor, name = tempfile.mkstemp(f".{file.name[:100]}.hydrator", ".", file.parent)
@@ -248,19 +256,19 @@ def _submit_copy(command: Sequence[str], file_index: int, text: bytes) -> NoRetu
             Path(name).unlink(missing_ok=True)
     except OSError as error:
         raise ExitWithMessage(
-            f"cannot write into the folder of {file}: {error.strerror}: a copy of it is needed there", 1
+            f"cannot write a temporary copy of {file} into its folder: {error.strerror}", 1
         ) from error
 
 
 def _submit_dag(command: Sequence[str], options: DatasetOptions, *, refuse_nowhere: bool) -> NoReturn:
-    """Run condor_submit_dag on a copy of the DAG with datasets; remove a copy that is rejected."""
+    """Run condor_submit_dag on a copy of the DAG with datasets; remove the copy if it is rejected."""
     from hydrator.cli.output.new_files import lock_folder, remove_files
 
     from .wrap_dag import write_copies
 
     positions = _find_files(command, _DAG_OPTIONS_WITH_VALUE)
     if not positions:
-        raise ExitWithMessage("name a DAG file: condor_submit_dag FILE")
+        raise ExitWithMessage("name a DAG file after condor_submit_dag")
     files = [Path(command[at]) for at in positions]
     use_dag_folder = "-usedagdir" in [word.lower() for word in command]
     with lock_folder(files[0].parent):
@@ -292,7 +300,7 @@ def run_command(argv: Sequence[str]) -> int:
 
 @contextmanager
 def _before_start(tool: str) -> Iterator[None]:
-    """Flush the output before *tool* starts; exit with 127 if it cannot start."""
+    """Flush the output before *tool* starts; exit with status 127 if *tool* cannot start."""
     sys.stdout.flush()
     sys.stderr.flush()
     try:
@@ -302,7 +310,7 @@ def _before_start(tool: str) -> Iterator[None]:
 
 
 def _find_files(command: Sequence[str], options_with_value: Sequence[str]) -> list[int]:
-    """Return the positions of the files in an HTCondor submit command; options may be abbreviated."""
+    """Return the positions of the submit files in *command*; the user may abbreviate its options."""
     positions = []
     at = 1
     while at < len(command):

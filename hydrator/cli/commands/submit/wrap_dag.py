@@ -31,10 +31,11 @@ _MAX_DEPTH = 50
 
 @dataclass(frozen=True, slots=True)
 class _DagTree:
-    """One DAG file, and by the position of its reference each file that it refers to.
+    """One DAG file. ``children`` has the files that it refers to, by the position of the reference.
 
-    ``scope`` is the prefix of its nodes' names: ``S+`` for a splice S, as in DAGMan, and for a sub-DAG S.
-    ``file`` is the file's name, ``path`` its path; names in it are relative to ``base_folder``.
+    ``scope`` is the prefix of the node names: ``S+`` for a splice S, as in DAGMan, and for a sub-DAG S.
+    ``file`` is the name of the DAG file, ``path`` its path. File names in the DAG are relative to
+    ``base_folder``.
     """
 
     file: Path
@@ -45,7 +46,7 @@ class _DagTree:
     scope: str
     children: dict[int, "_DagTree"] = field(default_factory=dict)
     datasets: "dict[str, list[Did]]" = field(default_factory=dict)
-    """By a node's own name, the datasets to add."""
+    """By node name without ``scope``, the datasets to add."""
 
     def walk(self) -> Iterator["_DagTree"]:
         yield self
@@ -55,7 +56,7 @@ class _DagTree:
 
 @dataclass(frozen=True, slots=True)
 class DagCopies:
-    """The DAG files to submit, copies or originals, and the new files."""
+    """The DAG files to submit, each a copy or the original, and the new files."""
 
     files: list[Path]
     new_files: list[Path]
@@ -68,17 +69,17 @@ def write_copies(
     should_use_dag_folder: bool,
     check_nodes: "Callable[[Mapping[str, Sequence[Did]]], None]",
 ) -> DagCopies:
-    """Write copies of *files* and of all files they refer to, with datasets; copy only changed files.
+    """Copy *files* and all files they refer to, with datasets added; do not copy files without a change.
 
-    An existing copy is never changed, because a DAG in the queue may still read it. A copy with equal content
-    is used again, so that DAGMan finds its rescue file; else all copies get the first free number. Nodes of
-    several files have the file's number in their names, as in DAGMan: ``0.A``, ``1.A``.
+    An existing copy never changes, because a DAG in the queue may still read it. A copy with the same content
+    is used again, so that DAGMan finds its rescue file. Otherwise all copies get the first free number.
+    With several files, node names begin with the number of the file, as in DAGMan: ``0.A``, ``1.A``.
 
     Args:
-        files: as the user names them.
-        options: the datasets.
-        should_use_dag_folder: names in a file are relative to its folder, not to the current one.
-        check_nodes: gets the datasets by node before any file is written; may exit.
+        files: the DAG files, as the user names them.
+        options: the options that name datasets.
+        should_use_dag_folder: names in a DAG file are relative to the file's folder (-usedagdir).
+        check_nodes: called with the datasets by node before any file is written; may exit.
 
     Raises:
         ExitWithMessage: a file cannot be read or written, a node does not exist, or a list is malformed.
@@ -103,7 +104,7 @@ def write_copies(
 
 
 def _datasets_by_node(branches: Sequence[_DagTree]) -> "dict[str, list[Did]]":
-    """Return the datasets to add by the nodes' full names; a node without any is left out."""
+    """Return by full node name the datasets to add; leave out nodes without datasets."""
     return {
         branch.scope + name: dids for branch in branches for name, dids in branch.datasets.items() if dids
     }
@@ -113,13 +114,15 @@ def _require_datasets(files: Sequence[Path], branches: Sequence[_DagTree]) -> No
     """Raise ExitWithMessage if neither the options nor a node name datasets."""
     if not any(node.has_datasets or node.uncertainty for branch in branches for node in branch.dag.nodes):
         listed = ", ".join(map(str, files))
-        raise ExitWithMessage(f"{listed}: no datasets: give --datasets, --datasets-file or --from-inputs")
+        raise ExitWithMessage(
+            f"{listed}: no node names datasets: give --datasets, --datasets-file or --from-inputs"
+        )
 
 
 def _write_numbered_copies(
     dags: Sequence[_DagTree], lines: Mapping[str, Sequence[str]]
 ) -> tuple[DagCopies, list[FilterResult]]:
-    """Write the copies under the first number at which no copy with other content exists."""
+    """Write the copies with the first number for which no copy with different content exists."""
     for number in count(1):
         texts: dict[Path, bytes] = {}
         results = [_add_copies(dag, lines, number, texts) for dag in dags]
@@ -129,11 +132,11 @@ def _write_numbered_copies(
             if number > 1:
                 listed = ", ".join(str(copy) for copy, _ in results if copy)
                 print(
-                    f"hydrator: submitting {listed}: earlier copies differ and are kept",
+                    f"hydrator: submitting {listed}: earlier copies have other content and stay unchanged",
                     file=sys.stderr,
                 )
             return DagCopies(files, new_files), [note for _, notes in results for note in notes]
-    raise AssertionError("count has no end")
+    raise AssertionError("itertools.count never ends")
 
 
 def _write_texts(texts: dict[Path, bytes]) -> list[Path] | None:
@@ -143,7 +146,8 @@ def _write_texts(texts: dict[Path, bytes]) -> list[Path] | None:
     except OSError as error:
         place = error.filename or next(iter(texts))
         raise ExitWithMessage(
-            f"cannot write {place}: {error.strerror}: it must be in the folder of the original", 1
+            f"cannot write {place}: {error.strerror}: a copy of a DAG must be in the folder of the original",
+            1,
         ) from error
 
 
@@ -175,7 +179,7 @@ def _read_dag_tree(file: Path, base_folder: Path, scope: str, ancestors: Sequenc
 
 
 def _collect_datasets(branch: _DagTree, options: DatasetOptions, dids: "Mapping[str, Sequence[Did]]") -> None:
-    """Set the datasets of *branch* and its children: the *dids* by full name, and the nodes' inputs."""
+    """Set the datasets of *branch* and its children: from *dids*, by full node name, and from input files."""
     for child in branch.children.values():
         _collect_datasets(child, options, dids)
     own = {node.name: list(dids.get(branch.scope + node.name, ())) for node in branch.dag.nodes}
@@ -188,7 +192,7 @@ def _collect_datasets(branch: _DagTree, options: DatasetOptions, dids: "Mapping[
 def _add_copies(
     branch: _DagTree, lines: Mapping[str, Sequence[str]], number: int, texts: dict[Path, bytes]
 ) -> tuple[Path | None, list[FilterResult]]:
-    """Add the copies of a file and its children to *texts*; return the copy's name, and notes."""
+    """Add the copies of *branch* and its children to *texts*; return the name of its copy, and notes."""
     inner, notes = {}, []
     for start, below in branch.children.items():
         copy, new_notes = _add_copies(below, lines, number, texts)
@@ -202,7 +206,7 @@ def _add_copies(
     notes.append(filtered)
     if filtered.text == branch.text:
         return None, notes
-    # a DAG may splice one file twice with different datasets
+    # a DAG may splice one file twice with different datasets, so the scope is in the name
     scope = re.sub(r"[^\w.-]", "-", branch.scope.rstrip("+."))
     parts = (branch.file.name.removesuffix(".dag"), scope, str(number) if number > 1 else "")
     name = ".".join(part for part in (*parts, "hydrator", "dag") if part)

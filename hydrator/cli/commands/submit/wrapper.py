@@ -1,4 +1,4 @@
-"""``hydrator submit wrapper``: print the wrapper that travels with a job."""
+"""``hydrator submit wrapper``: print the wrapper script that HTCondor transfers with a job."""
 
 import sys
 from pathlib import Path
@@ -13,5 +13,5 @@ def wrapper_text() -> str:
 
 
 def wrapper() -> None:
-    """Print the job wrapper: one file that finds a job's datasets at its site, then runs its command."""
+    """Print the job wrapper: a script that finds a job's datasets at its site and runs the job's command."""
     sys.stdout.write(wrapper_text())

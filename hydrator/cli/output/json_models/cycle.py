@@ -1,8 +1,8 @@
-"""Models of ``once`` and ``plan``."""
+"""Models of the output of ``hydrator once --json`` and ``hydrator plan --json``."""
 
 from typing import Literal
 
-from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+from typing_extensions import TypedDict  # pydantic needs this TypedDict before Python 3.12
 
 from hydrator.diagnostics.units import ByCatalogue, ByDid, ByName, ByPublisher, BySite, Count, UnixTime
 
@@ -19,7 +19,7 @@ class ActionJson(TypedDict):
     why: str
     """reason; empty for routine actions"""
     generation: Count | None
-    """of the ad; null without an ad"""
+    """generation of the ad; null without an ad"""
     as_of: UnixTime | None
     """last complete read of the ad's site"""
 

@@ -2,7 +2,7 @@
 
 from typing import Literal, NotRequired
 
-from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+from typing_extensions import TypedDict  # pydantic needs this TypedDict before Python 3.12
 
 from hydrator.diagnostics.units import (
     ByPublisher,
@@ -36,7 +36,7 @@ class SiteJson(TrustJson):
     as_of: UnixTime | None
     """last complete read of the ad's site"""
     generation: Count | None
-    """of the ad; null without an ad"""
+    """generation of the ad; null without an ad"""
     truncated: bool | None
     """the size budget left datasets out"""
     held: Count

@@ -2,7 +2,7 @@
 
 from typing import Literal, NotRequired
 
-from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+from typing_extensions import TypedDict  # pydantic needs this TypedDict before Python 3.12
 
 from hydrator.diagnostics.units import (
     ByCatalogue,
@@ -112,7 +112,7 @@ class ReportJson(OutcomeCountsJson):
 
 
 class SiteOutlookJson(TypedDict):
-    """One site where a Rapthor run could go."""
+    """One site where a Rapthor run could start."""
 
     site: str
     """its name"""

@@ -1,8 +1,8 @@
-"""Model of ``status``."""
+"""Model of the output of ``hydrator status --json``."""
 
 from typing import Literal
 
-from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+from typing_extensions import TypedDict  # pydantic needs this TypedDict before Python 3.12
 
 from hydrator.diagnostics.units import BySite, Count, Share, UnixTime
 
@@ -53,7 +53,7 @@ class DemandStatusJson(DemandProblemsJson):
 
 
 class HeldLossJson(TypedDict):
-    """A loss of datasets that the shrink breaker holds back."""
+    """Datasets that are missing at a site, and that the shrink breaker still publishes there."""
 
     site: str
     """site of the held change"""
@@ -94,7 +94,7 @@ class PublisherStatusJson(PublishResultJson):
 
 
 class CredentialJson(TypedDict):
-    """A token or certificate with an end."""
+    """A token or certificate that expires."""
 
     credential: str
     """its name"""

@@ -1,6 +1,6 @@
-"""Model of ``why``; the classes of ``hydrator.diagnostics.why`` have its parts."""
+"""Model of the output of ``hydrator why --json``; its parts are classes of ``hydrator.diagnostics.why``."""
 
-from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+from typing_extensions import TypedDict  # pydantic needs this TypedDict before Python 3.12
 
 from hydrator.diagnostics.units import BySchedd
 from hydrator.diagnostics.why.explanation import JobExplanation

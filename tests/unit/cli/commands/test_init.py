@@ -84,19 +84,19 @@ def test_init_overwrites_no_file(run, folder):  # noqa: F811
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([], "--catalogue is needed"),
-        (["--catalogue", "file"], "--path is needed"),
-        (["--url", "https://rucio.example.org"], "--account is needed"),
-        (["--catalogue", "file", "--path", "x", "--account", "y"], "not an option of a catalogue file"),
+        ([], "give the option --catalogue: "),
+        (["--catalogue", "file"], "give the option --path: "),
+        (["--url", "https://rucio.example.org"], "give the option --account: "),
+        (["--catalogue", "file", "--path", "x", "--account", "y"], "not valid with --catalogue file"),
         (
             ["--url", "https://rucio.example.org", "--account", "a"],
-            "--auth is needed: how the daemon logs in",
+            "give the option --auth: how the daemon logs in",
         ),
         (["--catalogue", "dmapi", "--url", "https://x", "--auth", "x509"], "supports token, oidc, none"),
-        (["--catalogue", "dmapi", "--url", "https://x", "--auth", "oidc"], "--token-url is needed"),
+        (["--catalogue", "dmapi", "--url", "https://x", "--auth", "oidc"], "give the option --token-url: "),
         (
             ["--url", "https://x", "--account", "a", "--token-file", "t", "--client-key", "k"],
-            "--client-key: not an option of a catalogue rucio by token",
+            "--client-key: not valid with --catalogue rucio with --auth token",
         ),
         (["--url", "rucio.example.org", "--account", "a", "--username", "u", "--password-file", "p"], "url"),
     ],
@@ -201,5 +201,5 @@ def test_login_method_decides_the_further_prompts_of_init(folder):
     said, complaints = asking.communicate(timeout=120)
     os.close(main)
     assert asking.returncode == 0, complaints
-    assert "How the daemon logs in there (userpass, token, oidc, x509)" in said
+    assert "How the daemon logs in to the catalogue (userpass, token, oidc, x509)" in said
     assert load(config).catalogue[0].client_cert == folder / "proxy.pem"

@@ -51,13 +51,13 @@ def usage_problems(
         "--max-wait is for --mode wait and prefer; --mode require waits without a limit": (
             options.mode == "require" and has_max_wait
         ),
-        "--submit and --output are for the job itself: leave --as and --dry-run out": (
+        "--submit and --output apply only to a job: leave --as and --dry-run out": (
             bool(job.submit or job.output) and (not is_job or output.dry_run)
         ),
-        "--gpu is for the whole run as a job; Toil's steps use [submit].gpu of $HYDRATOR_CONFIG": (
+        "--gpu applies only to --as job; Toil's steps use [submit].gpu of the file $HYDRATOR_CONFIG": (
             bool(job.gpu) and not is_job
         ),
-        "--json goes with --as ad and with --dry-run": (
+        "--json is valid only with --as ad or --dry-run": (
             output.as_json and form is not OutputFormat.AD and not output.dry_run
         ),
     }
@@ -67,7 +67,7 @@ def usage_problems(
     except ValueError as error:
         problems.append(f"[submit].stage_in cannot be parsed ({error}): quote it as for a shell")
     return problems + [
-        f"--line takes one line each time: {why}"
+        f"--line: the value must be one line of a submit description: {why}"
         for text in options.extra_lines
         if text and (why := unfit_reason(text))
     ]
@@ -76,8 +76,8 @@ def usage_problems(
 def parse_command(job: "JobOptions", defaults: SubmitSettings) -> list[str]:
     """Split the job's command into words as a shell does.
 
-    Exits if it or the container cannot be one line, or if condor_submit is missing for --submit:
-    before any catalogue is queried.
+    Exits if the command or the container is not one line, or if --submit is given without condor_submit
+    on this host. These checks run before any catalogue is queried.
     """
     words: list[str] = []
     try:
@@ -90,7 +90,7 @@ def parse_command(job: "JobOptions", defaults: SubmitSettings) -> list[str]:
     texts = {"--command": job.command, "--container, [submit].container": container}
     exit_on_problems(
         [
-            f"{option}: cannot be blank, nor more than one line: {why}"
+            f"{option}: the value must be one line and not blank: {why}"
             for option, text in texts.items()
             if text is not None and (why := unfit_reason(text))
         ]
@@ -104,7 +104,7 @@ def find_condor_submit() -> str:
     """Return the path of condor_submit; exit if PATH does not have it."""
     tool = shutil.which("condor_submit")
     if tool is None:
-        exit_on_problems(["condor_submit is not on PATH: submit on a host of the pool"], status=1)
+        exit_on_problems(["condor_submit is not on PATH: run this command on a host of the pool"], status=1)
     return str(tool)
 
 
@@ -118,7 +118,7 @@ def check_expressions(settings: Settings, options: RunOptions) -> RunOptions:
     expressions = {option: text for option, text in texts.items() if text}
     exit_on_problems(
         [
-            f"{option}: write it on one line: {why}"
+            f"{option}: the expression must be one line that HTCondor does not change: {why}"
             for option, text in expressions.items()
             if (why := unfit_value_reason(text))
         ]
@@ -142,7 +142,7 @@ def check_sites(run: "PreparedRun", output: OutputOptions) -> None:
 
 
 def exit_if_no_site(run: "PreparedRun", *, should_refuse: bool) -> None:
-    """Exit with status 3 if the user asked for that and no site can start the run now."""
+    """Exit with status 3 if *should_refuse* and no site can start the run now."""
     if run.no_site_reason and should_refuse:
         raise typer.Exit(EXIT_NO_MATCH_NOW)
 
@@ -151,28 +151,30 @@ def _warn_no_site(run: "PreparedRun", *, should_refuse: bool) -> None:
     if not run.no_site_reason:
         return
     requires = run.run.options.mode == "require"
-    later = "it waits until one has" if requires else "it runs anywhere after its wait"
-    outcome = "nothing was submitted" if should_refuse else f"{later}: see hydrator why"
+    later = (
+        "the run waits until a site can start it" if requires else "after its wait the run may start anywhere"
+    )
+    outcome = "nothing was submitted" if should_refuse else f"{later}; hydrator why explains more"
     print_problems(f"{run.no_site_reason}; {outcome}")
     exit_if_no_site(run, should_refuse=should_refuse)
 
 
 def _warn_steps_wait(run: "PreparedRun") -> None:
-    """Warn that steps of Toil's own batch system, which each require all datasets, would wait forever."""
+    """Warn if no site has all datasets: with Toil's own batch system, every step requires all of them."""
     if run.run.options.mode == "require" and all(site.missing_states for site in run.sites):
         print_problems(
-            "with --batchSystem htcondor each step requires all datasets, and waits until one site has all;"
-            " --batchSystem classad_hydrator gives each step its own, and --mode prefer lets it start"
-            " elsewhere after a while"
+            "with --batchSystem htcondor each step requires all datasets of the run, so it waits"
+            " until one site has all of them. With --batchSystem classad_hydrator each step requires only"
+            " its own datasets. With --mode prefer a step may start at any site after its wait."
         )
 
 
 def _path_problems(run: "PreparedRun") -> list[str]:
-    """Return the reasons why no site could open the data; empty if one can."""
+    """Return the reasons why jobs could open the data at no site; empty if they could at one site."""
     settings, dids = run.settings, run.dids
     if unsafe := [did for did in dids if is_unsafe_argument(did)]:
         return [
-            f"{did}: it begins like an option, or leads to the folder above: no job may have such a name"
+            f"{did}: a job's command could read this name as an option or as a path with '..': rename it"
             for did in unsafe
         ]
     if settings.submit.stage_in or run.sites_with_paths:
@@ -182,19 +184,21 @@ def _path_problems(run: "PreparedRun") -> list[str]:
     dotted = next((did for did in dids if has_unsafe_parts(did.replace(":", "/", 1))), None)
     if dotted:
         return [
-            f"{dotted}: a name with an empty or dotted part gets no path: put it into a [[storage]] table"
+            f"{dotted}: no rule gives a path for an empty, '.' or '..' part: put it into a [[storage]] table"
         ]
     missing = {
         site: next(did for did in dids if did not in locations) for site, locations in run.paths.items()
     }
     listed = ", ".join(f"{site} lacks {did}" for site, did in missing.items())
-    return [f"no [[storage]] has a path for every dataset ({listed}): complete a table, or change its rule"]
+    return [
+        f"no site's [[storage]] has a path for every dataset ({listed}): complete a table or change a rule"
+    ]
 
 
 def privacy_problems(private: Sequence[Did], texts: Mapping[str, str]) -> list[str]:
-    """Return one sentence for each line with a *private* name in *texts*, parts of the public job ad."""
+    """Return a sentence for each line of *texts* with a *private* name; these texts become public job ads."""
     return [
-        f"{did} is private, and {where} shows its name, which every user of the pool could read:"
+        f"{did} is a private dataset, and {where} would show its name to every user of the pool:"
         f" {line[:200]}; nothing was submitted"
         for where, text in texts.items()
         for did, line in find_leaks(text, private)

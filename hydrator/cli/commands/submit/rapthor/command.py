@@ -14,22 +14,28 @@ if TYPE_CHECKING:
 
     from .job_folder import JobOptions
 
-ParsetArgument = Annotated[Path, typer.Argument(help="The parset, as you would give it to rapthor.")]
+ParsetArgument = Annotated[Path, typer.Argument(help="The parset file, as you would give it to rapthor.")]
 OutputOption = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Write the job into a new folder inside this one.")
+    Path | None, typer.Option("--output", "-o", help="Write the job into a new folder in this folder.")
 ]
 FormOption = Annotated[
     OutputFormat,
-    typer.Option("--as", help="The whole run as a job; exports for Toil's steps; a ClassAd."),
+    typer.Option(
+        "--as", help="job: one job for the whole run; env: exports for Toil's steps; ad: a ClassAd."
+    ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON, with --as ad and --dry-run.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON; only with --as ad or --dry-run.")]
 SubmitOption = Annotated[bool, typer.Option("--submit", help="Run condor_submit.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only print which sites would match now.")]
 ModeOption = Annotated[
-    LocalityMode, typer.Option(help="Run only where the data is; wait for that first; or prefer it.")
+    LocalityMode,
+    typer.Option(
+        help="require: run only where the data is; wait: wait for that, then run anywhere;"
+        " prefer: the same with a short wait."
+    ),
 ]
 MaxWaitOption = Annotated[
-    int | None, typer.Option(min=0, help="Seconds to wait with --mode wait and prefer.")
+    int | None, typer.Option(min=0, help="Seconds to wait for the data, with --mode wait and prefer.")
 ]
 NameOption = Annotated[
     str | None, typer.Option(help="Name of the run; default: the parset's name and the time.")
@@ -37,10 +43,14 @@ NameOption = Annotated[
 CpusOption = Annotated[int | None, typer.Option(min=1, help="Cores.")]
 MemoryOption = Annotated[float | None, typer.Option(min=0.001, help="Memory.")]
 DiskOption = Annotated[float | None, typer.Option(min=0.001, help="Scratch space.")]
-ContainerOption = Annotated[str | None, typer.Option(help="An image, as container_image.")]
+ContainerOption = Annotated[
+    str | None, typer.Option(help="Container image, as in container_image of a submit file.")
+]
 GpuOption = Annotated[
     GpuMode | None,
-    typer.Option(help="A GPU slot first, else cores and memory without a GPU; or GPU slots only."),
+    typer.Option(
+        help="prefer: a GPU slot first, else cores and memory without a GPU; require: GPU slots only."
+    ),
 ]
 CommandOption = Annotated[
     str, typer.Option("--command", help="Command to run at the site; run.parset is the job's parset.")
@@ -49,10 +59,15 @@ KeepOption = Annotated[
     bool,
     typer.Option("--keep-on-eviction", help="On eviction, keep finished operations at the schedd."),
 ]
-ExpressionOption = Annotated[str, typer.Option(help="A ClassAd expression of yours.")]
-LineOption = Annotated[list[str] | None, typer.Option(help="One more line of the submit description.")]
+ExpressionOption = Annotated[
+    str, typer.Option(help="A ClassAd expression to add to the job's own expression.")
+]
+LineOption = Annotated[list[str] | None, typer.Option(help="One more line for the submit description.")]
 ToilParamsOption = Annotated[
-    bool, typer.Option(help="With --as env: print TOIL_HTCONDOR_PARAMS too, as a fallback.")
+    bool,
+    typer.Option(
+        help="With --as env: also set TOIL_HTCONDOR_PARAMS, for a Toil that ignores the other variables."
+    ),
 ]
 AllowUnknownOption = Annotated[
     bool, typer.Option("--allow-unknown", help="Accept datasets that no catalogue confirmed.")
@@ -93,9 +108,9 @@ def submit_rapthor(
 ) -> None:
     """Turn a Rapthor parset into a job that runs where its measurement sets are.
 
-    Prints a submit description. With --submit, submits the job from a new folder, named after the parset
-    and the time, in the current folder or in that of -o. With -o alone, makes that folder, prints its name
-    and submits nothing. Never replaces an existing file.
+    Without -o and --submit, the command prints a submit description. With one of them, it writes a new
+    folder, named after the parset and the time, in the folder of -o or in the current one. --submit also
+    submits the job. The command never replaces an existing file.
     """
     from hydrator.submit.rapthor.job import RunOptions
 

@@ -48,7 +48,7 @@ from .run import PreparedRun
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """Options of the command for the job itself; if one is None, [submit] has its default."""
+    """Options for the job itself. If a resource is None, [submit] of the configuration has its default."""
 
     command: str
     cpus: int | None
@@ -61,12 +61,12 @@ class JobOptions:
     submit: bool
 
     def resources(self, defaults: SubmitSettings, listing: Listing) -> RunResources:
-        """Return the resources that the job requests; scratch space includes its unpacked archives."""
+        """Return the resources that the job requests; the disk has room for its unpacked archives."""
         disk_gb = self.disk_gb or defaults.disk_gb
         unpacked_gb = listing.archive_bytes(defaults.unpack) / 1e9
         if unpacked_gb:
             print_problems(
-                f"the job unpacks {unpacked_gb:,.3f} GB of archives: it requests them in addition to"
+                f"the job unpacks {unpacked_gb:,.3f} GB of archives, so it requests this space in addition to"
                 f" {disk_gb:g} GB of scratch"
             )
         return RunResources(
@@ -94,7 +94,9 @@ def produce_job(run: PreparedRun, job: JobOptions, command: list[str]) -> None:
     exit_on_problems(privacy_problems(run.private_dids, texts))
     if job.output is None and not job.submit:
         sys.stdout.write(description)
-        print_problems("-o FOLDER writes this with the files it names, --submit submits it")
+        print_problems(
+            "to write this job with its files into a new folder, add -o FOLDER; to submit it, add --submit"
+        )
         return
     names = {option: Path(file).name for option, file in file_by_option.items()}
     texts = {
@@ -107,7 +109,7 @@ def produce_job(run: PreparedRun, job: JobOptions, command: list[str]) -> None:
         _submit_job(folder, label)
     else:
         print(folder)
-        print_problems(f"to submit it: cd {shlex.quote(str(folder))} && condor_submit {label}.sub")
+        print_problems(f"to submit the job: cd {shlex.quote(str(folder))} && condor_submit {label}.sub")
     if not job.keep_on_eviction:
         print_problems(
             "an evicted job loses all its results and starts from the beginning; --keep-on-eviction"
@@ -136,19 +138,19 @@ def _describe(
 
 
 def _warn_cluster_options(parset: Parset) -> None:
-    """Print the options of [cluster] that the job replaces with the size of its slot."""
+    """Warn about options of the parset's [cluster] that the job replaces by the size of its slot."""
     if options := machine_options(parset):
         listed = ", ".join(f"{name} = {value[:100]}" for name, value in options.items())
         print_problems(
-            f"{parset.origin}: [cluster] {listed}: at its start the job sets each to its slot's value,"
-            " or less if the parset has less"
+            f"{parset.origin}: [cluster] {listed}: at its start the job replaces these by the values of"
+            " its slot; for cores, threads and memory it keeps a smaller value"
         )
 
 
 def _find_files_to_send(parset: Parset) -> dict[str, str]:
-    """Return by option the files that the parset names and this host has; they travel with the job.
+    """Return by parset option the files to transfer with the job: those that exist on this host.
 
-    Exits if two of them have one name, or if HTCondor cannot transfer one.
+    Exits if two files have the same name, or if HTCondor cannot transfer a file.
     """
     path_by_option = {}
     for option, file in parset.files.items():
@@ -157,7 +159,7 @@ def _find_files_to_send(parset: Parset) -> dict[str, str]:
             path_by_option[option] = str(path)
         else:
             print_problems(
-                f"{option} = {file} is not a file on this host: the job will look for it where it runs"
+                f"{option} = {file} is not a file on this host: the job will look for this path at its site"
             )
     paths = sorted(set(path_by_option.values()))
     names = [Path(path).name for path in paths]
@@ -169,7 +171,7 @@ def _find_files_to_send(parset: Parset) -> dict[str, str]:
     exit_on_problems(
         problems
         + [
-            f"{path!r}: HTCondor cannot transfer this file with the job: {why}: rename it"
+            f"{path!r}: HTCondor cannot transfer this file with the job: {why}: rename the file"
             for path in paths
             if (why := unfit_name_reason(path))
         ]
@@ -193,7 +195,7 @@ def _paths_text(run: PreparedRun) -> str:
 
 
 def _write_job_folder(parent: Path, stem: str, texts: Mapping[str, str], *, is_private: bool) -> Path:
-    """Write *texts* and the wrapper into a new folder in *parent*; only its owner can read a private one."""
+    """Write *texts* and the wrapper into a new folder in *parent*; keep other users out if *is_private*."""
 
     def fill(folder: Path) -> None:
         # Rapthor may not create all output folders, and HTCondor transfers only folders that exist
@@ -206,7 +208,7 @@ def _write_job_folder(parent: Path, stem: str, texts: Mapping[str, str], *, is_p
     umask = os.umask(0o077) if is_private else None
     try:
         if why := unsafe_folder_reason(parent):
-            raise ConfigError([f"{parent}: {why}: choose another folder with -o, or chmod o-w it"])
+            raise ConfigError([f"{parent}: {why}: choose another folder with -o, or run chmod o-w {parent}"])
         return make_new_folder(parent, stem, ".run", fill)
     except OSError as error:
         raise ConfigError(
@@ -220,9 +222,9 @@ def _write_job_folder(parent: Path, stem: str, texts: Mapping[str, str], *, is_p
 def _submit_job(folder: Path, label: str) -> None:
     """Run condor_submit in *folder*; remove the folder if condor_submit rejects the job.
 
-    The job runs in that folder, so the folder has its final name before the job exists. A later rename
-    would break a job that starts at once, and a kill -9 before the rename would break it for good.
-    The schedd writes the job's log when it accepts the job.
+    The folder is the job's initial folder, so it has its final name before condor_submit runs. A rename
+    afterwards would break a job that starts at once; a kill -9 before the rename would leave a broken job.
+    The schedd writes the job's log when it accepts the job, so a log with content means that a job exists.
     """
     status = run_to_completion([find_condor_submit(), f"{label}.sub"], folder)
     log = folder / f"{label}.log"

@@ -1,4 +1,4 @@
-"""Choices of ``hydrator submit rapthor``: values of its options, and the options on its output."""
+"""Types for the options of ``hydrator submit rapthor``."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,7 +13,7 @@ class OutputFormat(StrEnum):
 
 
 class GpuMode(StrEnum):
-    """Slots that the job uses: without GPUs, with GPUs first, or with GPUs only."""
+    """Slots that the job uses: without GPUs, preferably with GPUs, or only with GPUs."""
 
     NO = "no"
     PREFER = "prefer"
@@ -21,7 +21,7 @@ class GpuMode(StrEnum):
 
 
 class LocalityMode(StrEnum):
-    """Sites where the run may start: the values of ``DataLocality``."""
+    """Values of the job attribute ``DataLocality``: the sites where the run may start."""
 
     REQUIRE = "require"
     WAIT = "wait"
@@ -30,7 +30,7 @@ class LocalityMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """Options on the output: its form, and the cases in which the command prints or submits nothing."""
+    """Options on the output: its form, and whether the command goes on without confirmed data or a site."""
 
     form: OutputFormat
     as_json: bool

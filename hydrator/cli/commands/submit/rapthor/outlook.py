@@ -1,4 +1,4 @@
-"""Output of ``--dry-run``, ``--as ad`` and ``--as env``; :mod:`.job_folder` writes jobs."""
+"""Output of ``--dry-run``, ``--as ad`` and ``--as env``; :mod:`.job_folder` writes jobs (``--as job``)."""
 
 import json
 import os
@@ -50,20 +50,22 @@ def print_outlook(prepared: "PreparedRun", *, as_json: bool) -> None:
     ]
     print_table(("site", "matches now", "datasets", "bytes local", "facts", "missing"), rows)
     has_all_sizes = len(run.sizes) == dataset_count
-    size = f"{sum(run.sizes.values()):,} bytes" if has_all_sizes else "sizes not all known"
+    size = f"{sum(run.sizes.values()):,} bytes" if has_all_sizes else "not all sizes are known"
     print(f"{format_count(dataset_count, 'dataset')}, {size}, mode {run.options.mode}")
     print("asked: " + "; ".join(f"{name} ({answer})" for name, answer in answers.items()))
 
 
 def _catalogue_answers(resolution: "Resolution") -> dict[str, str]:
-    """Return by catalogue, or daemon, one text on the completeness of its answer."""
+    """Return for each queried catalogue or daemon a text: answered, partly answered, or failed and why."""
     texts = {}
     for name, answer in resolution.answers.items():
         if isinstance(answer, Unseen):
             texts[name] = answer.reason
         else:
             unseen = sum(isinstance(reading, Unseen) for reading in answer.readings.values())
-            texts[name] = f"no answer for {unseen} of {len(answer.readings)}" if unseen else "answered"
+            texts[name] = (
+                f"no answer for {unseen} of {len(answer.readings)} datasets" if unseen else "answered"
+            )
     return texts
 
 
@@ -72,7 +74,11 @@ def _verdict(site: "SiteOutlook") -> str:
         return "no"
     if site.has_paths:
         return "yes"
-    return "yes, and fetches its data" if site.can_fetch else "no: no [[storage]] gives its path there"
+    return (
+        "yes, and the job fetches its data"
+        if site.can_fetch
+        else "no: no [[storage]] gives the data's path there"
+    )
 
 
 def _missing_text(site: "SiteOutlook") -> str:
@@ -105,18 +111,19 @@ def print_ad(prepared: "PreparedRun", *, as_json: bool) -> None:
 
 
 def print_exports(prepared: "PreparedRun", *, toil: bool) -> None:
-    """Print the exports for the shell; *toil* adds TOIL_HTCONDOR_PARAMS."""
+    """Print ``export`` lines for a shell; if *toil*, with TOIL_HTCONDOR_PARAMS."""
     text = export_lines(prepared.run, os.environ, _read_condor_values(), toil=toil)
     exit_on_problems(privacy_problems(prepared.private_dids, {"the exports": text}))
     if len(prepared.run.sizes) > 1:
         print_problems(
-            "sizes are left out: they need a ';', which is lost on the way; ranks count datasets instead"
+            "the exports leave out the sizes of datasets, because DAGMan loses values with a ';'. So the"
+            " Rank of a job counts datasets instead of bytes."
         )
     sys.stdout.write(text)
 
 
 def _read_condor_values() -> dict[str, str | None]:
-    """Query condor_config_val for the values that the exports would replace; None for an undefined one."""
+    """Query condor_config_val for the values that the exports would replace; an undefined value is None."""
     tool = shutil.which("condor_config_val")
     names = ("SUBMIT_ATTRS", "APPEND_REQ_VANILLA", "APPEND_RANK_VANILLA")
     values: dict[str, str | None] = dict.fromkeys(names)

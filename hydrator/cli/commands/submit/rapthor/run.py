@@ -34,7 +34,7 @@ from .options import OutputFormat, OutputOptions
 class PreparedRun:
     """A Rapthor run, the catalogues' answers about its datasets at ``now``, and the sites, the best first.
 
-    ``pseudonyms`` has, by DID, the name that the pool uses; it is empty until :meth:`with_pseudonyms`.
+    ``pseudonyms`` has the pool's name of each DID; :meth:`with_pseudonyms` fills this mapping.
     """
 
     run: RapthorRun
@@ -63,11 +63,11 @@ class PreparedRun:
 
     @property
     def no_site_reason(self) -> str:
-        """One sentence on why no site can start the run now; empty if a site can."""
+        """One sentence on why no site can start the run now; empty if a site can start it."""
         return explain_no_qualified_site(self.run, self.sites)
 
     def with_pseudonyms(self) -> "PreparedRun":
-        """Return the run with the names that the pool uses; the daemon creates those of private datasets."""
+        """Return the run under the pool's names; the daemon creates pseudonyms of private datasets."""
         pseudonyms = fetch_pseudonyms(frozenset(self.dids), self.settings)
         return replace(self, run=self.run.with_pseudonyms(pseudonyms), pseudonyms=pseudonyms)
 
@@ -95,13 +95,13 @@ def _read_parset(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise ConfigError([f"{file}: {error.strerror}; name a Rapthor parset"]) from error
+        raise ConfigError([f"{file}: {error.strerror}; give the path of a Rapthor parset"]) from error
 
 
 def _collect_site_facts(
     settings: Settings, resolution: Resolution, now: datetime
 ) -> Mapping[Site, SiteFacts]:
-    """Merge the answers of this command into the state that the daemon saved; leave out retired sites."""
+    """Merge the catalogues' answers into the state that the daemon saved; leave out retired sites."""
     memories: Mapping[str, CatalogueMemory] = {}
     with suppress(StateError), Store.open_to_read(settings.daemon.state_dir) as store:
         memories = store.load().memories
@@ -116,7 +116,7 @@ def _collect_site_facts(
 
 
 def _list_files(settings: Settings, dids: Collection[Did], allow_unknown: bool) -> Listing:
-    """List the files of *dids* if a site has storage; exit if an answer for a file rule is missing."""
+    """List the files of *dids* if there is a [[storage]]; exit if a path rule needs files and this fails."""
     if not settings.storage:
         return Listing()
     listers = build_file_listers(settings)
@@ -143,9 +143,9 @@ def _list_files(settings: Settings, dids: Collection[Did], allow_unknown: bool) 
 def _resolve_datasets(
     parset: Parset, settings: Settings, output: OutputOptions
 ) -> tuple[Resolution, datetime]:
-    """Find the datasets of the measurement sets; also return the catalogues' answers and their time.
+    """Find the datasets of the parset's measurement sets; also return the time of the catalogues' answers.
 
-    The daemon is queried too for a dry run, or if no catalogue is configured.
+    For a dry run, or without a configured catalogue, the command also queries the daemon.
     """
     daemon = daemon_catalogues(settings) if output.dry_run or not settings.catalogue else ()
     parts = assemble(settings, system_clock)
@@ -165,17 +165,19 @@ def _resolve_datasets(
 def _expand(
     parset: Parset, settings: Settings, catalogues: Sequence[Catalogue], allow_unknown: bool
 ) -> Sequence[str]:
-    """Return the names that the globs of *parset* match; exit if one matches nothing."""
+    """Return the measurement sets that match the globs of *parset*; exit if a glob matches nothing."""
     expansion = expand_globs(parset.input_globs, _glob_local_files, settings, catalogues)
     for search, count in expansion.catalogue_counts.items():
         datasets = format_count(count, "dataset")
-        print_problems(f"{search} matches nothing on this host; it matches {datasets} in the catalogues")
+        print_problems(f"{search} matches nothing on this host; in the catalogues it matches {datasets}")
     failures = [
         f"catalogue {name} did not answer: {why}" for name, why in expansion.unreachable_catalogues.items()
     ]
     _exit_on_unmatched_globs(parset, expansion, failures)
     if failures and not allow_unknown:
-        advice = "the list may be incomplete; try again later, or accept it with --allow-unknown"
+        advice = (
+            "the list of datasets may be incomplete; try again later, or accept the list with --allow-unknown"
+        )
         exit_on_problems([*failures, advice], status=1)
     print_problems(*failures)
     return expansion.names
@@ -202,9 +204,9 @@ def _no_match_text(parset: Parset, search: str) -> str:
 
 
 def _check_resolution(resolution: Resolution, allow_unknown: bool) -> None:
-    """Exit if a name has no dataset, two names have one dataset, or a catalogue did not answer."""
+    """Exit if a name has no dataset, two names have the same dataset, or a catalogue did not answer."""
     duplicates = [
-        f"{' and '.join(names)}: all are {did}; Rapthor would read it twice"
+        f"{' and '.join(names)}: these are the same dataset, {did}, and Rapthor would read it twice"
         for did, names in resolution.names_by_shared_did.items()
     ]
     if resolution.problems and not (allow_unknown and None not in resolution.dids):
