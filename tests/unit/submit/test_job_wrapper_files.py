@@ -145,7 +145,7 @@ def test_file_list_that_leads_out_of_the_folder_is_rejected(element, bad, where)
     done = element.run("true")
     assert (done.returncode, done.stderr) == (
         2,
-        "hydrator: the files of lofar:L1.ms in hydrator-paths.json cannot be read: make it again\n",
+        "hydrator: the files of lofar:L1.ms in hydrator-paths.json are not valid: write the file again\n",
     )
 
 
@@ -166,7 +166,7 @@ def test_check_reads_every_file_of_a_folder(element):
     (path / "ANTENNA" / "table.dat").write_text("antennas")
     assert miss(element) == ""
     (path / "ANTENNA" / "table.f0").symlink_to("gone")
-    assert "has ANTENNA/table.f0, of which: No such file or directory" in miss(element)
+    assert "has a file ANTENNA/table.f0 that cannot be read: No such file or directory" in miss(element)
 
 
 def test_folder_with_too_few_bytes_is_a_miss(element):
