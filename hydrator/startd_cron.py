@@ -967,7 +967,7 @@ def decompress_gzip(body: bytes, source_name: str) -> bytes:
     try:
         text = unzip.decompress(body, MAX_BODY + 1)
     except zlib.error as trouble:
-        raise InvalidAd(f"{source_name} sends gzip data that cannot be read: {trouble}") from trouble
+        raise InvalidAd(f"{source_name} sends gzip that cannot be read: {trouble}") from trouble
     if len(text) > MAX_BODY:
         raise InvalidAd(f"{source_name} sends over {MAX_BODY} bytes")
     if not unzip.eof:

@@ -112,7 +112,7 @@ def test_missing_files_are_one_miss_with_their_number_and_an_example(element):
     done = element.run("true")
     assert done.returncode == 85
     path = element.storage / hash_path("lofar:b")
-    why = f"lofar:L1.ms (1 of its 3 files cannot be read, first {path}: No such file or directory)"
+    why = f"lofar:L1.ms (1 of its 3 files cannot be read; the first: {path}: No such file or directory)"
     assert f"not readable at UK: {why}" in done.stderr
     assert "lofar:L1.ms UK" in messages.read_text()
 
@@ -172,7 +172,7 @@ def test_check_reads_every_file_of_a_folder(element):
 def test_folder_with_too_few_bytes_is_a_miss(element):
     element.holds("L1.ms", "12345")
     assert miss(element, size=5) == ""
-    assert "has 5 of 6 bytes" in miss(element, size=6)
+    assert "has only 5 of 6 bytes" in miss(element, size=6)
 
 
 @pytest.mark.parametrize("left", ["", None])
@@ -257,7 +257,7 @@ BAD = {
     "a device": (tar_of(WHOLE, device("dev", tarfile.CHRTYPE)), "neither file nor folder: 'dev'"),
     "a pipe": (tar_of(WHOLE, device("pipe", tarfile.FIFOTYPE)), "neither file nor folder: 'pipe'"),
     "a member twice": (tar_of({"a": b"x"})[:1024] + tar_of({"a": b"y"}), "has a member twice"),
-    "cut within a member": (GOOD[:1300], "is not a tar file, or incomplete"),
+    "cut within a member": (GOOD[:1300], "is not a tar file, or is incomplete"),
     "cut between members": (GOOD[:1536], "breaks off at byte 1536"),
     "garbled": (GOOD[:1536] + b"x" * 512 + GOOD[2048:], "breaks off at byte 1536"),
     "no archive": (b"x" * 2048, "is not a tar file"),
