@@ -68,10 +68,10 @@ def retry_elsewhere(
 
     A miss is an exit with MISSED_EXIT_STATUS: the job could not read its data. The job then stays in the
     queue and avoids that site for an hour. In three cases the schedd holds the job, with the sites in the
-    reason: after *tries* misses; after a second miss at one site; after misses at all *data_sites*, if no other site
-    matched for *grace_seconds*. If the description has ``max_retries``, HTCondor retries other exit codes
-    too, and a miss after the last retry holds the job. The lines set ``requirements`` and ``periodic_hold``,
-    so the description must not set them itself.
+    reason: after *tries* misses; after a second miss at one site; after misses at all *data_sites*, if no
+    other site matched for *grace_seconds*. If the description has ``max_retries``, HTCondor retries other
+    exit codes too, and a miss after the last retry holds the job. The lines set ``requirements`` and
+    ``periodic_hold``, so the description must not set them itself.
 
     Args:
         requirements: the job's own Requirements expression; may be empty.

@@ -104,8 +104,8 @@ class PoolPolicy:
 
     ``max_age`` is the age at which facts no longer count: the daemon's limit (6 h) less 15 min. A ``wait``
     job waits for its data for ``wait``, a ``prefer`` job for ``settle``. Deadlines are rounded up to a
-    multiple of ``rounding_floor``, so that jobs share an autocluster. ``staging_credit`` (0 to 1) is the weight in the
-    rank of a dataset that is being staged.
+    multiple of ``rounding_floor``, so that jobs share an autocluster. ``staging_credit`` (0 to 1) is the
+    weight of a dataset that is being staged in the rank.
     """
 
     default_mode: Mode = "wait"
@@ -310,7 +310,7 @@ def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
         ),
         "STEP": (
             _seconds(policy.rounding_floor),
-            "s: deadlines are rounded up to a multiple of this (or of 1/12 of the wait): jobs share an autocluster",
+            "s: deadlines are multiples of this (or of 1/12 of the wait, if longer), so that jobs share an autocluster",
         ),
         "DEFAULT_SCOPE": (
             policy.default_scope or "",
