@@ -13,9 +13,9 @@ exit 2
 
 __doc__ = """The hook: prints one site's data-locality ad into the slot ads of the startd that runs it.
 
-It is one file for Python 3.6 or later. It needs the standard library only and imports nothing of the project,
-because it is copied to worker nodes and run by STARTD_CRON. ``--help`` lists the options; each is also read
-as ``HYDRATOR_<OPTION>`` from the environment, then from the ``glidein_config`` file of a glidein.
+The hook is one file for Python 3.6 or later that needs the standard library only, because administrators copy
+it to worker nodes, where STARTD_CRON runs it. ``--help`` lists the options. The hook reads an option that is
+not given as ``HYDRATOR_<OPTION>`` from the environment, then from a glidein's ``glidein_config`` file.
 
 The hook prints these lines. After a failure without a local copy it prints only the first three::
 
@@ -95,18 +95,18 @@ HELP = """usage: startd_cron.py [--site NAME] (--url URL | --file PATH | --colle
 
 Prints the data-locality ad of one site for HTCondor's STARTD_CRON.
 
-  --site NAME        the site of this node; without it: the attributes of --site-keys, looked up in the
-                     environment (NAME, _CONDOR_NAME), then glidein_config, then condor_config_val
-  --site-keys A,B    attributes with the site's name, in this order
+  --site NAME        the site of this node; default: the first value of --site-keys in the environment
+                     (NAME, _CONDOR_NAME), else in glidein_config, else by condor_config_val
+  --site-keys A,B    names of attributes that may have the site's name, in this order
                      (GLIDEIN_ResourceName,GLIDEIN_CMSSite,GLIDEIN_Site,GLIDEIN_SiteResource,
                      SiteLocation)
   --url URL          the daemon, http or https: URL/v1/sites/SITE/ad, or the URL with {site} in it
   --file PATH        an ad file, a directory with SITE.ad in it (percent-encoded), or a path with {site} in it
   --collector HOST   the site ad in the collector, by condor_status
-  --token-file PATH  bearer token for the daemon; sent over https, or to this host, only
+  --token-file PATH  bearer token for the daemon; the hook sends it only over https, or to this host
   --ca-file PATH     certificates to trust instead of the system's
-  --cache-dir PATH   private directory for the last answer and the generation printed last
-  --timeout SECONDS  limit for one query (10)
+  --cache-dir PATH   private directory for the last answer and the last printed generation
+  --timeout SECONDS  time limit for one query (10)
   --jitter SECONDS   wait a random part of this before a query to a server (2; 0 for --file)
   --help, --version
 
@@ -891,7 +891,7 @@ class HttpReader:
 
     def read_exactly(self, size: int) -> bytes:
         if size > MAX_BODY:
-            raise InvalidAd(f"{self.source_name} sends {size} bytes, {MAX_BODY} are allowed")
+            raise InvalidAd(f"the answer of {self.source_name} has {size} bytes, {MAX_BODY} are allowed")
         while len(self.buffer) < size:
             if not self.receive_more():
                 raise InvalidAd(
@@ -903,7 +903,7 @@ class HttpReader:
     def read_rest(self) -> bytes:
         while self.receive_more():
             if len(self.buffer) > MAX_BODY:
-                raise InvalidAd(f"{self.source_name} sends over {MAX_BODY} bytes")
+                raise InvalidAd(f"the answer of {self.source_name} has over {MAX_BODY} bytes")
         return self.buffer
 
     def read_head(self) -> "tuple[int, dict[str, str]]":
@@ -923,7 +923,7 @@ class HttpReader:
                 return int(words[1]), fields
             name, _, value = line.decode("latin-1").partition(":")
             fields[name.strip().lower()] = value.strip()
-        raise InvalidAd(f"{self.source_name} sends over 200 header fields")
+        raise InvalidAd(f"the answer of {self.source_name} has over 200 header fields")
 
     def read_chunks(self) -> bytes:
         body = b""
@@ -944,7 +944,8 @@ class HttpReader:
         if "transfer-encoding" in fields:
             if fields["transfer-encoding"].lower() != "chunked":
                 raise InvalidAd(
-                    f"{self.source_name} sends Transfer-Encoding {short_repr(fields['transfer-encoding'])}"
+                    f"{self.source_name} sends Transfer-Encoding "
+                    f"{short_repr(fields['transfer-encoding'])}, not chunked"
                 )
             body = self.read_chunks()
         elif "content-length" in fields:
@@ -969,7 +970,7 @@ def decompress_gzip(body: bytes, source_name: str) -> bytes:
     except zlib.error as trouble:
         raise InvalidAd(f"{source_name} sends gzip that cannot be read: {trouble}") from trouble
     if len(text) > MAX_BODY:
-        raise InvalidAd(f"{source_name} sends over {MAX_BODY} bytes")
+        raise InvalidAd(f"the unpacked answer of {source_name} has over {MAX_BODY} bytes")
     if not unzip.eof:
         raise InvalidAd(f"{source_name} sends truncated gzip")
     return text
@@ -1220,7 +1221,7 @@ def cache_file_name(settings: HookSettings, site: str) -> str:
 def read_cached_ad(
     cache: "CacheDirectory | None", settings: HookSettings, site: str, now: int
 ) -> "CachedAd | None":
-    """Return the last answer of this source for *site*, or None if there is no valid local copy."""
+    """Return the last answer of this source for *site*; None without a valid local copy."""
     if cache is None or settings.source == "file":
         return None
     first, _, rest = cache.read(cache_file_name(settings, site)).partition(b"\n")

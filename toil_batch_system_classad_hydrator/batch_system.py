@@ -363,7 +363,7 @@ def load_step_inputs(job_desc: JobDescription, job_store: str) -> Any:  # noqa: 
 
 
 def _resolve_value(value: Any) -> Any:  # noqa: ANN401 - JSON, or Toil's promise of it
-    """Return *value*; if *value* is a Toil promise, return the value that it stands for."""
+    """Return *value*; if *value* is a Toil promise, return the promised value."""
     resolve = getattr(value, "resolve", None)
     return resolve() if callable(resolve) else value
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 """:"
-# sh runs these lines only: they find a Python that works and start it in isolated mode. If there is no such
+# sh runs these lines only: they find a Python that works and start it in isolated mode. Without such a
 # Python, or if sh fails, the job exits with 85 to run elsewhere. Python runs the code below.
 trap 'exit 85' 0
 shopt -s execfail 2>/dev/null  # bash as sh drops the trap at exec
@@ -93,20 +93,20 @@ HELP = """usage: job_start.py [--paths FILE] [--parset FILE] [--site NAME] [--] 
 Finds the datasets of this job at the site where it runs, then becomes COMMAND.
 
   --paths FILE   the datasets and their paths at each site (hydrator-paths.json)
-  --parset FILE  a Rapthor parset: COMMAND gets a copy whose input_ms names this site's paths,
-                 instead of FILE, and has the scratch folder for {scratch}; its [cluster] has at most the
-                 cores and memory of the slot, and the scratch folder
+  --parset FILE  a Rapthor parset: COMMAND gets a copy instead of FILE. In the copy input_ms has this site's
+                 paths, {scratch} is replaced by the scratch folder, and [cluster] has at most the cores and
+                 memory of the slot, and the scratch folder
   --keep FOLDER  Rapthor's working folder, which the schedd keeps when the job is evicted: the next start
-                 uses its finished operations and repeats the others
+                 skips the finished operations in FOLDER and repeats the others
   --site NAME    this site; default: DataLocalitySite of the machine ad, then its GLIDEIN_... attributes
   --help, --version
 
-COMMAND finds each path in $INPUT_1, $INPUT_2, ..., in $INPUT_<NAME> (the dataset's name, other characters
-than letters and digits as _), and in place of each ARGUMENT that is a dataset's name, its DID, or $INPUT_...
-Also set: $HYDRATOR_SITE.
+COMMAND gets the paths of the datasets in $INPUT_1, $INPUT_2, ... and in $INPUT_<NAME>. NAME is a dataset's
+name with _ for all characters except letters and digits. The wrapper also replaces each ARGUMENT that is a
+dataset's name, its DID, or $INPUT_... by the path. $HYDRATOR_SITE has the name of the site.
 
-A dataset of several files is a folder of links to them in the scratch folder. Tar files with the names that
-hydrator-paths.json has under "unpack" are unpacked there.
+For a dataset of several files the wrapper makes a folder with links to the files in the scratch folder. It
+unpacks tar files there whose names match "unpack" in hydrator-paths.json.
 """
 
 
@@ -559,7 +559,9 @@ class Archive:
                     if normalize_member_name(member.name) != ".":
                         yield tar, member
                 else:
-                    raise RetryElsewhere("%s has over %d members" % (self.path, self.max_members))
+                    raise RetryElsewhere(
+                        "%s has more than %d members, the limit" % (self.path, self.max_members)
+                    )
                 with open(self.path, "rb") as file:
                     file.seek(tar.offset)
                     if file.read(512) != b"\0" * 512:  # tarfile takes a damaged header for the end
@@ -654,7 +656,7 @@ def build_dataset_folders(job: JobInputs, paths_found: "list[list[str]]", scratc
     file_system = os.statvfs(scratch)
     free_bytes = file_system.f_bavail * file_system.f_frsize
     if needed_bytes > free_bytes:
-        text = "unpacking takes %d bytes and %s has %d: request more disk" % (
+        text = "unpacking needs %d bytes, but %s has only %d: request more disk" % (
             needed_bytes,
             scratch,
             free_bytes,
@@ -1015,7 +1017,8 @@ def replace_options(
         bare = line.strip()
         depth = len(line) - len(line.lstrip(b" \t"))
         if not bare or bare[:1] in (b"#", b";"):
-            (pending if is_option else out).append(line)  # the value may continue after this line
+            # the option's value may continue after this comment or empty line
+            (pending if is_option else out).append(line)
         elif 0 <= indent < depth:
             if is_option:
                 pending = [each for each in pending if each.strip()]
@@ -1079,7 +1082,7 @@ def fit_to_slot(parset: bytes, machine: "dict[str, str]", scratch: str) -> "tupl
 def slot_options(
     user_options: "dict[str, str]", cores: int, gigabytes: int, scratch: str
 ) -> "dict[str, str]":
-    """Return the options of Rapthor's [cluster] for a slot; no number is above the one in *user_options*."""
+    """Return the options of Rapthor's [cluster] for a slot, but keep smaller numbers of *user_options*."""
 
     def at_most(name: str, limit: int) -> str:
         wish = parse_whole_number(user_options.get(name))

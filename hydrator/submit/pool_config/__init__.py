@@ -169,7 +169,10 @@ def schedd_config(
 
 
 def startd_config(current_values: Mapping[str, str | None], *, observe: bool = False) -> str:
-    """Return the text for startds that run the hook. Other startds would refuse every job with datasets."""
+    """Return the text for startds that run the hook.
+
+    With this text, a startd without the hook would refuse every job with datasets.
+    """
     clause = f"START = ($(START)) && {START_CLAUSE}"
     return "\n".join(
         (

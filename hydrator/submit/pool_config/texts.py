@@ -232,7 +232,7 @@ SUBMIT_REQUIREMENTS = tuple(SUBMIT_REQUIREMENT_TEXTS)
 """The names of the hydrator's SUBMIT_REQUIREMENTs, in the order of evaluation."""
 
 ATTRIBUTE_LISTS = f"""\
-# --- attributes that nobody may edit after the submission, because the transform made expressions of them
+# --- attributes that cannot be edited after the submission, because the transform made expressions of them
 IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) {" ".join(IMMUTABLE_ATTRIBUTES)}
 # the attribute that only a queue super user may edit; `hydrator release` edits it
 PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) {" ".join(PROTECTED_ATTRIBUTES)}

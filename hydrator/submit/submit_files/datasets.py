@@ -55,7 +55,7 @@ def add_datasets(
 ) -> FilterResult:
     """Add ``+RequiredDatasets`` to *text*, a submit description, before its first queue statement.
 
-    The *extra_lines* come after the new line, even if there is no dataset to add.
+    The *extra_lines* come after the new line; the function adds them even without datasets.
 
     If the queue statement is in an ``if``, the new line comes before the ``if``. Without a queue statement
     (``-queue`` on a command line, a node of a DAG) the new line comes last. If the description or an included
@@ -143,7 +143,7 @@ def input_names(text: bytes, variables: Mapping[str, str] | None = None, *, orig
     A word may be the name of an input. *variables* are the VARS of a DAG node.
 
     Raises:
-        SubmitFileError: the names differ between jobs of one queue statement.
+        SubmitFileError: the words differ between the jobs of one queue statement.
     """
     description = read_description(text)
     macros = {**description.macros, **(variables or {})}

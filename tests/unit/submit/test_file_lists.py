@@ -97,8 +97,10 @@ def test_area_without_a_matching_address_is_reported_with_an_example():
     chosen = settings({"rule": "catalogue", "rse": "R", "address_prefix": "file://localhost:0/d"}).storage
     there = {A: (DatasetFile("x:1", 1, {"R": ("file://localhost/d/1",)}),)}
     assert address_mismatches(chosen, there) == [
-        "[[storage]] of UK: no file address at R begins with file://localhost:0/d/;"
-        " an example is file://localhost/d/1: correct address_prefix"
+        (
+            "[[storage]] of UK: no file address at R begins with file://localhost:0/d/;"
+            " an example is file://localhost/d/1: correct address_prefix"
+        )
     ]
     fits = {A: (DatasetFile("x:1", 1, {"R": ("file://localhost:0/d/1",)}),)}
     assert address_mismatches(chosen, fits) == []

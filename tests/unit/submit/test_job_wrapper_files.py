@@ -354,7 +354,7 @@ def test_archive_too_large_for_the_scratch_folder_is_a_node_failure(element):
     messages = element.chirp()
     done = element.run("true")
     assert done.returncode == 85
-    assert f"unpacking takes {1 << 43} bytes and {element.scratch} has " in done.stderr
+    assert f"unpacking needs {1 << 43} bytes, but {element.scratch} has only " in done.stderr
     assert "ChirpDataLocalityMissed " in messages.read_text()
     assert "ChirpDataLocalityMisses" not in messages.read_text()
 
