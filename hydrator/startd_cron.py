@@ -156,7 +156,7 @@ def short_repr(text: str) -> str:
 def parse_did(text: str) -> str:
     """Parse a dataset's name; reject characters that could end a ClassAd string or a quoted name."""
     if not 0 < len(text) <= MAX_DID or text.strip(DID_CHARACTERS):
-        raise InvalidAd(f"{short_repr(text)} is not a dataset's name")
+        raise InvalidAd(f"{short_repr(text)} is not a valid dataset name")
     return text
 
 
@@ -434,7 +434,7 @@ def limit_times(ad: "dict[str, object]", moment: int, now: int) -> "dict[str, ob
 
 
 def ad_text(ad: "dict[str, object]") -> str:
-    """Return the text of *ad*, which :func:`read_ad` parses."""
+    """Return *ad* as text in the format that :func:`read_ad` parses."""
     return "".join([f"{name} = {format_literal(value)}\n" for name, value in ad.items()])
 
 

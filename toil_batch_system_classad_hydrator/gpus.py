@@ -90,7 +90,7 @@ class StepGpuChoice:
 
     @property
     def requirement(self) -> str:
-        """The clause for Requirements."""
+        """The clause for Requirements: the slot has enough cores and, for a job that needs them, GPUs."""
         enough = "TARGET.Cpus >= MY.RequestCpus"
         return f"{self.gpus_available_expression} && {enough}" if self.without_gpu is None else enough
 

@@ -36,7 +36,7 @@ _DOLLARS = re.compile(r"\$+")
 
 
 class SubmitParameterError(ValueError):
-    """A value of the leader's environment that a submit description cannot contain."""
+    """A submit description cannot contain a value from the environment of Toil's leader."""
 
 
 class ExitReason(Enum):

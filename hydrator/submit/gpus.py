@@ -27,7 +27,7 @@ PREFERENCE_ATTRIBUTE = "GPUPreference"
 
 
 class SlotShare(NamedTuple):
-    """The share of a slot that a job requests: cores, and MiB of memory."""
+    """The part of a slot that a job requests: cores, and MiB of memory."""
 
     cpus: int
     memory_mib: int
@@ -66,9 +66,9 @@ class GpuChoice:
 
     @property
     def requirement(self) -> str:
-        """The clause for Requirements on cores, memory and GPUs.
+        """The clause for Requirements: the slot has enough cores and, for a job that needs them, GPUs.
 
-        condor_submit adds no such clause if ``request_cpus`` is an expression."""
+        condor_submit does not add the clause on cores if ``request_cpus`` is an expression."""
         enough = "TARGET.Cpus >= MY.RequestCpus"
         return f"{self.gpus_available_expression} && {enough}" if self.without_gpu is None else enough
 

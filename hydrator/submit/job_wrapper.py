@@ -166,7 +166,7 @@ class Dataset:
 
 
 class JobInputs:
-    """The content of hydrator-paths.json: datasets, their paths at each site, the stage-in command."""
+    """The content of hydrator-paths.json: datasets, their paths at each site, and the stage-in command."""
 
     def __init__(self, path: str) -> None:
         content = read_json(path)
@@ -778,7 +778,7 @@ def run(words: "list[str]", seconds: float) -> str:
     import subprocess
 
     numbers = {getattr(signal, name) for name in ENDING_SIGNALS}
-    # block signals until a handler for the child is set; the child unblocks them at once
+    # block signals until this process has a handler that passes them on; the child unblocks them at once
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     before = {}  # type: dict[int, object]
     try:
@@ -1169,7 +1169,7 @@ def exec_command(words: "list[str]", environ: "dict[str, str]") -> None:
 
 
 def raise_if_not_startable(words: "list[str]", trouble: OSError) -> None:
-    """Raise CommandNotStartable if *trouble* is an error of the command, not of the node."""
+    """Raise CommandNotStartable if *trouble* shows that the command is wrong, not the node."""
     status = STATUS_OF_EXEC.get(trouble.errno or 0)
     if status is not None:
         raise CommandNotStartable(status, "cannot start %s: %s" % (words[0], trouble.strerror)) from trouble
@@ -1267,7 +1267,7 @@ def parse_arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
             raise WrapperError("--%s needs a value: see --help" % name)
         options[name] = value
     if at >= len(argv):
-        raise WrapperError("no command: see --help")
+        raise WrapperError("no command: give the job's command after the options, see --help")
     return options, argv[at:]
 
 
@@ -1378,7 +1378,7 @@ def write_parset_copy(parset: str, paths: "list[str]", scratch: str, machine: "d
 
 
 def main(argv: "list[str]", environ: "dict[str, str]") -> int:
-    """Replace this process by the command; return an exit status only if that fails."""
+    """Replace this process by the job's command; return an exit status only if the command did not start."""
     if argv[:1] in (["--help"], ["--version"]):
         print(HELP if argv[0] == "--help" else "hydrator job start %s, contract %d" % (VERSION, CONTRACT))
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Retry elsewhere: the lines of a submit description that send a job to another site after a miss."""
+"""Retry elsewhere: submit description lines that send a job to another site if it could not read its data."""
 
 from collections.abc import Sequence
 

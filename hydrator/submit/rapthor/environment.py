@@ -76,7 +76,7 @@ def _expressions(
 
 def _value_problems(values: Mapping[str, str]) -> list[str]:
     problems = [
-        f"{name} would contain a ';', which is lost on the way to the job: {value[:100]}"
+        f"{name} would contain a ';', and such values do not reach the jobs of a DAG: {value[:100]}"
         for name, value in values.items()
         if ";" in value and name != TOIL_PARAMS
     ]

@@ -82,7 +82,9 @@ def explain_no_qualified_site(run: RapthorRun, sites: Sequence[SiteOutlook]) -> 
         return ""
     complete = [site.site for site in sites if not site.missing_states]
     if complete:
-        return f"all data is at {shorten_list(complete)}, but no [[storage]] gives its path there"
+        return (
+            f"all data is at {shorten_list(complete)}, but no [[storage]] gives the paths of the data there"
+        )
     total = len(set(run.dids))
     parts = []
     for site in sites:

@@ -96,7 +96,7 @@ def parse_parset(content: bytes, origin: str) -> Parset:
         problem = f"{origin}: not UTF-8 text (byte {error.start}): save the parset as UTF-8"
         raise ConfigError([problem]) from error
     if "\0" in text:
-        raise ConfigError([f"{origin}: not a text (byte {text.index(chr(0))} is NUL)"])
+        raise ConfigError([f"{origin}: not a text file (byte {text.index(chr(0))} is NUL)"])
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_dict(
         {"global": dict.fromkeys(_REQUIRED_OPTIONS, "None")}
