@@ -1011,7 +1011,7 @@ def http_get(
 
 
 def wrap_tls(connection: "socket", url: Url, proxy: "Url | None", settings: HookSettings) -> "SSLSocket":
-    """Wrap *connection* in TLS and check the certificate; first ask a *proxy*, if any, to CONNECT."""
+    """Wrap *connection* in TLS and check the certificate; first ask *proxy*, if any, for a tunnel (CONNECT)."""
     import ssl
 
     if proxy:
@@ -1497,7 +1497,7 @@ def print_help_or_run(argv: "list[str]", environ: "dict[str, str]", output_fd: i
 def main(argv: "list[str]", environ: "dict[str, str]", output_fd: int = 1) -> int:
     """Run the hook; return the exit status and never raise.
 
-    The hook prints any error for the pool, except an OutputError: then the output itself does not work.
+    The hook also prints the error for the pool. It prints no OutputError, because then it cannot print.
     """
     under_glidein = bool(argv) and os.path.basename(argv[0]) == "glidein_config"
     try:

@@ -272,8 +272,8 @@ def quote_words(words: Iterable[str]) -> str:
 
     Each word is in single quotes, all words together in double quotes. The function doubles quotes in words
     (HTCondor manual, condor_submit, arguments). ``$$`` becomes ``$$(DOLLARDOLLAR)``, which the schedd expands
-    when the job starts. For an odd number of ``$`` the escape of the single ``$`` comes last: before
-    ``$$(DOLLARDOLLAR)`` HTCondor would read it as part of that macro.
+    when the job starts. ``$$$`` becomes ``$$(DOLLARDOLLAR)$(DOLLAR)``: in the reverse order HTCondor
+    would read the ``$(DOLLAR)`` as part of the macro after it.
 
     Raises:
         SubmitParameterError: a word has a control character, or is not UTF-8 text.

@@ -66,7 +66,7 @@ def expand_globs(
 def _match_in_catalogues(
     globs: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Return the matching names in the catalogues by glob, and the reasons by catalogue that did not answer.
+    """Return for each glob the matching names, and for each catalogue that did not answer the reason.
 
     Search for a glob in the default scope; without a match in any scope; without a match by
     [submit].patterns.
@@ -88,7 +88,7 @@ def _match_in_catalogues(
 
 
 def _suffix_patterns(globs: Iterable[str], scope_prefix: str) -> list[str]:
-    """Return search patterns for all DIDs whose names match one of *globs* at their end."""
+    """Return search patterns for all DIDs whose last part matches one of *globs*."""
     bases = sorted({base_name(search) for search in globs})
     heads = ("*:", "*/") if scope_prefix == "*" else (scope_prefix,)
     return [f"{head}{base}{tail}" for base in bases for tail in ("", ".tar", "/") for head in heads]
@@ -97,7 +97,7 @@ def _suffix_patterns(globs: Iterable[str], scope_prefix: str) -> list[str]:
 def _find_by_patterns(
     globs: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Return by glob the names that [submit].patterns turn into existing DIDs, and failures by catalogue.
+    """Return for each glob the names that [submit].patterns turn into existing DIDs, and the failures.
 
     A pattern turns a name into a DID, but not a DID into a name. So this function guesses names for each DID.
     It takes the DID's name with and without the text of the glob before the first wildcard and after the last
@@ -138,7 +138,7 @@ def _apply_patterns(
 
 
 def _match_glob(search_glob: str, known_names: Iterable[str], settings: Settings) -> list[str]:
-    """Return the *known_names* and names of [submit].names that match the glob, with the glob's folder."""
+    """Return the matching names in *known_names* and in [submit].names, each with the folder of the glob."""
     bases = {strip_tar(base_name(name)) for name in known_names if _matches_ignoring_tar(name, search_glob)}
     bases |= {base_name(name) for name in settings.submit.names if matches_base_name(name, search_glob)}
     folder = search_glob.rstrip("/").rpartition("/")[0]

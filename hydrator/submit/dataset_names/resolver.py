@@ -168,7 +168,7 @@ def _find_unanswered(dids: Iterable[Did], readings: Mapping[Did, Sequence[Seen |
 
 
 def _absent_reasons(dids_by_name: Mapping[str, Did], catalogues: Sequence[Catalogue]) -> dict[str, str]:
-    """Return one sentence for each name: no catalogue has its DID, with similar DIDs that exist."""
+    """Return for each name one sentence: no catalogue has the DID, but perhaps has similar DIDs."""
     similar = find_similar(list(dids_by_name.values())[:MAX_SEARCHED], catalogues)
     advice = "; if you mean another dataset, add the name to [submit].names or a pattern to [submit].patterns"
     reasons = {}

@@ -52,7 +52,10 @@ def find_in_catalogues(
 
 
 def _prefer_exact_names(name: str, candidates: Collection[Did]) -> tuple[Did, ...]:
-    """Return the *candidates* whose last part equals that of *name*, also in ``.tar``; if none does, all."""
+    """Return the *candidates* with exactly the last part of *name*; if there are none, all candidates.
+
+    Here ``.ms`` and ``.ms.tar`` differ.
+    """
     exact = [did for did in candidates if base_name(name_part(did)) == base_name(name)]
     return tuple(sorted(exact or candidates))
 

@@ -105,7 +105,7 @@ class PoolPolicy:
     ``max_age`` is the age at which facts no longer count: the daemon's limit (6 h) less 15 min. A ``wait``
     job waits for its data for ``wait``, a ``prefer`` job for ``settle``. Deadlines are rounded up to a
     multiple of ``rounding_floor``, so that jobs share an autocluster. ``staging_credit`` (0 to 1) is the
-    weight of a dataset that is being staged in the rank.
+    weight that a job's rank gives to a dataset that is being staged.
     """
 
     default_mode: Mode = "wait"

@@ -26,8 +26,8 @@ def quote_arguments(words: Sequence[str]) -> str:
 def escape_dollars(text: str) -> str:
     """Return *text* for arguments or environment with every ``$`` escaped, so that none begins a macro.
 
-    For an odd number of ``$`` the escape of the single ``$`` comes last: before ``$$(DOLLARDOLLAR)`` HTCondor
-    would read it as part of that macro.
+    Example: ``$$$`` becomes ``$$(DOLLARDOLLAR)$(DOLLAR)``. In the reverse order HTCondor would read the
+    ``$(DOLLAR)`` as part of the macro after it.
     """
     return re.sub(
         r"\$+", lambda m: "$$(DOLLARDOLLAR)" * (len(m[0]) // 2) + "$(DOLLAR)" * (len(m[0]) % 2), text
