@@ -1011,7 +1011,7 @@ def http_get(
 
 
 def wrap_tls(connection: "socket", url: Url, proxy: "Url | None", settings: HookSettings) -> "SSLSocket":
-    """Wrap *connection* in TLS and check the certificate; first ask *proxy*, if any, for a tunnel (CONNECT)."""
+    """Wrap *connection* in TLS and check the certificate; through a *proxy* ask for a tunnel first."""
     import ssl
 
     if proxy:

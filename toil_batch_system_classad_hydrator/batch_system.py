@@ -280,7 +280,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
 
 
 def _exit_if_missing(cluster: int, missing_polls: dict[int, int]) -> JobExit | None:
-    """Return the exit of a lost job: one that three polls in a row found in neither queue nor history."""
+    """Return the exit of a job that three polls in a row found in neither queue nor history; else None."""
     missing_polls[cluster] = missing_polls.get(cluster, 0) + 1
     return exit_of_lost_job(cluster) if missing_polls[cluster] >= _LOST_AFTER_POLLS else None
 

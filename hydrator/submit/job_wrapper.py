@@ -629,7 +629,7 @@ def list_entries(dataset: Dataset, paths: "list[str]", patterns: "list[str]") ->
 
 
 def is_packed(path: str, patterns: "list[str]", name: str = "") -> bool:
-    """Return whether *path* is a file and *name*, by default its own name, matches one of *patterns*."""
+    """Return whether *path* is a file and its name, or *name* if given, matches one of *patterns*."""
     import fnmatch
 
     base = os.path.basename(name or path).lower()
@@ -714,7 +714,10 @@ def link_entry(entry: FolderEntry, folder: str) -> None:
 
 
 def measurement_sets(path: str) -> "list[str]":
-    """Return the measurement sets in the folder *path*; *path* alone if it is one itself or has none."""
+    """Return the measurement sets in the folder *path*.
+
+    If *path* is a measurement set itself, or has none in it, return *path* alone.
+    """
     if not os.path.isdir(path) or os.path.exists(os.path.join(path, "table.dat")):
         return [path]
     inside = [os.path.join(path, name) for name in sorted(os.listdir(path))]
@@ -874,7 +877,10 @@ def set_job_attributes(values: "list[tuple[str, str]]", environ: "dict[str, str]
 
 
 def miss_text(site: str, dids: "list[str]", now: int) -> str:
-    """Return ``WHEN DID,DID,+N SITE``, up to 650 bytes: Unix s, as many DIDs as fit (at least 1), N more."""
+    """Return ``WHEN DID,DID,+N SITE`` of up to 650 bytes, with at least one DID.
+
+    WHEN is the time in Unix s, N the number of DIDs that do not fit.
+    """
     count = 1
     max_chars = 650 - len(to_plain_text(site))
     while count < len(dids) and len(",".join(dids[: count + 1])) < max_chars:
