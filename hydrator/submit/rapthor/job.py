@@ -80,7 +80,7 @@ class RapthorRun:
     """A Rapthor run with the datasets of its measurement sets.
 
     ``name`` is the value of the job attribute RapthorRun and should be unique. ``label`` is the name of the
-    batch and of the job's files; if it is empty, ``name`` is.
+    batch and of the job's files; an empty ``label`` means ``name``.
     """
 
     name: str
@@ -117,8 +117,8 @@ class RunSites:
     """The sites where a run may start; ``attributes`` are the slot attributes that may have a site's name.
 
     ``with_paths`` are the sites with a path for every dataset; the job runs only at these sites. None means
-    any site, because the job can fetch its data. ``with_data`` are the sites in ``with_paths`` that have all
-    data now. If the job could not read its data at all of these, the schedd holds the job.
+    any site, because the job can fetch its data. ``with_data`` are those of these sites that have
+    all data now. If the job could not read its data at any of them, the schedd holds the job.
     """
 
     attributes: Sequence[str]

@@ -20,6 +20,7 @@ class DagNode:
     ``content`` is the text of the submit description; ``file`` is its file, None for an inline description.
     ``uncertainty`` is the first place in the description that may set RequiredDatasets, but that only
     condor_submit can evaluate; else empty. ``kind`` is JOB, FINAL, PROVISIONER or SERVICE.
+    Command-line options for all nodes apply only to nodes of kind JOB.
     """
 
     name: str
