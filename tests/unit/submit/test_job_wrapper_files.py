@@ -363,5 +363,5 @@ def test_archive_with_too_many_members_is_not_unpacked(tmp_path):
     path = tmp_path / "many.tar"
     path.write_bytes(tar_of({f"f{n}": b"" for n in range(5)}))
     assert job_start.Archive(str(path), max_members=6).size() == 0
-    with pytest.raises(job_start.RetryElsewhere, match="over 4 members"):
+    with pytest.raises(job_start.RetryElsewhere, match="more than 4 members"):
         job_start.Archive(str(path), max_members=4).size()
