@@ -1,8 +1,8 @@
 #!/bin/sh
 """:"
-# sh runs this part: it finds an interpreter and starts it clean (-I -S: no PYTHONPATH, no site-packages, half
-# the start-up time). Python runs the part below. A glidein must not end because a node has no Python: status
-# 0 there.
+# sh runs this part: sh finds a Python and starts it in isolated mode (-I -S: no PYTHONPATH, no site-packages,
+# half the start-up time). Python runs the part below. If a node has no Python, the exit status is 2, but 0
+# under GlideinWMS: another status would end the glidein.
 for python in python3 /usr/libexec/platform-python; do
     command -v "$python" >/dev/null 2>&1 && exec "$python" -I -S "$0" "$@"
 done
@@ -13,31 +13,35 @@ exit 2
 
 __doc__ = """The hook: prints one site's data-locality ad into the slot ads of the startd that runs it.
 
-It is one file for Python 3.6 or later. It needs the standard library only and imports nothing of the project,
-because it is copied to worker nodes and run by STARTD_CRON. ``--help`` lists the options; each is also read
-as ``HYDRATOR_<OPTION>`` from the environment, then from the ``glidein_config`` file of a glidein.
+The hook is one file for Python 3.6 or later that needs the standard library only, because administrators copy
+it to worker nodes, where STARTD_CRON runs it. ``--help`` lists the options. The hook reads an option that is
+not given as ``HYDRATOR_<OPTION>`` from the environment, then from a glidein's ``glidein_config`` file.
 
-The output, either all of it or nothing::
+The hook prints these lines. After a failure without a local copy it prints only the first three::
 
-    <empty line>                   ends a cut line of an earlier run, so that the first line is not lost
+    <empty line>                   ends an incomplete line of an earlier run; else the next line is lost
     DataLocalityTrouble = undefined    or the reason why this run failed
     - trouble
     <empty line>
-    DataLocalitySite = "UK"        the contract's attributes, written from the parsed values:
-    ...                            no byte of the source is copied
+    DataLocalitySite = "UK"        the contract's attributes; the hook parses the ad of the source
+    ...                            and prints only the parsed values
     DataLocalityVia = "hook"
-    - locality update:true         `update:true` when the generation is new to this startd
+    - locality update:true         `update:true` if this startd did not get this generation before
 
 Exit status 0: the hook printed the source's current answer. 1: the source failed. Then the hook printed
-either the source's last answer from the local copy, with its old ``DataLocalityAsOf``, so expressions see
-the age; or the error only, and the startd keeps its other attributes with their age. 2: wrong usage or
-configuration; the hook printed that error only. With every status but 0 the hook prints one line on stderr,
-which the startd does not log, and the same text in ``DataLocalityTrouble``. The startd publishes the output
-with any status. Under GlideinWMS (its ``glidein_config`` is the first argument) the status is always 0:
-another status would end the glidein at its start, and later mark the glidein as failing.
+the source's last answer from the local copy with its old ``DataLocalityAsOf``, so expressions can compute
+the age. Without a local copy, or if the source refuses access or has no such site, it printed the error
+only; the startd then keeps its earlier attributes.
+2: wrong usage or configuration; the hook printed the error only.
 
-The clock of a source may be up to MAX_SKEW_SECONDS ahead of this node's. Its AsOf is then cut to this node's
-time, so no fact looks younger than it is. An answer further ahead is rejected: its facts would never age.
+With every status but 0 the hook prints one line on stderr, which the startd does not log, and the same text
+in ``DataLocalityTrouble``. The startd publishes the output with any status. Under GlideinWMS (the first
+argument is its ``glidein_config``) the status is always 0: another status would end the glidein at its
+start, and later mark the glidein as failing.
+
+The clock of a source may be up to MAX_SKEW_SECONDS ahead of this node's clock. The hook then replaces the
+``DataLocalityAsOf`` of the source by this node's time, so facts age from now on. The hook rejects an answer
+whose time is further ahead: jobs would accept its facts for too long.
 """
 
 import os
@@ -91,18 +95,18 @@ HELP = """usage: startd_cron.py [--site NAME] (--url URL | --file PATH | --colle
 
 Prints the data-locality ad of one site for HTCondor's STARTD_CRON.
 
-  --site NAME        the site of this node; without it: the attributes of --site-keys, looked up in the
-                     environment (NAME, _CONDOR_NAME), then glidein_config, then condor_config_val
-  --site-keys A,B    attributes with the site's name, in this order
+  --site NAME        the site of this node; default: the first value of --site-keys in the environment
+                     (NAME, _CONDOR_NAME), else in glidein_config, else by condor_config_val
+  --site-keys A,B    names of attributes that may have the site's name, in this order
                      (GLIDEIN_ResourceName,GLIDEIN_CMSSite,GLIDEIN_Site,GLIDEIN_SiteResource,
                      SiteLocation)
   --url URL          the daemon, http or https: URL/v1/sites/SITE/ad, or the URL with {site} in it
   --file PATH        an ad file, a directory with SITE.ad in it (percent-encoded), or a path with {site} in it
   --collector HOST   the site ad in the collector, by condor_status
-  --token-file PATH  bearer token for the daemon; sent over https, or to this host, only
+  --token-file PATH  bearer token for the daemon; the hook sends it only over https, or to this host
   --ca-file PATH     certificates to trust instead of the system's
-  --cache-dir PATH   private directory for the last answer and the generation printed last
-  --timeout SECONDS  limit for one query (10)
+  --cache-dir PATH   private directory for the last answer and the last printed generation
+  --timeout SECONDS  time limit for one query (10)
   --jitter SECONDS   wait a random part of this before a query to a server (2; 0 for --file)
   --help, --version
 
@@ -118,11 +122,11 @@ SOURCES = ("url", "file", "collector")
 
 
 class HookError(Exception):
-    """An error of the hook, reported in one line on stderr; its class says who acts next."""
+    """An error of the hook, reported in one line on stderr; its subclass decides what the hook does next."""
 
 
 class BadUsage(HookError):
-    """A wrong option or configuration, for the administrator of the node to repair: exit 2."""
+    """A wrong option or configuration: the administrator of the node must correct it. Exit status 2."""
 
 
 class SourceUnavailable(HookError):
@@ -130,7 +134,7 @@ class SourceUnavailable(HookError):
 
 
 class OutputError(SourceUnavailable):
-    """A startd that does not read the output: more output would end the line that was cut."""
+    """The startd does not read the output. The hook prints no more, so a cut line stays incomplete."""
 
 
 class InvalidAd(HookError):
@@ -138,7 +142,7 @@ class InvalidAd(HookError):
 
 
 class AdNotServed(HookError):
-    """A refusal by the source: the hook does not print its local copy."""
+    """The source refuses access or has no ad of the site: the hook does not print its local copy."""
 
 
 # ---------------------------------------------------------------- literals: text -> value, value -> text
@@ -150,9 +154,9 @@ def short_repr(text: str) -> str:
 
 
 def parse_did(text: str) -> str:
-    """Parse a dataset's name; its characters cannot end a ClassAd string or a quoted name."""
+    """Parse a dataset's name; reject characters that could end a ClassAd string or a quoted name."""
     if not 0 < len(text) <= MAX_DID or text.strip(DID_CHARACTERS):
-        raise InvalidAd(f"{short_repr(text)} is not a dataset's name")
+        raise InvalidAd(f"{short_repr(text)} is not a valid dataset name")
     return text
 
 
@@ -160,7 +164,7 @@ def parse_string(text: str) -> str:
     """Parse a ClassAd string of printable ASCII that needs no escape."""
     inside = text[1:-1]
     if len(text) < 2 or text[0] != '"' or text[-1] != '"' or not is_plain(inside):
-        raise InvalidAd(f"{short_repr(text)} is not a plain string")
+        raise InvalidAd(f"{short_repr(text)} is not a ClassAd string of up to 200 plain ASCII characters")
     return inside
 
 
@@ -170,10 +174,10 @@ def is_plain(text: str) -> bool:
 
 
 def parse_state(text: str) -> str:
-    """Parse one of the contract's states, a ClassAd string."""
+    """Parse a ClassAd string that is one of the dataset states, such as ``"AVAILABLE"``."""
     inside = text[1:-1]
     if inside not in STATES or text != '"' + inside + '"':
-        raise InvalidAd(f"{short_repr(text)} is not a state")
+        raise InvalidAd(f"{short_repr(text)} is not a dataset state")
     return inside
 
 
@@ -209,9 +213,9 @@ def strip_brackets(text: str, opening: str, closing: str) -> str:
 
 
 def reject_case_collisions(names: "list[str]") -> "list[str]":
-    """Return *names*; ClassAds ignore letter case, so reject two that differ in case only."""
+    """Return *names*; reject names that differ in letter case only, because ClassAds ignore letter case."""
     if len({name.lower() for name in names}) != len(names):
-        raise InvalidAd("two of its datasets differ in letter case only, or are the same")
+        raise InvalidAd("two dataset names are equal, or differ in letter case only")
     return names
 
 
@@ -230,7 +234,7 @@ def require_quotes(text: str, quote: str) -> bool:
 
 
 def parse_pair(item: str) -> "tuple[str, str]":
-    """Split ``'a:1' = literal`` into name and literal; HTCondor does not quote names that are identifiers."""
+    """Split ``'a:1' = literal`` into name and literal. The name has no quotes if it is an identifier."""
     item = item.strip(" ")
     if item[:1] == "'":
         name, _, rest = item[1:].partition("'")
@@ -244,7 +248,7 @@ def parse_pair(item: str) -> "tuple[str, str]":
 
 
 def parse_record(text: str, parse_value: "Callable[[str], object]") -> "dict[str, object]":
-    """Parse a nested ad, ``['a:1'=literal;'b:2'=literal]``, each literal by *parse_value*."""
+    """Parse a nested ad, ``['a:1'=literal;'b:2'=literal]``; *parse_value* parses each literal."""
     between = strip_brackets(text, "[", "]")
     pairs = [parse_pair(item) for item in between.split(";")] if between else []
     reject_case_collisions([name for name, _ in pairs])
@@ -294,26 +298,26 @@ def format_real(value: float) -> str:
 
 
 def read_ad(text: bytes, site: str, now: int) -> "dict[str, object]":
-    """Parse *text*, one ``Name = literal`` a line, accepted only as a whole.
+    """Parse *text*, an ad with one ``Name = literal`` a line; reject the whole ad for one error.
 
     Raises:
-        InvalidAd: it has anything but the contract's attributes, each once and with a literal of its type;
-            ``DataLocalityVersion = 1`` is not its last line (it is truncated); it is of another
-            site; its AsOf is too far ahead of *now*.
+        InvalidAd: a line has a foreign or repeated attribute, or a literal of a wrong type; the last line
+            is not ``DataLocalityVersion = 1``, so the ad is truncated; the ad is of another site; its
+            AsOf or its generation is too far ahead of *now*.
     """
     ad = {}  # type: dict[str, object]
     lines = decode_ascii(text).split("\n")
     for line in lines[:-1]:
         name, equals, rest = line.partition(" = ")
         if not equals or name not in READERS:
-            raise InvalidAd(f"{short_repr(line)} is not an attribute that this hook prints")
+            raise InvalidAd(f"{short_repr(line)} is not an attribute of a site ad")
         if name in ad:
-            raise InvalidAd(f"it has {name} twice")
+            raise InvalidAd(f"the ad has {name} twice")
         if len(line) > MAX_LINE:
-            raise InvalidAd(f"its line {name} has {len(line)} bytes, {MAX_LINE} are allowed")
+            raise InvalidAd(f"line {name} of the ad has {len(line)} bytes, {MAX_LINE} are allowed")
         ad[name] = read_literal(name, rest)
     if lines[-1] or not ad or list(ad)[-1] != "DataLocalityVersion":
-        raise InvalidAd("it is truncated: its last line is not DataLocalityVersion = 1")
+        raise InvalidAd("the ad is truncated: its last line is not DataLocalityVersion = 1")
     return validate(ad, site, now)
 
 
@@ -321,7 +325,7 @@ def decode_ascii(text: bytes) -> str:
     try:
         return text.decode("ascii")
     except UnicodeDecodeError as trouble:
-        raise InvalidAd(f"its byte {trouble.start} is not ASCII") from trouble
+        raise InvalidAd(f"byte {trouble.start} of the ad is not ASCII") from trouble
 
 
 def read_literal(name: str, text: str) -> object:
@@ -334,11 +338,11 @@ def read_literal(name: str, text: str) -> object:
 def read_classads(text: bytes, site: str, now: int) -> "dict[str, object]":
     """Return the newest of the ads that ``condor_status -long`` printed; ignore foreign attributes.
 
-    An ad that is not valid does not hide another one.
+    The function skips ads that are not valid if at least one ad is valid.
 
     Raises:
-        AdNotServed: the answer has no ad of the site.
-        InvalidAd: none is valid; the error of the first, as for :func:`read_ad`.
+        AdNotServed: the output has no ad.
+        InvalidAd: no ad is valid; the error is that of the first ad, as for :func:`read_ad`.
     """
     ads = []
     first_error = None  # type: InvalidAd | None
@@ -353,13 +357,13 @@ def read_classads(text: bytes, site: str, now: int) -> "dict[str, object]":
         raise first_error
     if not ads:
         raise AdNotServed(
-            f"has no DataLocality ad for site {short_repr(site)}: is the daemon running, is --site correct?"
+            f"has no DataLocality ad for site {short_repr(site)}: check that the daemon runs, and --site"
         )
     return max(ads, key=as_of_seconds)
 
 
 def read_classad(lines: str) -> "dict[str, object]":
-    """Return the attributes of the contract in one ad, in their order."""
+    """Return the site ad's attributes among *lines*, in the order of READERS."""
     ad = {}  # type: dict[str, object]
     for line in lines.split("\n"):
         name, _, rest = line.partition(" = ")
@@ -369,7 +373,7 @@ def read_classad(lines: str) -> "dict[str, object]":
 
 
 def sort_names(value: object) -> object:
-    """Return *value* with its names sorted, since a collector returns them in any order."""
+    """Return a list or nested ad with its names sorted, because a collector returns them in any order."""
     if isinstance(value, list):
         return sorted(value)
     if isinstance(value, dict):
@@ -383,37 +387,42 @@ def as_of_seconds(ad: "dict[str, object]") -> int:
 
 
 def validate(ad: "dict[str, object]", site: str, now: int) -> "dict[str, object]":
-    """Limit the times in *ad*; reject an ad that is incomplete or of another contract, site or time."""
+    """Return *ad* with no time after *now*.
+
+    Raises:
+        InvalidAd: the ad is incomplete, of another contract version or site, or too far in the future.
+    """
     missing = [name for name in READERS if name not in ad and name not in OPTIONAL_ATTRIBUTES]
     if missing:
-        raise InvalidAd("it is truncated: it lacks " + ", ".join(missing))
+        raise InvalidAd("the ad is truncated: it lacks " + ", ".join(missing))
     if ad["DataLocalityVersion"] != CONTRACT:
         raise InvalidAd(
-            f"it is of contract {ad['DataLocalityVersion']}, this hook reads {CONTRACT}: update the older one"
+            f"the ad has contract version {ad['DataLocalityVersion']}, this hook reads {CONTRACT}: "
+            "update the older of hook and daemon"
         )
     check_generation(ad["DataLocalityGeneration"], now)
     if ad["DataLocalitySite"] != site:
         raise InvalidAd(
-            f"it is the ad of site {short_repr(str(ad['DataLocalitySite']))}, not of {short_repr(site)}"
+            f"this is the ad of site {short_repr(str(ad['DataLocalitySite']))}, not of {short_repr(site)}"
         )
     return limit_times(ad, as_of_seconds(ad), now)
 
 
 def check_generation(generation: object, now: int) -> None:
-    """Reject a *generation* in the future: a generation is the time at which the daemon changed the ad."""
+    """Reject a *generation* far in the future. It is the Unix time of the ad's last change."""
     ahead = generation - now if isinstance(generation, int) else 0
     if ahead > MAX_AHEAD_SECONDS + MAX_SKEW_SECONDS:
         raise InvalidAd(
-            f"its generation {generation} is {ahead} s in the future: at the daemon, hydrator renumber; "
-            "or set this node's clock"
+            f"its generation {generation} is {ahead} s in the future: run hydrator renumber at the daemon, "
+            "or correct this node's clock"
         )
 
 
 def limit_times(ad: "dict[str, object]", moment: int, now: int) -> "dict[str, object]":
-    """Return *ad*, read at *moment*, with times up to *now*; no fact in it is younger than the ad."""
+    """Return *ad* with AsOf *moment*, at most *now*, and no DatasetAsOf later than that."""
     if moment > now + MAX_SKEW_SECONDS:
         raise InvalidAd(
-            f"it was read {moment - now} s in the future: set the clocks of this node and of the daemon"
+            f"its time is {moment - now} s in the future: synchronize the clocks of node and daemon"
         )
     moment = min(moment, now)
     facts = ad["DatasetAsOf"]
@@ -425,12 +434,12 @@ def limit_times(ad: "dict[str, object]", moment: int, now: int) -> "dict[str, ob
 
 
 def ad_text(ad: "dict[str, object]") -> str:
-    """Return the text of *ad*, which :func:`read_ad` parses."""
+    """Return *ad* as text in the format that :func:`read_ad` parses."""
     return "".join([f"{name} = {format_literal(value)}\n" for name, value in ad.items()])
 
 
 def trouble_block(text: str) -> bytes:
-    """Return the block that reports an error to the pool; an empty *text* removes that of an earlier run."""
+    """Return the block with the error *text* for the pool; an empty *text* removes an earlier error."""
     # replace the characters that would end the string or begin an escape
     reason = to_one_line(text)[:MAX_TROUBLE].translate({34: "'", 92: "/"})
     value = format_literal(reason) if reason else "undefined"
@@ -442,10 +451,11 @@ def letters(name: str) -> str:
 
 
 def spellings(ad: "dict[str, object]") -> str:
-    """Return the spellings of the names in *ad*: a look-up in ``DatasetStates`` ignores letter case.
+    """Return the letters of each dataset name in *ad*, with commas between, for the attribute DatasetLetters.
 
-    They are the letters of the names, with commas; where letters differ in case only, the names are added.
-    hydrator/domain/classad.py has the reason and the same code.
+    Jobs compare letters because a look-up in ``DatasetStates`` ignores letter case. If the letters of two
+    names differ in case only, the text has the full names of all datasets too. The same code, with the
+    reason, is in hydrator/domain/classad.py.
     """
     states = ad["DatasetStates"]
     names = sorted(states) if isinstance(states, dict) else []
@@ -461,10 +471,10 @@ def spellings(ad: "dict[str, object]") -> str:
 
 
 def locality_block(ad: "dict[str, object]", is_update: bool) -> bytes:
-    """Return the attributes of the site's data, and the end of their block.
+    """Return the block with the attributes of the site's data, which ends with its tag line.
 
-    Lists and records are in parentheses: HTCondor's ClassAd cache then stores
-    them once for all slots of a site, and copies bare ones for every slot.
+    Lists and nested ads are in parentheses: HTCondor's ClassAd cache then stores them
+    once for all slots of a site. Without parentheses it stores one copy for each slot.
     """
     formats = {True: "{} = ({})", False: "{} = {}"}
     attributes = [
@@ -474,7 +484,7 @@ def locality_block(ad: "dict[str, object]", is_update: bool) -> bytes:
     lines = [*attributes, f'DatasetLetters = ("{spellings(ad)}")', 'DataLocalityVia = "hook"']
     for line in lines:
         if len(line) > MAX_LINE:
-            raise InvalidAd(f"its line {line.split()[0]} has {len(line)} bytes, {MAX_LINE} are allowed")
+            raise InvalidAd(f"line {line.split()[0]} of the ad has {len(line)} bytes, {MAX_LINE} are allowed")
     end = "- " + TAGS[1] + (" update:true" if is_update else "")
     return ("\n" + "\n".join([*lines, end]) + "\n").encode("ascii")
 
@@ -504,9 +514,10 @@ def parse_arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
 
 
 def find_glidein_config(positional: "list[str]", environ: "dict[str, str]") -> "tuple[str, dict[str, str]]":
-    """Return the path of the glidein's ``glidein_config`` and its values; both empty without one.
+    """Return the path of the glidein's ``glidein_config`` file and its values; both empty without a file.
 
-    GlideinWMS gives the path as the first argument; its directory also holds the file CONDOR_CONFIG names.
+    The places, in this order: the first argument, as GlideinWMS calls the hook; the variables GLIDEIN_CONFIG
+    and glidein_config; the directory of the file that CONDOR_CONFIG names.
     """
     if positional and not os.path.isfile(positional[0]):
         raise BadUsage(
@@ -527,7 +538,7 @@ def find_glidein_config(positional: "list[str]", environ: "dict[str, str]") -> "
 
 
 def read_glidein_values(path: str) -> "dict[str, str]":
-    """Read ``KEY value`` lines; the last of a key counts."""
+    """Read the ``KEY value`` lines of a file; if a key comes twice, its last line counts."""
     values = {}  # type: dict[str, str]
     try:
         with open(path, encoding="utf-8", errors="replace") as lines:
@@ -542,7 +553,7 @@ def read_glidein_values(path: str) -> "dict[str, str]":
 class HookSettings:
     """Settings of a run, from options, environment and glidein_config.
 
-    ``location`` is the URL, path or host of the ``source``.
+    ``source`` is ``url``, ``file`` or ``collector``, and ``location`` its URL, path or host.
     """
 
     def __init__(self, argv: "list[str]", environ: "dict[str, str]") -> None:
@@ -559,7 +570,7 @@ class HookSettings:
         self.timeout_seconds = self.parse_seconds("timeout", 10.0, 300)
         self.jitter_seconds = self.parse_seconds("jitter", 0.0 if self.source == "file" else 2.0, 3600)
         if not self.timeout_seconds:
-            raise BadUsage("--timeout is 0: give seconds")
+            raise BadUsage("--timeout is 0: give a number of seconds above 0")
         self.site_keys = (
             tuple(key.strip() for key in self.value("site-keys").split(",") if key.strip()) or SITE_KEYS
         )
@@ -591,7 +602,10 @@ class HookSettings:
             if sources:
                 source, location = sources[0], level[sources[0]]
                 if location.startswith("-") or not all(each >= " " for each in location):
-                    raise BadUsage(f"--{source} {short_repr(location)} cannot be used: it has odd characters")
+                    raise BadUsage(
+                        f"--{source} {short_repr(location)} cannot be used: "
+                        "it begins with - or has control characters"
+                    )
                 if source != "file" and not is_printable(location):
                     raise BadUsage(
                         f"--{source} {short_repr(location)} cannot be used: it has spaces or is not ASCII"
@@ -636,21 +650,28 @@ def is_printable(text: str) -> bool:
 
 
 def find_site(settings: HookSettings) -> str:
-    """Return the site of this node, checked; search the places in order, in each the attributes in order."""
+    """Return the site of this node: from --site, else environment, else glidein_config, else HTCondor.
+
+    Raises:
+        BadUsage: no place has a site, or its name has characters that are not allowed.
+    """
     places = (settings.site, site_from_environment, site_from_glidein_config, site_from_condor)
     for place in places:
         site = place(settings).strip().strip('"') if callable(place) else place
         if site and site != "None":
             if not is_plain(site) or site.strip() != site:
                 raise BadUsage(
-                    f"the site {short_repr(site)} has quotes, odd or over 200 characters: set --site"
+                    f"the site {short_repr(site)} is not plain ASCII of up to 200 characters: set --site"
                 )
             return site
     raise BadUsage("no site: give --site NAME, or set one of " + ", ".join(settings.site_keys))
 
 
 def site_from_environment(settings: HookSettings) -> str:
-    """Return the site in the environment, also as ``_CONDOR_NAME`` in any case, as pyglidein sets it."""
+    """Return the site from the environment variables ``NAME`` or ``_CONDOR_NAME``, in any letter case.
+
+    NAME is each of --site-keys. pyglidein sets the second form.
+    """
     values = {name.lower(): value for name, value in settings.environ.items()}
     candidates = [
         values.get(prefix + key.lower(), "") for key in settings.site_keys for prefix in ("", "_condor_")
@@ -664,7 +685,7 @@ def site_from_glidein_config(settings: HookSettings) -> str:
 
 
 def site_from_condor(settings: HookSettings) -> str:
-    """Return the site by ``condor_config_val``; for a startd with a local name, under that name."""
+    """Return the site that ``condor_config_val`` prints, with the ``-local-name`` of this startd, if any."""
     tool = find_tool("condor_config_val", settings)
     if not tool:
         return ""
@@ -674,7 +695,7 @@ def site_from_condor(settings: HookSettings) -> str:
 
 
 def find_tool(name: str, settings: HookSettings) -> str:
-    """Return the path of an HTCondor tool: on PATH, in the glidein's CONDOR_DIR, in /usr/bin; else empty."""
+    """Return the path of HTCondor's tool *name* in PATH, the glidein's CONDOR_DIR or /usr/bin; else empty."""
     directories = settings.environ.get("PATH", "").split(":")
     if settings.glidein_values.get("CONDOR_DIR"):
         directories.append(os.path.join(settings.glidein_values["CONDOR_DIR"], "bin"))
@@ -696,7 +717,7 @@ def percent_encode(text: str) -> str:
 
 
 def ask_file(path: str, site: str, now: int) -> "dict[str, object]":
-    """Read the ad in a file; see ``--file``."""
+    """Return the ad in the file for *site*; *path* is the value of ``--file``."""
     if "{site}" in path:
         path = path.replace("{site}", percent_encode(site))
     elif os.path.isdir(path):
@@ -706,7 +727,7 @@ def ask_file(path: str, site: str, now: int) -> "dict[str, object]":
             text = file.read(MAX_BODY + 1)
     except OSError as trouble:
         raise SourceUnavailable(
-            f"cannot read {path}: {trouble.strerror}: is it the daemon's ad file, is --site correct?"
+            f"cannot read {path}: {trouble.strerror}: check --file and --site"
         ) from trouble
     if len(text) > MAX_BODY:
         raise InvalidAd(f"{path} has over {MAX_BODY} bytes")
@@ -717,7 +738,7 @@ def ask_file(path: str, site: str, now: int) -> "dict[str, object]":
 
 
 def ask_collector(host: str, site: str, now: int, settings: HookSettings) -> "dict[str, object]":
-    """Query the site's ad in the collector, by ``condor_status`` with this node's credentials."""
+    """Query the site's ad from the collector: run ``condor_status`` with this node's credentials."""
     tool = find_tool("condor_status", settings)
     if not tool:
         raise BadUsage("no condor_status on PATH, in CONDOR_DIR/bin or /usr/bin: install it, or use --url")
@@ -727,7 +748,7 @@ def ask_collector(host: str, site: str, now: int, settings: HookSettings) -> "di
     if status:
         raise SourceUnavailable(f"condor_status -pool {host} failed with status {status}: {error}")
     if len(out) > 4 * MAX_BODY:
-        raise InvalidAd(f"collector {host}: its answer has over {4 * MAX_BODY} bytes")
+        raise InvalidAd(f"the answer of collector {host} has over {4 * MAX_BODY} bytes")
     try:
         return read_classads(out, site, now)
     except AdNotServed as trouble:
@@ -737,7 +758,7 @@ def ask_collector(host: str, site: str, now: int, settings: HookSettings) -> "di
 
 
 def run(command: "list[str]", timeout_seconds: float) -> "tuple[int, bytes, str]":
-    """Run *command*, up to *timeout_seconds*; return status, output and the last line on stderr."""
+    """Run *command* for at most *timeout_seconds*; return its status, output and last line on stderr."""
     import subprocess
 
     try:
@@ -780,13 +801,13 @@ class Url:
             or not 0 < int(port or 0) < 65536
         ):
             raise BadUsage(
-                f"{short_repr(text)} is not a URL: write http(s)://host[:port][/path], no user or password"
+                f"{short_repr(text)} is not a URL: write http(s)://host[:port][/path] without a user"
             )
         if "#" in path:
-            raise BadUsage(f"{short_repr(text)} has a #: write it without")
+            raise BadUsage(f"{short_repr(text)} has a #: write the URL without #")
         if not is_host_name(bare):
             raise BadUsage(
-                f"{short_repr(text)} has no host name: a part of {short_repr(bare)} is empty or too long"
+                f"{short_repr(text)} has no host name: a part between the dots is empty or too long"
             )
         self.is_https = scheme == "https"
         self.address = address
@@ -811,7 +832,7 @@ def is_loopback(host: str) -> bool:
 
 
 def ad_url(base: str, site: str) -> str:
-    """Return the URL of the ad of *site*; see ``--url``."""
+    """Return the URL of the ad of *site*; *base* is the value of ``--url``."""
     if "{site}" in base:
         return base.replace("{site}", percent_encode(site))
     return base.rstrip("/") + "/v1/sites/" + percent_encode(site) + "/ad"
@@ -820,7 +841,7 @@ def ad_url(base: str, site: str) -> str:
 def proxy_for(url: Url, environ: "dict[str, str]", glidein: "dict[str, str]") -> "Url | None":
     """Return the proxy for *url*, or None.
 
-    The glidein's proxies are caches for http; they are not used for https, which they rarely let through.
+    The hook uses the proxies of glidein_config for http only: they are caches and rarely let https through.
     """
     for entry in (environ.get("no_proxy") or environ.get("NO_PROXY") or "").split(","):
         name = entry.strip().partition(":")[0].lstrip(".").lower()
@@ -838,7 +859,9 @@ def proxy_for(url: Url, environ: "dict[str, str]", glidein: "dict[str, str]") ->
     try:
         proxy = Url((address if "://" in address else "http://" + address).rstrip("/"))
     except BadUsage as trouble:
-        raise BadUsage(f"the proxy cannot be used: {trouble}") from trouble
+        raise BadUsage(
+            f"the proxy in the environment or glidein_config cannot be used: {trouble}"
+        ) from trouble
     if proxy.is_https:
         raise BadUsage(
             f"the proxy {short_repr(address)} is not http://host:port, the only kind that this hook can use"
@@ -847,7 +870,7 @@ def proxy_for(url: Url, environ: "dict[str, str]", glidein: "dict[str, str]") ->
 
 
 class HttpReader:
-    """A reader of lines and lengths from a connection; ``source_name`` names it in messages."""
+    """A reader of one HTTP answer from a connection; ``source_name`` is the server's name in messages."""
 
     def __init__(self, connection: "socket", source_name: str) -> None:
         self.receive = connection.recv
@@ -862,15 +885,13 @@ class HttpReader:
     def read_line(self) -> bytes:
         while b"\n" not in self.buffer:
             if len(self.buffer) > 65536 or not self.receive_more():
-                raise InvalidAd(
-                    f"{self.source_name} does not answer in HTTP, or stopped in the middle of its answer"
-                )
+                raise InvalidAd(f"{self.source_name} does not answer in HTTP, or its answer is incomplete")
         line, _, self.buffer = self.buffer.partition(b"\n")
         return line.rstrip(b"\r")
 
     def read_exactly(self, size: int) -> bytes:
         if size > MAX_BODY:
-            raise InvalidAd(f"{self.source_name} sends {size} bytes, {MAX_BODY} are allowed")
+            raise InvalidAd(f"the answer of {self.source_name} has {size} bytes, {MAX_BODY} are allowed")
         while len(self.buffer) < size:
             if not self.receive_more():
                 raise InvalidAd(
@@ -882,11 +903,11 @@ class HttpReader:
     def read_rest(self) -> bytes:
         while self.receive_more():
             if len(self.buffer) > MAX_BODY:
-                raise InvalidAd(f"{self.source_name} sends over {MAX_BODY} bytes")
+                raise InvalidAd(f"the answer of {self.source_name} has over {MAX_BODY} bytes")
         return self.buffer
 
     def read_head(self) -> "tuple[int, dict[str, str]]":
-        """Read status and header fields, their names in lower case."""
+        """Read the status and the header fields; the fields' names are in lower case."""
         words = self.read_line().split(b" ")
         if (
             len(words) < 2
@@ -902,7 +923,7 @@ class HttpReader:
                 return int(words[1]), fields
             name, _, value = line.decode("latin-1").partition(":")
             fields[name.strip().lower()] = value.strip()
-        raise InvalidAd(f"{self.source_name} sends over 200 header fields")
+        raise InvalidAd(f"the answer of {self.source_name} has over 200 header fields")
 
     def read_chunks(self) -> bytes:
         body = b""
@@ -915,7 +936,7 @@ class HttpReader:
             body += self.read_exactly(int(size, 16))
             if self.read_line() or len(body) > MAX_BODY:
                 raise InvalidAd(
-                    f"{self.source_name} sends chunks longer than announced, or over {MAX_BODY} bytes"
+                    f"{self.source_name} sends a chunk with a wrong length, or over {MAX_BODY} bytes"
                 )
 
     def read_body(self, fields: "dict[str, str]") -> bytes:
@@ -923,7 +944,8 @@ class HttpReader:
         if "transfer-encoding" in fields:
             if fields["transfer-encoding"].lower() != "chunked":
                 raise InvalidAd(
-                    f"{self.source_name} sends Transfer-Encoding {short_repr(fields['transfer-encoding'])}"
+                    f"{self.source_name} sends Transfer-Encoding "
+                    f"{short_repr(fields['transfer-encoding'])}, not chunked"
                 )
             body = self.read_chunks()
         elif "content-length" in fields:
@@ -934,7 +956,7 @@ class HttpReader:
             return body
         if coding not in ("gzip", "x-gzip"):
             raise InvalidAd(
-                f"{self.source_name} sends Content-Encoding {short_repr(coding)}, which was not asked for"
+                f"{self.source_name} sends Content-Encoding {short_repr(coding)}, which is not gzip"
             )
         return decompress_gzip(body, self.source_name)
 
@@ -948,7 +970,7 @@ def decompress_gzip(body: bytes, source_name: str) -> bytes:
     except zlib.error as trouble:
         raise InvalidAd(f"{source_name} sends gzip that cannot be read: {trouble}") from trouble
     if len(text) > MAX_BODY:
-        raise InvalidAd(f"{source_name} sends over {MAX_BODY} bytes")
+        raise InvalidAd(f"the unpacked answer of {source_name} has over {MAX_BODY} bytes")
     if not unzip.eof:
         raise InvalidAd(f"{source_name} sends truncated gzip")
     return text
@@ -957,7 +979,7 @@ def decompress_gzip(body: bytes, source_name: str) -> bytes:
 def http_get(
     url: Url, fields: "dict[str, str]", settings: HookSettings
 ) -> "tuple[int, dict[str, str], bytes]":
-    """Return status, header fields and body of one GET; follow no redirect: a token goes to *url* only."""
+    """Send one GET; return status, fields and body. Follow no redirect, so a token goes to *url* only."""
     import socket
 
     proxy = settings.proxy
@@ -983,13 +1005,13 @@ def http_get(
     except (
         OSError,
         ValueError,
-    ) as trouble:  # ValueError: UnicodeError, and ssl.CertificateError of Python 3.6
+    ) as trouble:  # UnicodeError, and ssl.CertificateError of Python 3.6, are ValueErrors
         reason = getattr(trouble, "strerror", None) or trouble
         raise SourceUnavailable(f"no answer from {url.text}{through}: {reason}") from trouble
 
 
 def wrap_tls(connection: "socket", url: Url, proxy: "Url | None", settings: HookSettings) -> "SSLSocket":
-    """Wrap *connection* in TLS and check the certificate; through a proxy by CONNECT."""
+    """Wrap *connection* in TLS and check the certificate; through a *proxy* ask for a tunnel first."""
     import ssl
 
     if proxy:
@@ -999,7 +1021,7 @@ def wrap_tls(connection: "socket", url: Url, proxy: "Url | None", settings: Hook
         status, _ = HttpReader(connection, "proxy " + proxy.address).read_head()
         if status != 200:
             raise SourceUnavailable(
-                f"proxy {proxy.address} answers {status} to CONNECT {address}: ask its operator"
+                f"proxy {proxy.address} answers {status} to CONNECT {address}: ask the proxy's operator"
             )
     try:
         context = ssl.create_default_context(cafile=settings.ca_file or None)
@@ -1009,7 +1031,7 @@ def wrap_tls(connection: "socket", url: Url, proxy: "Url | None", settings: Hook
 
 
 def ask_url(url: Url, site: str, now: int, settings: HookSettings, cached: "CachedAd | None") -> "CachedAd":
-    """Return the daemon's ad of *site*, or *cached* with a new AsOf if it answers that nothing changed."""
+    """Return the daemon's ad of *site*; after a 304 (not modified), *cached* with the answer's AsOf."""
     fields = {"User-Agent": "hydrator-hook/" + VERSION, "Accept": "text/plain", "Accept-Encoding": "gzip"}
     if cached and cached.etag:
         fields["If-None-Match"] = cached.etag
@@ -1024,7 +1046,7 @@ def ask_url(url: Url, site: str, now: int, settings: HookSettings, cached: "Cach
             fresh = limit_times(ad, parse_integer(moment), now) if moment else ad
             return CachedAd(etag if is_printable(etag) and len(etag) < 200 else "", fresh)
         if status == 304 and cached and cached.etag:
-            # an old 304 from a proxy's cache must not make the ad older: this content was true later
+            # a proxy's cache may send an old 304: never set AsOf back to an earlier time
             return CachedAd(
                 cached.etag,
                 limit_times(cached.ad, max(parse_integer(moment), as_of_seconds(cached.ad)), now)
@@ -1037,7 +1059,7 @@ def ask_url(url: Url, site: str, now: int, settings: HookSettings, cached: "Cach
 
 
 def error_for_status(status: int, answer: "dict[str, str]", url_text: str) -> HookError:
-    """Return the error for a status other than 200 and 304."""
+    """Return the error for an HTTP *status* other than 200 and 304."""
     if status in (401, 403):
         return AdNotServed(f"{url_text} denies access ({status}): check --token-file")
     if status == 407:
@@ -1065,9 +1087,9 @@ class CachedAd:
 
 
 class CacheDirectory:
-    """A private directory for small files; rejects one that other users may write to.
+    """A private directory for small files. PermissionError if other users may write to it.
 
-    All paths are relative to the opened directory, so no other process can replace it meanwhile.
+    All paths are relative to the opened directory, so no other process can replace the directory meanwhile.
     """
 
     def __init__(self, path: str) -> None:
@@ -1076,10 +1098,12 @@ class CacheDirectory:
         facts = os.fstat(self.directory)
         if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
             os.close(self.directory)
-            raise PermissionError(13, "it belongs to another user, or others may write in it (chmod 700 it)")
+            raise PermissionError(
+                13, "it is another user's directory, or others may write in it: run chmod 700"
+            )
 
     def read(self, name: str) -> bytes:
-        """Return the content of *name*, or nothing; do not read another user's file, or a special file."""
+        """Return the content of the file *name*; empty after an error or for a file that is not private."""
         import stat
 
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -1093,7 +1117,7 @@ class CacheDirectory:
             return b""
 
     def put(self, name: str, text: bytes) -> None:
-        """Replace the file *name* atomically, or remove it, so that no later run uses an outdated copy."""
+        """Replace the file *name* atomically, or remove it after an error: it must not stay outdated."""
         draft = f"{name}.{os.getpid()}.new"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -1111,7 +1135,10 @@ class CacheDirectory:
             return
 
     def sweep(self, now: int) -> None:
-        """Remove files older than 30 days; a startd that still runs then gets one early update."""
+        """Remove files of startds and drafts older than 30 days.
+
+        A startd whose file is removed while it still runs gets one needless ``update:true``.
+        """
         try:
             names = os.listdir(self.directory)
         except OSError:
@@ -1127,7 +1154,7 @@ class CacheDirectory:
 
 
 def find_cache_directory(settings: HookSettings) -> "CacheDirectory | None":
-    """Return the directory in the settings, else the first safe one of the default directories, else None."""
+    """Return the directory of --cache-dir, else the first private default directory, else None."""
     configured = settings.value("cache-dir")
     if configured:
         try:
@@ -1143,7 +1170,7 @@ def find_cache_directory(settings: HookSettings) -> "CacheDirectory | None":
         defaults.insert(
             0, os.path.join(os.path.dirname(os.path.abspath(settings.glidein_path)), "hydrator-hook")
         )
-    spare = environ.get("TMPDIR") or "/tmp"  # noqa: S108 - a private directory in it, rejected if it is not
+    spare = environ.get("TMPDIR") or "/tmp"  # noqa: S108 - CacheDirectory makes a private folder in it
     for path in [*defaults, *candidate_directories(spare)]:
         try:
             return CacheDirectory(path)
@@ -1153,7 +1180,7 @@ def find_cache_directory(settings: HookSettings) -> "CacheDirectory | None":
 
 
 def home_directory() -> str:
-    """Return the home directory in the user database, for an environment without one."""
+    """Return this user's home directory from the user database, for an environment without HOME."""
     import pwd
 
     try:
@@ -1163,10 +1190,10 @@ def home_directory() -> str:
 
 
 def candidate_directories(folder: str) -> "list[str]":
-    """Return directories to try in *folder*, where all users may write.
+    """Return paths of directories to try in *folder*, a folder where all users may write, such as /tmp.
 
-    The first has a name that others can predict and occupy. So the next are this user's directories from
-    earlier runs, and the last is a new one with an unpredictable name.
+    The first path has a fixed name, which another user may have taken. The next are this user's directories
+    of earlier runs. The last is a new directory with a random name.
     """
     first = f"hydrator-hook-{os.geteuid()}"
     try:
@@ -1194,7 +1221,7 @@ def cache_file_name(settings: HookSettings, site: str) -> str:
 def read_cached_ad(
     cache: "CacheDirectory | None", settings: HookSettings, site: str, now: int
 ) -> "CachedAd | None":
-    """Return the last answer of this source for *site*, or None; a damaged copy counts as none."""
+    """Return the last answer of this source for *site*; None without a valid local copy."""
     if cache is None or settings.source == "file":
         return None
     first, _, rest = cache.read(cache_file_name(settings, site)).partition(b"\n")
@@ -1217,15 +1244,14 @@ def write_cached_ad(
             text = f"{settings.location}\n{cached.etag}\n{ad_text(cached.ad)}"
             cache.put(cache_file_name(settings, site), text.encode("ascii"))
         except Exception as trouble:
-            print_error(f"cannot store the answer: {describe_bug(trouble)}")
+            print_error(f"cannot store the answer in the cache: {describe_bug(trouble)}")
 
 
 def find_startd(pid: int) -> "tuple[int, str, list[str]]":
-    """Return process id, start time and arguments of the startd above *pid*, or of *pid*.
+    """Return process id, start time and arguments of the startd: *pid* or a process above it.
 
-    The start time is in clock ticks since boot.
-
-    Under GlideinWMS the parent is a wrapper that lives for one run, and the startd is its parent.
+    If no process above is a startd, return the values of *pid*. The start time is in clock ticks since boot.
+    Under GlideinWMS the hook's parent is a wrapper that runs once, and the startd is the wrapper's parent.
     """
     first = (pid, *read_process(pid)[1:])
     for _ in range(8):
@@ -1239,7 +1265,7 @@ def find_startd(pid: int) -> "tuple[int, str, list[str]]":
 
 
 def read_process(pid: int) -> "tuple[int, str, list[str]]":
-    """Return parent, start time and arguments of process *pid*; 0 and empty texts if it is not visible."""
+    """Return parent, start time and arguments of process *pid*; 0 and empty texts if it is not in /proc."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read(4096).rpartition(b")")[2].split()
@@ -1251,13 +1277,13 @@ def read_process(pid: int) -> "tuple[int, str, list[str]]":
 
 
 def local_name_arguments(words: "list[str]") -> "list[str]":
-    """Return ``-local-name X`` of a daemon's arguments, for condor_config_val."""
+    """Return the two words ``-local-name X`` among a daemon's arguments *words*; empty if there are none."""
     at = words.index("-local-name") if "-local-name" in words[:-1] else -1
     return words[at : at + 2] if at >= 0 else []
 
 
 def startd_instance_name() -> str:
-    """Return a name for this run of the startd; empty if it is unknown."""
+    """Return a file name that is unique for this startd process; empty if the process is not found."""
     try:
         pid, started_at, _ = find_startd(os.getppid())
         return f"startd-{percent_encode(os.uname().nodename)[:100]}-{pid}-{started_at}" if started_at else ""
@@ -1271,8 +1297,8 @@ def startd_instance_name() -> str:
 def write(output_fd: int, text: bytes, seconds: float) -> None:
     """Write all of *text*; wait up to *seconds* in total for a slow reader.
 
-    Each piece is small enough for a writable pipe to take it at once, so no write blocks. The pipe itself
-    must stay blocking, because other processes share it.
+    The function writes pieces so small that a writable pipe accepts each at once, so no write blocks. It does
+    not make the pipe non-blocking, because other processes share the pipe.
     """
     import select
 
@@ -1283,7 +1309,7 @@ def write(output_fd: int, text: bytes, seconds: float) -> None:
         remaining_seconds = end - time.monotonic()
         if remaining_seconds <= 0 or not ready.poll(int(remaining_seconds * 1000) + 1):
             raise OutputError(
-                f"the startd does not read the output; {len(text)} bytes remain after {seconds} s"
+                f"the startd did not read the last {len(text)} bytes of the output within {seconds} s"
             )
         try:
             text = text[os.write(output_fd, text[:4096]) :]
@@ -1294,9 +1320,9 @@ def write(output_fd: int, text: bytes, seconds: float) -> None:
 
 
 def drain(output_fd: int, seconds: float) -> None:
-    """Wait until the reader emptied the pipe *output_fd*, up to *seconds*.
+    """Wait up to *seconds* until the startd has read all of the pipe *output_fd*.
 
-    After the exit of its writer the startd reads a few kilobytes more and loses the rest.
+    After the hook exits, the startd reads only a few more kilobytes from the pipe and loses the rest.
     """
     import stat
 
@@ -1318,7 +1344,10 @@ def unread_byte_count(pipe: int) -> int:
 
 
 def ignore_sigterm() -> None:
-    """Ignore SIGTERM: a startd that ends a late run (KILL = True) grants a second, enough for the rest."""
+    """Ignore SIGTERM, so that a late run can finish its output.
+
+    With KILL = True the startd sends SIGTERM to a late run, and SIGKILL a second later.
+    """
     import signal
 
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -1343,7 +1372,7 @@ def print_error(text: str) -> None:
 def run_with_timeout(seconds: float, source_name: str, work: "Callable[[], CachedAd]") -> "CachedAd":
     """Return the result of ``work()``, or raise its error, within *seconds*.
 
-    It runs in a thread, so that nothing it waits for (DNS, a dead mount, a slow sender) takes longer.
+    ``work()`` runs in a thread, so the limit also applies to waits for DNS, a dead mount or a slow server.
     """
     import _thread
 
@@ -1381,13 +1410,13 @@ def ask_source(settings: HookSettings, site: str, cached: "CachedAd | None") -> 
 def ask_or_use_cache(
     settings: HookSettings, site: str, cache: "CacheDirectory | None"
 ) -> "tuple[CachedAd, str]":
-    """Return the ad to print and the failure, if any: from the source, or else from the local copy."""
+    """Return the source's ad and ""; if the source fails, the local copy and the reason."""
     if settings.jitter_seconds:
         time.sleep(settings.jitter_seconds * int.from_bytes(os.urandom(4), "big") / 2**32)
     cached = read_cached_ad(cache, settings, site, int(time.time()))
     margin = (
         1 if settings.source == "collector" else 0
-    )  # condor_status has the same time limit, and its end takes a moment
+    )  # condor_status has the same time limit and needs a moment to end
     try:
         fresh = run_with_timeout(
             settings.timeout_seconds + margin, settings.location, lambda: ask_source(settings, site, cached)
@@ -1404,10 +1433,10 @@ def ask_or_use_cache(
 
 
 def run_hook(settings: HookSettings, output_fd: int) -> int:
-    """Ask the source, print all blocks, and store the printed generation; return the exit status."""
+    """Query the source, print all blocks, and store the printed generation; return the exit status."""
     site = find_site(settings)
     if settings.under_glidein and not settings.environ.get("GLIDEIN_PERIODIC_SCRIPT"):
-        return 0  # GlideinWMS runs every script once at its start, as a test: the configuration is valid
+        return 0  # GlideinWMS tests every script once at the start of a glidein; the test passed
     cache = find_cache_directory(settings)
     cached, failure = ask_or_use_cache(settings, site, cache)
     name = startd_instance_name() if cache else ""
@@ -1422,17 +1451,17 @@ def run_hook(settings: HookSettings, output_fd: int) -> int:
     if failure:
         age = max(
             0, int(time.time()) - as_of_seconds(cached.ad)
-        )  # the clock may have been set back meanwhile
-        print_error(f"{failure}; printed its last answer, of {age} s ago")
+        )  # 0 if the node's clock was set back during the run
+        print_error(f"{failure}; printed the last answer of the source, which is {age} s old")
     elif cache is None:
         print_error(
-            "no safe directory for the local copy, so each run requests the complete ad: set --cache-dir"
+            "no private directory for the local copy, so each run requests the complete ad: set --cache-dir"
         )
     return 1 if failure else 0
 
 
 def print_once(output_fd: int, text: bytes) -> None:
-    """Print *text*; raise OutputError after a failure: more output would end the line that was cut."""
+    """Print *text*; raise OutputError after a failure, because an incomplete line must stay incomplete."""
     try:
         write(output_fd, text, WRITE_SECONDS)
         drain(output_fd, DRAIN_SECONDS)
@@ -1443,7 +1472,7 @@ def print_once(output_fd: int, text: bytes) -> None:
 
 
 def print_trouble(reason: str, output_fd: int) -> None:
-    """Print the block with *reason* for the pool; the startd keeps its other attributes."""
+    """Print only the block with the error *reason*; the startd keeps its other attributes."""
     try:
         print_once(output_fd, trouble_block(reason))
     except OutputError:
@@ -1451,7 +1480,7 @@ def print_trouble(reason: str, output_fd: int) -> None:
 
 
 def describe_bug(trouble: BaseException) -> str:
-    """Describe an exception that is not a HookError in one sentence."""
+    """Return one sentence that describes an exception that is not a HookError."""
     text = f"{type(trouble).__name__}: {trouble}: this is a bug in the hook {VERSION}"
     return f"{text}, please report it to the pool's operator"
 
@@ -1468,7 +1497,7 @@ def print_help_or_run(argv: "list[str]", environ: "dict[str, str]", output_fd: i
 def main(argv: "list[str]", environ: "dict[str, str]", output_fd: int = 1) -> int:
     """Run the hook; return the exit status and never raise.
 
-    Any early end of a run is reported to the pool, except a broken output, which would carry the report.
+    The hook also prints the error for the pool. It prints no OutputError, because then it cannot print.
     """
     under_glidein = bool(argv) and os.path.basename(argv[0]) == "glidein_config"
     try:
@@ -1485,5 +1514,5 @@ def main(argv: "list[str]", environ: "dict[str, str]", output_fd: int = 1) -> in
 
 
 if __name__ == "__main__":
-    # no clean-up at exit: it takes time, and a thread may still wait for a dead server
+    # skip Python's clean-up at exit: it takes time, and a thread may still wait for a dead server
     os._exit(main(sys.argv[1:], dict(os.environ)))

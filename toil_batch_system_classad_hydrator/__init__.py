@@ -3,23 +3,24 @@
     pip install 'classad-hydrator[toil]'        into the environment of toil-cwl-runner
     toil-cwl-runner --batchSystem classad_hydrator …
 
-Toil finds it by the name of this module. Only :mod:`.batch_system` imports Toil, and only :mod:`.condor`
-imports the bindings. Toil's option parser imports every batch system. If Toil or the bindings are missing, it
-skips this one, and reports an error only if a user selects it.
+Toil finds the batch system by the name of this package. Only :mod:`.batch_system` imports Toil, and only
+:mod:`.condor` imports the bindings. Toil's option parser imports every batch system. If the bindings are
+missing, the parser skips this batch system; Toil reports an error only if a user selects it.
 
 Variables of the leader's environment:
 
 ``_CONDOR_RequiredDatasets``, ``_CONDOR_DataLocality``, … (:data:`.job.JOB_ATTRIBUTES`)
-    attributes of every job, as ClassAd expressions: ``hydrator submit rapthor --as env`` prints them.
+    attributes of every job, as ClassAd expressions: ``hydrator submit rapthor --as env`` prints these
+    variables.
 ``HYDRATOR_CONFIG``
-    a configuration whose ``[submit]`` names or patterns turn the names of a step's inputs into DIDs,
-    and whose ``[submit]`` gpu selects the steps that take a GPU if there is one.
+    a configuration file of the hydrator. Its ``[submit]`` names and patterns turn the names of a step's
+    inputs into DIDs. Its ``[submit]`` gpu and gpu_steps select the steps that use a GPU.
 ``HYDRATOR_TOIL_ENVIRONMENT``
-    names of more variables that may enter the job's ad, separated by commas; ``*`` is a wildcard.
+    names of more variables of the leader for the jobs' ads, separated by commas; ``*`` is a wildcard.
 ``HYDRATOR_TOIL_SITE_FILE``
-    a file with the site of a run's first finished job; the run's later jobs stay at that site.
+    a file for the site of a run's first finished job; the run's later jobs run at that site.
 ``TOIL_HTCONDOR_COLLECTOR``, ``TOIL_HTCONDOR_SCHEDD``, ``TOIL_HTCONDOR_PARAMS``
-    as in Toil's own batch system; one of the first two may be set without the other.
+    as in Toil's own batch system. Collector and schedd may also be set alone.
 """
 
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""Site affinity: keep a run's later jobs at the site of its first job, because they read its output there."""
+"""Site affinity: keep a run's later jobs at the site of its first job, whose output they read."""
 
 import json
 import os
@@ -12,10 +12,10 @@ SITE_FILE_VARIABLE = "HYDRATOR_TOIL_SITE_FILE"
 
 @dataclass(slots=True)
 class SiteAffinity:
-    """The site of a run, set once by its first finished job, for all processes of the run.
+    """The site of a run, which the run's first finished job sets once.
 
-    The leaders of a run's operations, which follow one another, share ``file``. Remove the file to let the
-    run use another site.
+    A run has several operations, each with its own Toil leader; all of them share ``file``. To let the run
+    use another site, remove the file.
     """
 
     file: Path | None
@@ -23,23 +23,23 @@ class SiteAffinity:
 
     @classmethod
     def load(cls, file: str | None) -> Self:
-        """Load the site that an earlier leader stored; no site if the file cannot be read."""
+        """Load the site that an earlier leader of the run stored in *file*; None if it cannot be read."""
         affinity = cls(Path(file) if file else None)
         affinity.site = affinity._read_site()
         return affinity
 
     def record_first_site(self, site: object, job: str) -> bool:
-        """Store *site*, where *job* finished, unless a site is stored; return whether this call stored it."""
+        """Store *site*, where *job* finished, as the run's site; return False if it is set already."""
         if self.file is None or self.site or not isinstance(site, str) or not site:
             return False
         self.file.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=f"{self.file.name}.", dir=self.file.parent)
-        temporary = Path(name)  # a new file: an existing link is not followed
+        temporary = Path(name)  # a new file, so this never writes through a link
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
                 stream.write(json.dumps({"site": site, "job": job}) + "\n")
             temporary.chmod(0o644)
-            os.link(temporary, self.file)  # atomic; the first process wins
+            os.link(temporary, self.file)  # atomic: if two processes store a site, the first one wins
         except FileExistsError:
             pass
         finally:

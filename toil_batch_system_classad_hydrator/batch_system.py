@@ -1,8 +1,8 @@
 """Toil batch system: Toil's batch system interface, implemented with jobs in an HTCondor queue.
 
-It has no thread of its own: everything happens in the leader's calls, so Toil sees each failure. The
-schedd may be unreachable for ``--statePollingTimeout`` seconds (1200 by default) before the workflow ends.
-Until then jobs wait for submission and keep their last state.
+The batch system has no thread: it works only while Toil's leader calls it, so the leader gets each error. If
+the schedd is unreachable for ``--statePollingTimeout`` seconds (1200 by default), the workflow ends. Until
+then new jobs wait for submission, and the other jobs keep their last known state.
 """
 
 import logging
@@ -52,7 +52,7 @@ _LOST_AFTER_POLLS = 3
 
 
 class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[misc]
-    """A batch system with one HTCondor job for each Toil job; the leader runs its small jobs itself."""
+    """A batch system with one HTCondor job for each Toil job; Toil's leader runs its local jobs itself."""
 
     def __init__(self, config: Any, maxCores: float, maxMemory: float, maxDisk: int) -> None:  # noqa: ANN401, N803
         try:
@@ -62,7 +62,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
             self._step_gpus = StepGpus.load(os.environ.get("HYDRATOR_CONFIG"))
         except (SubmitParameterError, DatasetsError) as error:
             print(f"toil-cwl-runner (classad-hydrator): {error}", file=sys.stderr)
-            raise SystemExit(2) from None  # before Toil starts a thread, and without a traceback
+            raise SystemExit(2) from None  # end before Toil starts a thread, and without a traceback
         super().__init__(config, maxCores, maxMemory, maxDisk)
         self._schedd = Schedd(os.environ)
         self._affinity = SiteAffinity.load(os.environ.get(SITE_FILE_VARIABLE))
@@ -89,7 +89,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
     def issueBatchJob(  # noqa: N802
         self, command: str, job_desc: JobDescription, job_environment: dict[str, str] | None = None
     ) -> int:
-        """Queue *command*; return Toil's number for it."""
+        """Queue *command* for submission; return Toil's number for the job."""
         local: int | None = self.handleLocalJob(command, job_desc)
         if local is not None:
             return local
@@ -126,7 +126,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
             time.sleep(min(0.2, max(0.0, deadline - time.monotonic())))
 
     def getIssuedBatchJobIDs(self) -> list[int]:  # noqa: N802
-        """Return all issued jobs that were not yet reported as ended."""
+        """Return the numbers of all issued jobs whose end was not yet reported to Toil."""
         jobs = [*self.getIssuedLocalJobIDs(), *(job for job, _, _ in self._waiting_jobs), *self._clusters]
         return [*jobs, *(info.jobID for info in self._job_updates)]
 
@@ -143,7 +143,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         return running | local
 
     def killBatchJobs(self, jobIDs: Iterable[int]) -> None:  # noqa: N802, N803
-        """Remove jobs and wait until none of them runs; do not report them as ended."""
+        """Remove jobs from the queue and wait until none of them runs; do not report their end to Toil."""
         ids = set(jobIDs)
         self.killLocalJobs(list(ids))
         self._waiting_jobs = deque(item for item in self._waiting_jobs if item[0] not in ids)
@@ -163,16 +163,16 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
             if not any(ads.get(cluster, {}).get("JobStatus") == RUNNING for cluster in clusters):
                 return
             time.sleep(0.5)
-        logger.warning("HTCondor jobs %s were removed and still run", sorted(clusters))
+        logger.warning("HTCondor jobs %s still run although they were removed", sorted(clusters))
 
     def getSchedulingStatusMessage(self) -> str | None:  # noqa: N802
-        """Return one sentence for the user when jobs are idle."""
+        """Return one sentence that names the idle jobs; None if no job is idle."""
         ads = {cluster: self._ads.get(cluster, {}) for cluster in self._clusters.values()}
         idle = [cluster for cluster, ad in ads.items() if ad.get("JobStatus") == IDLE]
         return f"HTCondor jobs {idle} are idle; see: hydrator why {idle[0]}" if idle else None
 
     def shutdown(self) -> None:
-        """Remove the jobs that are still in the queue, and end the local jobs."""
+        """Remove this workflow's jobs that are still in the queue, and end the leader's local jobs."""
         self._waiting_jobs.clear()
         remaining, self._clusters = set(self._clusters.values()), {}
         try:
@@ -188,7 +188,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
     # --- the queue -----------------------------------------------------------------------------------
 
     def _submit_and_poll(self) -> None:
-        """Submit waiting jobs and, every few seconds, poll the queue."""
+        """Submit waiting jobs; poll the queue if the last poll is some seconds old."""
         try:
             self._submit_waiting()
             if time.monotonic() - self._last_poll_at >= self._poll_seconds:
@@ -200,7 +200,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
             if outage_seconds > self._schedd_timeout_seconds:
                 raise
             logger.warning(
-                "%s (for %.0f s; the workflow waits %.0f s)",
+                "%s (no answer for %.0f s; the workflow waits %.0f s)",
                 error,
                 outage_seconds,
                 self._schedd_timeout_seconds,
@@ -209,7 +209,9 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
 
     def _submit_waiting(self) -> None:
         while self._waiting_jobs and len(self._clusters) < int(self.config.max_jobs):
-            if self._last_poll_at > time.monotonic():  # the schedd was unreachable a moment ago
+            if (
+                self._last_poll_at > time.monotonic()
+            ):  # the schedd was unreachable: wait before the next attempt
                 return
             job, work, datasets = self._waiting_jobs[0]
             try:
@@ -252,18 +254,20 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         if is_in_queue and ad.get("JobStatus") == COMPLETED:
             self._schedd.mark_seen([cluster])
         elif is_in_queue:
-            self._schedd.remove([cluster], f"seen by Toil: {job_exit.reason.value}")
+            self._schedd.remove([cluster], f"Toil has read the end of the job: {job_exit.reason.value}")
         del self._clusters[job]
         if job_exit.reason is ExitReason.FINISHED:
             site = ad.get(SITE_ATTRIBUTE)
             if self._affinity.record_first_site(site, str(cluster)):
-                logger.info("later jobs of the run stay at %s, where HTCondor job %s ran", site, cluster)
+                logger.info(
+                    "later jobs of the run will run at site %s, where HTCondor job %s ran", site, cluster
+                )
         else:
             logger.error("%s", job_exit.message)
         self._job_updates.append(_job_update(job, job_exit, cluster))
 
     def _remove_leftovers(self) -> None:
-        """Remove jobs of a leader that was killed: a restarted workflow would run them twice."""
+        """Remove the jobs of an earlier leader of this workflow, which a restart would run twice."""
         if getattr(self.config, "restart", False):
             jobs = _retry_while_unreachable(
                 self._schedd_timeout_seconds,
@@ -276,13 +280,13 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
 
 
 def _exit_if_missing(cluster: int, missing_polls: dict[int, int]) -> JobExit | None:
-    """Return an exit for a job that was missing from queue and history for three polls; else None."""
+    """Return the exit of a job that three polls in a row found in neither queue nor history; else None."""
     missing_polls[cluster] = missing_polls.get(cluster, 0) + 1
     return exit_of_lost_job(cluster) if missing_polls[cluster] >= _LOST_AFTER_POLLS else None
 
 
 def _job_update(job: int, job_exit: JobExit, cluster: int | None = None) -> UpdatedBatchJobInfo:
-    """Return Toil's record of a job that ended."""
+    """Return Toil's record about the end of *job*."""
     return UpdatedBatchJobInfo(
         jobID=job,
         exitStatus=job_exit.status,
@@ -293,7 +297,7 @@ def _job_update(job: int, job_exit: JobExit, cluster: int | None = None) -> Upda
 
 
 def _warn_if_idle(cluster: int, ad: dict[str, Any], hinted_clusters: set[int]) -> None:
-    """Log once for an idle job how to find the reason: Toil itself logs nothing while it waits."""
+    """Log once for an idle job how to find the reason, because Toil logs nothing while the job is idle."""
     idle_seconds = time.time() - float(ad.get("QDate") or time.time())
     if ad.get("JobStatus") == IDLE and idle_seconds > _IDLE_HINT_SECONDS and cluster not in hinted_clusters:
         hinted_clusters.add(cluster)
@@ -317,13 +321,15 @@ def _retry_while_unreachable(timeout_seconds: float, call: Callable[[], _T]) -> 
 def _datasets_of(
     job_desc: JobDescription, job_store: str, naming: NamingRules, run_dids: tuple[str, ...]
 ) -> str | None:
-    """Return RequiredDatasets of this step as a ClassAd list; None for a step without datasets."""
+    """Return the RequiredDatasets of a step as a ClassAd list; None for a step without datasets."""
     try:
         dids = find_required_dids(load_step_inputs(job_desc, job_store), naming, run_dids)
     except StepInputsError as error:
         dids = run_dids
         logger.warning(
-            "the inputs of %s cannot be read, so it requires all datasets of the run: %s", job_desc, error
+            "the inputs of %s cannot be read, so the job requires all datasets of the run: %s",
+            job_desc,
+            error,
         )
     return format_did_list(dids) if dids else None
 
@@ -335,11 +341,12 @@ class StepInputsError(Exception):
 def load_step_inputs(job_desc: JobDescription, job_store: str) -> Any:  # noqa: ANN401 - JSON
     """Return the step's CWL inputs, or None if it has none.
 
-    The earlier steps have ended when Toil issues a step, so their outputs can be read too. An input with
-    ``valueFrom`` has the value before that expression.
+    When Toil issues a step, the earlier steps have ended, so their outputs can be read too. For an input with
+    ``valueFrom`` the result has the value to which CWL applies that expression.
 
     Raises:
-        StepInputsError: reading failed. Toil documents no such interface, so any error is possible.
+        StepInputsError: the inputs cannot be read. Toil does not document this interface, so any error can
+            occur.
     """
     try:
         if not job_desc.has_body():
@@ -356,7 +363,7 @@ def load_step_inputs(job_desc: JobDescription, job_store: str) -> Any:  # noqa: 
 
 
 def _resolve_value(value: Any) -> Any:  # noqa: ANN401 - JSON, or Toil's promise of it
-    """Return *value*; if it is a promise, the output of an earlier step or an input of the workflow."""
+    """Return *value*; if *value* is a Toil promise, return the promised value."""
     resolve = getattr(value, "resolve", None)
     return resolve() if callable(resolve) else value
 

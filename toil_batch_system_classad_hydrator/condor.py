@@ -1,4 +1,4 @@
-"""Schedd client with HTCondor's Python bindings (htcondor2); the only module here that imports them."""
+"""Schedd client with HTCondor's Python bindings (htcondor2); no other module of the package imports them."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -22,17 +22,18 @@ Ad = dict[str, Any]
 
 
 class ScheddUnreachable(Exception):
-    """A schedd that did not answer; it may answer later."""
+    """The schedd did not answer or was not found; a later call may work."""
 
 
 class SubmitRejected(Exception):
-    """A job that the schedd rejected."""
+    """The schedd or condor_submit's language rejected a job."""
 
 
 class Schedd:
-    """A client of one schedd: the local one, or that of ``TOIL_HTCONDOR_COLLECTOR`` and ``_SCHEDD``.
+    """A client of one schedd: the local schedd, or the one that two variables name.
 
-    It locates the schedd again after every failure, because a restarted schedd has another port.
+    The variables are ``TOIL_HTCONDOR_COLLECTOR`` and ``TOIL_HTCONDOR_SCHEDD``. The client locates the schedd
+    again after every failure, because a restarted schedd has another port.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -42,10 +43,10 @@ class Schedd:
         _reload_config_without_our_attributes()
 
     def submit(self, description: Mapping[str, str]) -> int:
-        """Submit one job; return its cluster.
+        """Submit one job; return its cluster id.
 
         Raises:
-            SubmitRejected: the schedd or condor_submit's language rejects it; the text is the reason.
+            SubmitRejected: the schedd or condor_submit's language rejects the job; the text is the reason.
             ScheddUnreachable: the schedd did not answer.
         """
         schedd = self._connect()
@@ -54,7 +55,7 @@ class Schedd:
             return int(schedd.submit(submit, count=1).cluster())
         except (htcondor2.HTCondorException, OSError, ValueError, RuntimeError) as error:
             self._client = None
-            self.query_jobs("no such workflow")  # raises ScheddUnreachable if that is the reason
+            self.query_jobs("no such workflow")  # raises ScheddUnreachable if the schedd does not answer
             raise SubmitRejected(str(error).strip() or type(error).__name__) from error
 
     def query_jobs(self, workflow_id: str) -> dict[int, Ad]:
@@ -68,7 +69,7 @@ class Schedd:
         return {int(ad["ClusterId"]): _plain_values(ad) for ad in ads}
 
     def query_history(self, clusters: Iterable[int]) -> dict[int, Ad]:
-        """Query the history for *clusters* that left the queue; return their ads by cluster.
+        """Query the history for *clusters*, which are no longer in the queue; return their ads by cluster.
 
         Raises:
             ScheddUnreachable: the schedd did not answer.
@@ -80,7 +81,7 @@ class Schedd:
         return {int(ad["ClusterId"]): ad for ad in ads if ad.get("JobStatus") in {COMPLETED, REMOVED}}
 
     def remove(self, clusters: Iterable[int], reason: str) -> None:
-        """Remove jobs; ignore those that are no longer in the queue.
+        """Remove jobs from the queue; ignore jobs that are no longer in the queue.
 
         Raises:
             ScheddUnreachable: the schedd did not answer.
@@ -89,7 +90,7 @@ class Schedd:
             self._call(lambda schedd: schedd.act(htcondor2.JobAction.Remove, constraint, reason))
 
     def mark_seen(self, clusters: Iterable[int]) -> None:
-        """Let completed jobs leave the queue for the history; ignore those that are not in the queue.
+        """Mark completed jobs as seen by Toil, so that they leave the queue; ignore jobs that left it.
 
         Raises:
             ScheddUnreachable: the schedd did not answer.
@@ -124,15 +125,15 @@ class Schedd:
         schedds = collector.locateAll(htcondor2.DaemonType.Schedd)
         if len(schedds) != 1:
             names = ", ".join(sorted(str(ad.get("Name")) for ad in schedds)) or "none"
-            raise ValueError(f"set {_SCHEDD_VARIABLE} to choose one of its schedds ({names})")
+            raise ValueError(f"set {_SCHEDD_VARIABLE} to one of the schedds of this collector ({names})")
         return schedds[0]
 
 
 def _reload_config_without_our_attributes() -> None:
     """Reload the bindings' configuration without the attributes that this package adds to each job.
 
-    With ``_CONDOR_SUBMIT_ATTRS`` they would add RequiredDatasets to every job, also to one without.
-    The environment itself stays unchanged: Toil passes it on to the workers.
+    Otherwise the bindings would apply ``_CONDOR_SUBMIT_ATTRS`` and add RequiredDatasets also to a job that
+    needs no datasets. The environment itself stays unchanged, because Toil passes it on to the workers.
     """
     originals = {name: os.environ[name] for name in os.environ if name.upper() in _SUBMIT_ATTRS_VARIABLES}
     own = {name.lower() for name in JOB_ATTRIBUTES}
@@ -152,7 +153,7 @@ def _cluster_constraint(clusters: Iterable[int]) -> str:
 
 
 def _plain_values(ad: Any) -> Ad:  # noqa: ANN401 - the bindings have no types
-    """Return the attributes with a number, string or boolean as value."""
+    """Return the attributes of *ad* in PROJECTION whose value is a number, a string or a boolean."""
     return {name: value for name in PROJECTION if isinstance(value := ad.get(name), (str, int, float, bool))}
 
 

@@ -1,8 +1,8 @@
 """Datasets of a step or an operation: find the DIDs of its inputs.
 
-A name is the last part of a path, without a trailing ``/``. Its DID comes from the configuration's
-``[submit]`` names, then from its patterns; else from the run's own dataset of that name. Inputs without a
-DID, such as the output of an earlier step, are left out.
+The name of an input is the last part of its path, without a trailing ``/``. The DID of a name comes from the
+first of: ``[submit]`` names in the configuration, ``[submit]`` patterns, the run's dataset with this name.
+The result leaves out inputs without a DID, such as the output of an earlier step.
 """
 
 import json
@@ -20,15 +20,15 @@ _DID = re.compile(r"[A-Za-z0-9._/@=+~-]+:[A-Za-z0-9._:/@=+~-]+")
 
 
 class DatasetsError(ValueError):
-    """An unreadable configuration or list; the text has the place and the remedy."""
+    """The configuration, a list of datasets or a step's inputs cannot be read; the text names the place."""
 
 
 @contextmanager
 def read_settings(file: str | None) -> Iterator[dict[str, Any]]:
-    """Yield the content of *file*, a configuration in TOML; an empty one if it is None.
+    """Yield the content of *file*, a configuration in TOML; an empty mapping if *file* is None.
 
     Raises:
-        DatasetsError: the file cannot be read, or the block finds a value that is not valid.
+        DatasetsError: the file cannot be read, or the ``with`` block raises an error for one of its values.
     """
     try:
         yield tomllib.loads(Path(file).read_text("utf-8")) if file else {}
@@ -48,7 +48,7 @@ class NamingRules:
 
     @classmethod
     def load(cls, file: str | None) -> Self:
-        """Load the ``[submit]`` section of *file*, a configuration in TOML; no rules if it is None.
+        """Load the rules from *file*, a configuration in TOML; no rules if *file* is None.
 
         Raises:
             DatasetsError: the file cannot be read, or a pattern is not a regular expression.
@@ -61,11 +61,11 @@ class NamingRules:
             return cls(dict(submit.get("names", {})), patterns, scope, private)
 
     def is_private(self, did: str) -> bool:
-        """Return whether *did* is private, that is, known to the pool by an opaque name only."""
+        """Return whether *did* is private: jobs and ads must have a pseudonym instead of it."""
         return any(fnmatchcase(did.lower(), pattern.lower()) for pattern in self.private_patterns)
 
     def find_did(self, name: str, run_dids: Iterable[str] = ()) -> str | None:
-        """Return the DID of the dataset *name*, or None."""
+        """Return the DID of the dataset *name* by the rules, else from *run_dids*; else None."""
         did = self._apply_rules(name)
         if did is None:
             return next(
@@ -85,11 +85,12 @@ class NamingRules:
 
 
 def find_required_dids(inputs: Any, rules: NamingRules, run_dids: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ANN401 - JSON
-    """Return the datasets in these CWL *inputs*.
+    """Return the datasets that a step with these CWL *inputs* reads.
 
-    If *run_dids* lists the run's datasets, only these count: a product may have the name of another dataset.
-    A text counts if its last part is the name of one of them. This package does not have the opaque names of
-    private datasets, so a private input gives all datasets of the run.
+    If *run_dids* is not empty, the result has only datasets of the run, because an output file may have the
+    name of another dataset. A text input counts as a path if its last part is the name of a dataset of the
+    run. If an input is a private dataset, the result has all datasets of the run, because this package does
+    not know the pseudonym of the private dataset.
     """
     dids = {did for name in file_names(inputs) if (did := rules.find_did(name, run_dids))}
     by_text = {did for name in text_base_names(inputs) if (did := rules.find_did(name, run_dids))}
@@ -116,7 +117,7 @@ def file_names(inputs: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
 
 
 def text_base_names(inputs: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
-    """Yield the last part of each text in *inputs* that is not in a CWL file: such a text may be a path."""
+    """Yield the last part of each text in *inputs* outside CWL files, because the text may be a path."""
     if isinstance(inputs, str):
         yield PurePosixPath(inputs).name
     elif isinstance(inputs, Mapping) and inputs.get("class") not in {"File", "Directory"}:
@@ -131,7 +132,7 @@ def parse_did_list(text: str | None) -> tuple[str, ...]:
     """Parse a ClassAd list of strings; return its DIDs, sorted, without duplicates.
 
     Raises:
-        DatasetsError: it is not such a list, or an item is not a DID.
+        DatasetsError: *text* is not a list of strings, or an item is not a DID.
     """
     if text is None or not text.strip():
         return ()

@@ -1,4 +1,4 @@
-"""GPU choice of steps: a GPU slot first, else many cores, as ``[submit] gpu`` says. Pure.
+"""GPU choice of steps: request a slot with a GPU, or else many cores, as ``[submit] gpu`` says. Pure.
 
 The expressions are a copy of those in hydrator/submit/gpus.py, because this package must not import hydrator;
 a test compares them.
@@ -16,7 +16,10 @@ PREFERENCE_ATTRIBUTE = "GPUPreference"
 
 @dataclass(frozen=True, slots=True)
 class StepGpus:
-    """The settings of ``[submit]`` on GPUs; a step without a GPU requests ``cpus`` and ``memory_mib``."""
+    """The settings of ``[submit]`` on GPUs.
+
+    If no GPU is free, a step requests at least ``cpus`` cores and ``memory_mib`` MiB of memory.
+    """
 
     mode: str = "no"
     steps: tuple[str, ...] = ("*image*",)
@@ -28,7 +31,7 @@ class StepGpus:
 
     @classmethod
     def load(cls, file: str | None) -> Self:
-        """Load the ``[submit]`` section of *file*, a configuration in TOML; the defaults if it is None.
+        """Load the ``[submit]`` section of *file*, a configuration in TOML; the defaults if *file* is None.
 
         Raises:
             DatasetsError: the file cannot be read, or a value has the wrong type.
@@ -49,7 +52,7 @@ class StepGpus:
             )
 
     def choose(self, names: tuple[str, ...], cpus: int, memory_mib: int) -> "StepGpuChoice | None":
-        """Return the choice for a step with these *names*, cores and memory; None if it uses no GPU."""
+        """Return the choice for a step with these *names*, cores and memory; None if the step uses no GPU."""
         if self.mode == "no" or not any(fnmatchcase(name, one) for name in names for one in self.steps):
             return None
         plain = None if self.mode == "require" else (max(cpus, self.cpus), max(memory_mib, self.memory_mib))
@@ -58,7 +61,10 @@ class StepGpus:
 
 @dataclass(frozen=True, slots=True)
 class StepGpuChoice:
-    """Cores and MiB of memory of a job with a GPU, and without one; None for a job that needs a GPU."""
+    """The requests of a job: cores and MiB of memory with a GPU, and without a GPU.
+
+    ``without_gpu`` is None for a job that needs a GPU.
+    """
 
     with_gpu: tuple[int, int]
     without_gpu: tuple[int, int] | None
@@ -68,7 +74,7 @@ class StepGpuChoice:
 
     @property
     def gpus_available_expression(self) -> str:
-        """A ClassAd expression: true if the requested GPUs of the slot are free, else false."""
+        """A ClassAd expression: true if the slot has enough free GPUs for the job, else false."""
         free = "countMatches(MY.RequireGPUs, TARGET.AvailableGPUs)" if self.properties else "TARGET.GPUs"
         return f"(({free} >= {self.gpus}) =?= true)"
 
@@ -84,7 +90,7 @@ class StepGpuChoice:
 
     @property
     def requirement(self) -> str:
-        """The clause for Requirements."""
+        """The clause for Requirements: the slot has enough cores and, for a job that needs them, GPUs."""
         enough = "TARGET.Cpus >= MY.RequestCpus"
         return f"{self.gpus_available_expression} && {enough}" if self.without_gpu is None else enough
 
@@ -95,6 +101,6 @@ class StepGpuChoice:
         return {**preference, "RequireGPUs": self.properties} if self.properties else preference
 
     def rank_expression(self, users_rank: str) -> str:
-        """Return the job's Rank: the user's own plus the value of a GPU."""
+        """Return the job's Rank: *users_rank* plus ``rank`` on a slot with a free GPU."""
         own = f"(({users_rank}) ?: 0.0) + " if users_rank.strip() else ""
         return f"{own}{self.rank:g} * MY.{PREFERENCE_ATTRIBUTE}"

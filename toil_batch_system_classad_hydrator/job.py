@@ -1,4 +1,4 @@
-"""One Toil job as an HTCondor job: its submit description, and its exit from its ad. Pure."""
+"""One Toil job as an HTCondor job: write its submit description, and read its exit from its ad. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,11 +36,11 @@ _DOLLARS = re.compile(r"\$+")
 
 
 class SubmitParameterError(ValueError):
-    """A value of the leader's environment that a submit description cannot contain."""
+    """A submit description cannot contain a value from the environment of Toil's leader."""
 
 
 class ExitReason(Enum):
-    """The reason why a job ended; the names are Toil's."""
+    """The reason why a job ended; the members have the names of Toil's BatchJobExitReason."""
 
     FINISHED = "finished"
     FAILED = "failed"
@@ -59,7 +59,7 @@ _HOLD_REASONS: dict[object, ExitReason] = {
 
 @dataclass(frozen=True, slots=True)
 class JobExit:
-    """The end of a job: exit status, reason, message and running time."""
+    """The end of a job: exit status, reason, message for Toil's log, and run time in seconds."""
 
     status: int
     reason: ExitReason
@@ -84,7 +84,7 @@ class ToilJob:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowSettings:
-    """The settings of all jobs of a workflow: attributes as expressions, and submit commands."""
+    """The settings for all jobs of a workflow: job attributes as ClassAd expressions, and submit commands."""
 
     workflow_id: str
     attributes: Mapping[str, str] = field(default_factory=dict)
@@ -92,10 +92,10 @@ class WorkflowSettings:
 
     @classmethod
     def from_environment(cls, workflow_id: str, environment: Mapping[str, str]) -> Self:
-        """Read the leader's *environment*; ``_CONDOR_…`` overrides ``TOIL_HTCONDOR_PARAMS``.
+        """Read the *environment* of Toil's leader; ``_CONDOR_…`` overrides ``TOIL_HTCONDOR_PARAMS``.
 
         Raises:
-            SubmitParameterError: a submit description cannot contain a value.
+            SubmitParameterError: a submit description cannot contain one of the values.
         """
         commands, attributes = parse_parameters(environment.get("TOIL_HTCONDOR_PARAMS"))
         return cls(workflow_id, attributes | attributes_from_environment(environment), commands)
@@ -113,12 +113,12 @@ def build_submit_description(
     """Build the submit description of *toil_job*.
 
     Args:
-        job_id: Toil's number for it.
+        job_id: Toil's number for the job.
         logs: the files for ``output``, ``error`` and ``log``.
-        settings: of the workflow.
-        datasets: its RequiredDatasets as a ClassAd list, or None.
-        site: the site of its run, or None. The job goes there instead of to a dataset's site.
-        step_gpus: the steps that take a GPU if there is one; a step that requests one itself is left alone.
+        settings: the settings of the workflow.
+        datasets: the job's RequiredDatasets as a ClassAd list, or None.
+        site: the site of the run, or None. With a site the job runs only there, whatever its datasets.
+        step_gpus: the steps that use a GPU; a step that requests a GPU itself keeps its own request.
     """
     cpus, memory = max(1, ceil(toil_job.cores)), max(1, ceil(toil_job.memory / 2**20))
     attributes = _job_attributes(toil_job, job_id, settings, datasets, site)
@@ -138,7 +138,7 @@ def build_submit_description(
         extra["requirements"] = " && ".join(f"({one})" for one in every) if len(every) > 1 else every[0]
     if clash := sorted(set(extra) & set(description)):
         raise SubmitParameterError(
-            f"TOIL_HTCONDOR_PARAMS sets {', '.join(clash)}, which Toil's jobs set themselves"
+            f"TOIL_HTCONDOR_PARAMS sets {', '.join(clash)}, which this batch system sets itself: remove it"
         )
     return description | extra | {f"MY.{name}": value for name, value in attributes.items()}
 
@@ -173,7 +173,7 @@ def _job_commands(
         "arguments": quote_words(["-c", toil_job.command]),
         "environment": quote_words([f"{name}={value}" for name, value in toil_job.environment.items()]),
         "getenv": "false",
-        # for the logs only: leader and workers share a file system, but rarely a FILESYSTEM_DOMAIN
+        # transfers only the logs: leader and workers share a file system, but rarely a FILESYSTEM_DOMAIN
         "should_transfer_files": "yes",
         "when_to_transfer_output": "on_exit",
         "transfer_output_files": '""',
@@ -198,17 +198,17 @@ def batch_name(settings: WorkflowSettings) -> str:
 
 
 def gpu_request(accelerators: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the submit commands for GPUs: the number, and the model if there is one.
+    """Return the submit commands for the GPUs that a job requests: their number and, if given, their model.
 
     Raises:
-        SubmitParameterError: an accelerator is not a GPU, or one job has two models.
+        SubmitParameterError: an accelerator is not a GPU, or a job requests two models.
     """
     requests = list(accelerators)
     if other := sorted({str(one["kind"]) for one in requests if one["kind"] != "gpu"}):
         raise SubmitParameterError(f"this batch system requests GPUs only, not {', '.join(other)}")
     models = {str(one["model"]) for one in requests if one.get("model")}
     if len(models) > 1:
-        raise SubmitParameterError(f"one job asks for GPUs of several models: {', '.join(sorted(models))}")
+        raise SubmitParameterError(f"one job requests GPUs of several models: {', '.join(sorted(models))}")
     count = sum(int(one["count"]) for one in requests)
     if not count:
         return {}
@@ -223,7 +223,7 @@ def parse_parameters(text: str | None) -> tuple[dict[str, str], dict[str, str]]:
     """Parse ``TOIL_HTCONDOR_PARAMS``: submit commands and attributes as ``name=value``, separated by ``;``.
 
     Raises:
-        SubmitParameterError: a part without ``=``, or an attribute that Toil's jobs set themselves.
+        SubmitParameterError: a part has no ``=``, or sets an attribute that this batch system sets itself.
     """
     commands, attributes = {}, {}
     for part in (text or "").split(";"):
@@ -236,7 +236,9 @@ def parse_parameters(text: str | None) -> tuple[dict[str, str], dict[str, str]]:
         if plain == name:
             commands[name.lower()] = _require_one_line("TOIL_HTCONDOR_PARAMS", value)
         elif plain.lower() in _RESERVED_ATTRIBUTES:
-            raise SubmitParameterError(f"TOIL_HTCONDOR_PARAMS sets {plain}, which Toil's jobs set themselves")
+            raise SubmitParameterError(
+                f"TOIL_HTCONDOR_PARAMS sets {plain}, which this batch system sets itself: remove it"
+            )
         else:
             attributes[_JOB_ATTRIBUTE_BY_LOWER.get(plain.lower(), plain)] = _require_one_line(
                 "TOIL_HTCONDOR_PARAMS", value
@@ -245,7 +247,7 @@ def parse_parameters(text: str | None) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def attributes_from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes of every job from the leader's environment, as ClassAd expressions."""
+    """Return the attributes for every job that the leader's *environment* has, as ClassAd expressions."""
     values = {name: environment.get(f"_CONDOR_{name}", "").strip() for name in JOB_ATTRIBUTES}
     return {name: _require_one_line(f"_CONDOR_{name}", value) for name, value in values.items() if value}
 
@@ -260,20 +262,21 @@ def _require_one_line(name: str, value: str) -> str:
 
 
 def classad_string(text: str) -> str:
-    """Return a ClassAd string for a submit description; ``?`` replaces impossible characters."""
+    """Return *text* as a ClassAd string for a submit description; ``?`` replaces unprintable characters."""
     plain = _replace_double_dollars("".join(char if char.isprintable() else "?" for char in text))
     return escape_macros('"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"')
 
 
 def quote_words(words: Iterable[str]) -> str:
-    """Quote words in HTCondor's new syntax for arguments and environment: each in ``'``, all in ``"``.
+    """Quote *words* in HTCondor's new syntax for arguments and environment.
 
-    Both kinds of quotes are doubled (HTCondor manual, condor_submit, arguments). ``$$`` becomes
-    ``$$(DOLLARDOLLAR)``, which the schedd expands when the job starts. A single ``$`` comes after the
-    doubled ones: before them it would be part of their names.
+    Each word is in single quotes, all words together in double quotes. The function doubles quotes in words
+    (HTCondor manual, condor_submit, arguments). ``$$`` becomes ``$$(DOLLARDOLLAR)``, which the schedd expands
+    when the job starts. ``$$$`` becomes ``$$(DOLLARDOLLAR)$(DOLLAR)``: in the reverse order HTCondor
+    would read the ``$(DOLLAR)`` as part of the macro after it.
 
     Raises:
-        SubmitParameterError: a control character, or bytes that are not UTF-8.
+        SubmitParameterError: a word has a control character, or is not UTF-8 text.
     """
     doubled = (_require_one_line("a job", word).replace("'", "''").replace('"', '""') for word in words)
     return '"' + " ".join(f"'{_DOLLARS.sub(_escape_dollars, word)}'" for word in doubled) + '"'
@@ -289,10 +292,10 @@ def _replace_double_dollars(text: str) -> str:
 
 
 def escape_macros(text: str) -> str:
-    """Return *text* with each ``$``, which would start a macro, escaped.
+    """Return *text* with ``$(DOLLAR)`` for each ``$``, because a ``$`` would begin a macro.
 
     Raises:
-        SubmitParameterError: it has ``$$``, which has no escape outside arguments and environment.
+        SubmitParameterError: *text* has ``$$``, which has no escape outside arguments and environment.
     """
     if "$$" in text:
         raise SubmitParameterError(f"$$ cannot be written into a submit description: {text[:100]!r}")
@@ -300,7 +303,7 @@ def escape_macros(text: str) -> str:
 
 
 def exit_from_ad(ad: Mapping[str, Any]) -> JobExit | None:
-    """Return the exit of the job with this *ad*, or None while it may still run."""
+    """Return the exit of the job with this *ad*; None if the job may still run."""
     status, cluster = ad.get("JobStatus"), ad.get("ClusterId")
     seconds = float(ad.get("RemoteWallClockTime") or 0) or None
     if status == COMPLETED:
@@ -333,5 +336,5 @@ def _exit_of_completed(ad: Mapping[str, Any], seconds: float | None) -> JobExit:
 
 def exit_of_lost_job(cluster: int) -> JobExit:
     """Return the exit of a job that is neither in the queue nor in the history."""
-    text = f"HTCondor job {cluster} is no longer in the queue, and the history has no reason"
+    text = f"HTCondor job {cluster} is in neither the queue nor the history"
     return JobExit(_EXIT_STATUS_UNAVAILABLE, ExitReason.KILLED, text)

@@ -1,9 +1,11 @@
 """Shim between Rapthor and ``toil-cwl-runner``: ``python -m … shim REAL ARGUMENT…``.
 
-Rapthor does not support HTCondor. So the shim changes its call for Slurm into one for this batch system. Each
-step becomes its own job: with chaining, several steps would be one job with the name and data of the first.
-The shim puts the run, the operation and the operation's datasets into the environment for the batch system.
-It passes on a call for another batch system unchanged.
+Rapthor does not support HTCondor. So the shim changes Rapthor's call for Slurm into a call for this batch
+system. It passes on a call for another batch system unchanged.
+
+The shim disables Toil's chaining, so that each step is its own job. With chaining, several steps would be one
+job with the name and the datasets of the first step. The shim also sets environment variables for the batch
+system: the run, the operation and the operation's datasets.
 """
 
 import hashlib
@@ -25,10 +27,10 @@ _MESSAGE_PREFIX = "toil-cwl-runner (classad-hydrator)"
 def translate_call(
     arguments: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]] | None:
-    """Return arguments and new variables for the real program, or None to change nothing.
+    """Return the arguments and new variables for the real toil-cwl-runner; None for an unchanged call.
 
     Raises:
-        DatasetsError: the configuration, the run's list or the inputs cannot be read.
+        DatasetsError: the configuration, the run's list of datasets or the inputs cannot be read.
     """
     if _option_value(arguments, "--batchSystem") not in REPLACED_BATCH_SYSTEMS:
         return None
@@ -53,7 +55,10 @@ def translate_call(
 
 
 def _run_variables(store: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return run, operation and site file from ``DIR_WORKING/pipelines/OPERATION/jobstore``."""
+    """Return variables with run, operation and site file.
+
+    Their values come from the path *store*: ``DIR_WORKING/pipelines/OPERATION/jobstore``.
+    """
     operation = Path(store.removeprefix("file:")).absolute().parent
     working = operation.parent.parent
     digest = hashlib.sha256(str(working).encode()).hexdigest()[:8]
@@ -84,7 +89,7 @@ def _is_batch_system_value(arguments: Sequence[str], index: int) -> bool:
 
 
 def _load_inputs(arguments: Sequence[str]) -> object:
-    """Load the operation's inputs: the last argument, if that is a JSON file."""
+    """Load the operation's inputs from the JSON file that is the last argument; None if it is not JSON."""
     if not arguments or not arguments[-1].endswith(".json"):
         return None
     try:
@@ -95,9 +100,12 @@ def _load_inputs(arguments: Sequence[str]) -> object:
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Replace this process by the real program; exit 2 on an error, 127 if it cannot start."""
+    """Replace this process by the real toil-cwl-runner.
+
+    Exit with 2 if the call cannot be translated, with 127 if the real program cannot start.
+    """
     if not arguments:
-        _exit_with_message("name the real toil-cwl-runner first", 2)
+        _exit_with_message("give the path of the real toil-cwl-runner as the first argument", 2)
     real, *words = arguments
     try:
         new = translate_call(words, os.environ)

@@ -1,1 +1,1 @@
-"""The submit companion: configuration of pools, submit files, DAGs and Rapthor jobs."""
+"""Submit files: pool configuration, submit descriptions, DAG files and Rapthor jobs."""

@@ -1,4 +1,4 @@
-"""Dataset paths: the local path of each dataset at each site, and hydrator-paths.json, which lists them.
+"""Dataset paths: find the local path of each dataset at each site, and write them to hydrator-paths.json.
 
 ``hydrator submit rapthor`` writes the file; the job wrapper (job_wrapper.py) reads it at the site where the
 job starts. Pure: values in, values and text out.
@@ -26,7 +26,7 @@ _ARCHIVE_SUFFIXES = (".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip")
 
 
 class StorageFolder(NamedTuple):
-    """A folder with files of a dataset, and the layout of their paths in it."""
+    """A folder with files of a dataset, and the name of the layout of the files' paths below that folder."""
 
     prefix: str
     layout: str
@@ -44,7 +44,7 @@ FilesByDid = Mapping[Did, Sequence[DatasetFile]]
 class JobDataset:
     """One dataset of a job: its DID, its name in the job's own files, its variable ``$INPUT_n``.
 
-    For a private dataset ``did`` is an opaque name and ``real_did`` its DID.
+    For a private dataset ``did`` is a pseudonym and ``real_did`` the DID; else ``real_did`` is None.
     """
 
     did: Did
@@ -54,15 +54,15 @@ class JobDataset:
 
 
 def has_file_rule(areas: Iterable[StorageArea]) -> bool:
-    """Return whether one of *areas* has a path for each file instead of one for the dataset."""
+    """Return whether one of *areas* has a rule that gives a path for each file, not one for the dataset."""
     return any(area.rule in _FILE_RULES for area in areas)
 
 
 def hash_path(did: str) -> str:
     """Return the path of the file *did* at a deterministic storage element of Rucio: ``scope/xx/yy/name``.
 
-    The four characters are the first of the MD5 of the DID. In scopes that begin with ``user`` or ``group``
-    dots become slashes [1].
+    ``xx`` and ``yy`` are the first four characters of the MD5 of the DID. If the scope begins with ``user``
+    or ``group``, its dots become slashes [1].
 
     [1] Rucio, RSEDeterministicTranslation, algorithm "hash" (its default).
     """
@@ -73,7 +73,7 @@ def hash_path(did: str) -> str:
 def identity_path(did: str) -> str:
     """Return the path of the file *did* by Rucio's algorithm "identity": ``scope/name``.
 
-    Dots in scopes are treated as in "hash".
+    If the scope begins with ``user`` or ``group``, its dots become slashes.
     """
     return f"{_scope_folder(did)}/{did.partition(':')[2]}"
 
@@ -84,11 +84,11 @@ def _scope_folder(did: str) -> str:
 
 
 def dataset_path(area: StorageArea, did: Did) -> str | None:
-    """Return the path of the whole dataset *did* in a storage area; None if it has none.
+    """Return the path of the whole dataset *did* in a storage area; None if the area has no path for it.
 
-    With a rule for files it is the path of the single file *did*. The table overrides every rule. The rules
-    give no path for a DID with an empty part, ``.`` or ``..``, which could leave the prefix. An opaque name
-    has no path: on disk a private dataset has its own name.
+    If the area has a rule for files, the result is the path of the single file *did*. The area's table
+    overrides its rule. A rule gives no path for a DID with an empty part, ``.`` or ``..``, because the path
+    could lead out of the prefix. A pseudonym has no path: on disk a private dataset has its real name.
     """
     if is_opaque(did):
         return None
@@ -100,7 +100,7 @@ def dataset_path(area: StorageArea, did: Did) -> str | None:
 
 
 def _file_path(area: StorageArea, file: DatasetFile) -> str | None:
-    """Return the path of one file below the prefix of an area with a file rule; None if it has none."""
+    """Return the path of *file* below the area's prefix; None if the area has no path for the file."""
     if area.rule == "hash":
         path = hash_path(file.did)
     elif area.rule == "identity":
@@ -116,7 +116,7 @@ def _file_path(area: StorageArea, file: DatasetFile) -> str | None:
 
 
 def single_folder_path(areas: Iterable[StorageArea], site: Site, did: Did) -> str | None:
-    """Return the path of *did* at *site* if it is one folder; None if rules give paths for its files."""
+    """Return the path of *did* at *site*; None if the site has no path, or has a path for each file."""
     place = local_paths(areas, [did], {did: ()}).get(site, {}).get(did)
     return place if isinstance(place, str) else None
 
@@ -126,13 +126,13 @@ def local_paths(
 ) -> Paths:
     """Return the place of each of *dids* at each site of *areas*.
 
-    The first area of a site with a path for the dataset counts. If that area has a path for each file, a file
-    may be in any area of the site with such a rule.
+    The function uses the first area of the site that has a path for the dataset. If that area has a rule for
+    files, each file may be in that area or in any later area of the site with a rule for files.
 
     Args:
         areas: as configured, in their order.
         dids: the datasets.
-        contents: the files of the listed datasets; the others count as one file each.
+        contents: the files of the datasets that a catalogue listed; any other dataset counts as one file.
     """
     sorted_dids = sorted(set(dids))
     by_site: dict[Site, list[StorageArea]] = {}
@@ -148,7 +148,7 @@ def local_paths(
 def _find_location(
     areas: Sequence[StorageArea], did: Did, files: Sequence[DatasetFile] | None
 ) -> DatasetLocation | None:
-    """Return the place of one dataset in the areas of one site."""
+    """Return the place of the dataset *did* in the *areas* of one site; None if it has none."""
     for number, area in enumerate(areas):
         as_files = files is not None and area.rule in _FILE_RULES and did not in area.table
         if not as_files and (path := dataset_path(area, did)) is not None:
@@ -161,14 +161,14 @@ def _find_location(
 
 
 def _layout_name(area: StorageArea) -> str:
-    """Return the name of an area's layout; areas with one layout have equal paths below their prefixes."""
+    """Return the name of an area's layout; areas of equal layout have equal paths below their prefixes."""
     return f"catalogue {area.rse} {area.address_prefix}" if area.rule == "catalogue" else area.rule
 
 
 def job_datasets(
     pairs: Sequence[tuple[str, Did]], pseudonyms: Mapping[Did, Did] | None = None
 ) -> tuple[JobDataset, ...]:
-    """Number *pairs* of name and DID as the variables ``INPUT_1``, …; use *pseudonyms* as DIDs."""
+    """Return the datasets for *pairs* of name and DID, with variables ``INPUT_1``, … and *pseudonyms*."""
     datasets = []
     for number, (name, did) in enumerate(pairs, 1):
         pool_did = (pseudonyms or {}).get(did, did)
@@ -178,7 +178,7 @@ def job_datasets(
 
 
 def with_pseudonyms(paths: Paths, pseudonyms: Mapping[Did, Did]) -> Paths:
-    """Return *paths* with the *pseudonyms* of private datasets as DIDs."""
+    """Return *paths* with *pseudonyms* in place of the DIDs of private datasets."""
     return {
         site: {pseudonyms.get(did, did): path for did, path in locations.items()}
         for site, locations in paths.items()
@@ -198,13 +198,14 @@ def paths_file_text(
     """Return the text of hydrator-paths.json.
 
     Args:
-        datasets: in the order of the job's own list.
-        paths: their places, by site.
+        datasets: the job's datasets, in the order of the job's own list.
+        paths: the places of the datasets, by site.
         stage_in: a command that fetches ``{did}`` to ``{path}``, or None.
-        site_attributes: slot attributes with the site's name, after DataLocalitySite; None: the wrapper's.
-        areas: the areas that *paths* come from.
-        contents: the files of the listed datasets.
-        unpack: names of tar files that the job unpacks, with ``*`` and ``?``.
+        site_attributes: slot attributes with the site's name, after DataLocalitySite; with None the job
+            wrapper uses its default list.
+        areas: the storage areas that *paths* were made from.
+        contents: the files of the datasets that a catalogue listed.
+        unpack: names of tar files that the wrapper unpacks; ``*`` and ``?`` are wildcards.
     """
     layouts = {_layout_name(area): area for area in areas if area.rule in _FILE_RULES}
     body: dict[str, object] = {
@@ -224,14 +225,14 @@ def paths_file_text(
 
 
 def check_length(text: str, max_bytes: float) -> str:
-    """Return *text* of hydrator-paths.json unchanged.
+    """Return *text*, the content of hydrator-paths.json, unchanged.
 
     Raises:
-        ConfigError: it is longer than *max_bytes*.
+        ConfigError: *text* is longer than *max_bytes*.
     """
     if len(text) > max_bytes:
         problem = f"hydrator-paths.json has {len(text):,} bytes, [submit].max_list_mb allows {max_bytes:,.0f}"
-        raise ConfigError([f"{problem}: submit fewer datasets in one run, or allow more"])
+        raise ConfigError([f"{problem}: submit fewer datasets in one run, or increase max_list_mb"])
     return text
 
 
@@ -252,15 +253,16 @@ def _dataset_entry(
         }
     sizes = [file.bytes for file in files]
     if not any(file.did.lower().endswith(_ARCHIVE_SUFFIXES) for file in files) and None not in sizes:
-        # the unpacked folder of an archive has another size
+        # no size for archives: the wrapper compares it with the unpacked folder, which has another size
         entry["bytes"] = sum(size or 0 for size in sizes)
     return entry
 
 
 def _file_names(did: Did, files: Sequence[DatasetFile]) -> list[str]:
-    """Return the files' names in the folder of *did*, without the dataset's own name.
+    """Return the names that *files* get in the folder of the dataset *did*.
 
-    If two scopes have a file of one name, all names get their scope as a folder.
+    The function removes the dataset's own name from the beginning of a file's name. If two files of different
+    scopes then have the same name, all names get their scope as a folder.
     """
     folder = did.partition(":")[2].rstrip("/") + "/"
     names = [file.did.partition(":")[2].removeprefix(folder) for file in files]

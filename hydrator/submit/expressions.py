@@ -1,4 +1,4 @@
-"""ClassAd expressions over a job's datasets."""
+"""ClassAd expressions on whether a slot's site has a job's datasets."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -44,7 +44,7 @@ _SIZE_TEMPLATE = (
 def available_expression(dids: Sequence[Did]) -> str:
     """Build the test that all *dids* are on disk at the slot's site, by facts that are not too old.
 
-    The chain is cut into groups of 16: HTCondor does not evaluate a chain of 400.
+    The expression is a chain of ``&&`` in groups of 16, because HTCondor does not evaluate a chain of 400.
     """
     each = [_AVAILABLE_CLAUSE.format(did=did) for did in dids]
     groups = (" && ".join(each[start : start + _GROUP_SIZE]) for start in range(0, len(each), _GROUP_SIZE))
@@ -52,20 +52,23 @@ def available_expression(dids: Sequence[Did]) -> str:
 
 
 def spelling_expression(dids: Sequence[Did], names_expression: str = _NAMES_EXPRESSION) -> str:
-    """Build ``DataLocalitySpelled``: true if the slot has *dids* with the same letter case.
+    """Build ``DataLocalitySpelled``: true if the slot ad has *dids* in the same letter case.
 
-    The look-up of a state ignores letter case. A slot with an older hook has no DatasetLetters: the result is
-    true there.
+    The clause is needed because the look-up of a dataset's state ignores letter case. If the slot has no
+    DatasetLetters, because its hook is older, the clause is true.
 
     Args:
-        dids: the datasets; the slot knows all of them, in some letter case.
-        names_expression: the expression for *dids* as one text, separated by commas.
+        dids: the datasets; another clause checks that the slot ad has them in some letter case.
+        names_expression: a ClassAd expression whose value is *dids* as one text, with commas between.
     """
     return _SPELLING_TEMPLATE.format(letters=",".join(letters(dids)), names=names_expression)
 
 
 def here_expression(dids: Sequence[Did], mode: Mode) -> str:
-    """Build ``DataLocalityHere``, the locality clause of a job; without ``require`` it has a time limit."""
+    """Build ``DataLocalityHere``, a job's clause for Requirements: the slot's site has the data.
+
+    Without *require* the clause is true for any slot after the time ``DataLocalityAnyAfter``.
+    """
     available = f"{available_expression(dids)} && {_SPELLING_CLAUSE}"
     return available if mode == "require" else f"time() >= MY.DataLocalityAnyAfter || ({available})"
 

@@ -1,4 +1,4 @@
-"""File lists: the files of datasets as the catalogues list them, and sentences on those not listed."""
+"""File lists: query the files of datasets from the catalogues, and report datasets without a file list."""
 
 import fnmatch
 from collections.abc import Collection, Mapping, Sequence
@@ -18,9 +18,9 @@ from .dataset_paths import FilesByDid, has_file_rule
 class Listing:
     """The files of datasets.
 
-    ``contents`` has the datasets that a catalogue listed. ``failures`` has the reason for each dataset that a
-    catalogue failed to list. No catalogue that lists files has ``unlisted_dids``: each counts as one file.
-    ``has_too_many_files``: one of the reasons is that there are too many files.
+    ``contents`` has the files of each dataset that a catalogue listed. ``failures`` has the reason for each
+    dataset that a catalogue failed to list. ``unlisted_dids`` are datasets that no catalogue lists;
+    each counts as one file. ``has_too_many_files``: at least one dataset has too many files.
     """
 
     contents: FilesByDid = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Listing:
         ]
 
     def archive_bytes(self, patterns: Collection[str]) -> int:
-        """Return the known sizes of the archives that the job unpacks, summed up."""
+        """Return the total of the known sizes (bytes) of the files whose names match *patterns*."""
         return sum(
             file.bytes or 0
             for files in self.contents.values()
@@ -53,11 +53,12 @@ def _lower_base_name(file: DatasetFile) -> str:
 
 
 def list_files(dids: Collection[Did], settings: Settings, listers: Sequence[FileLister]) -> Listing:
-    """List the files of *dids*, each by the first of *listers* that has it.
+    """List the files of each of *dids*, from the first of *listers* that has the dataset.
 
     Args:
         dids: the datasets of one run.
-        settings: the limit of files, and the storage elements whose addresses are needed.
+        settings: [submit].max_files limits the number of files; [[storage]] names the storage elements whose
+            file addresses are needed.
         listers: the catalogues that can list files.
     """
     storages = frozenset(area.rse for area in settings.storage if area.rse)
@@ -84,19 +85,19 @@ def list_files(dids: Collection[Did], settings: Settings, listers: Sequence[File
 
 
 def single_file_notice(areas: Collection[StorageArea], listing: Listing) -> str | None:
-    """Return one sentence on the datasets that count as one file each; None if no rule depends on files."""
+    """Return one sentence with the datasets without a file list; None if no storage rule needs files."""
     if not listing.unlisted_dids or not has_file_rule(areas):
         return None
     dids = sorted(listing.unlisted_dids)
     pronouns = "them, so each" if len(dids) > 1 else "it, so it"
     return (
-        f"{shorten_list(dids)}: no catalogue here lists files of {pronouns}"
-        " counts as one file of that name where a [[storage]] has a rule for files"
+        f"{shorten_list(dids)}: no catalogue lists files of {pronouns}"
+        " counts as one file of that name at sites whose [[storage]] has a rule for files"
     )
 
 
 def address_mismatches(areas: Collection[StorageArea], contents: FilesByDid) -> list[str]:
-    """Return one sentence for each area whose ``address_prefix`` matches none of the addresses."""
+    """Return one sentence for each area whose ``address_prefix`` matches no file address of its RSE."""
     sentences = []
     for area in areas:
         if area.rse is None or area.address_prefix is None:
@@ -111,6 +112,7 @@ def address_mismatches(areas: Collection[StorageArea], contents: FilesByDid) -> 
         if addresses and not any(address.startswith(begin) for address in addresses):
             one = sanitize(addresses[0])
             sentences.append(
-                f"[[storage]] of {area.site}: no address at {area.rse} begins with {begin}; one is {one}"
+                f"[[storage]] of {area.site}: no file address at {area.rse} begins with {begin};"
+                f" an example is {one}: correct address_prefix"
             )
     return sentences

@@ -1,17 +1,19 @@
-"""GPU choice: HTCondor expressions for a job that uses a slot with a GPU if one is free, else many cores.
+"""GPU choice: HTCondor expressions for a job that takes a slot with a free GPU, or else many cores.
 
 ``request_cpus``, ``request_memory`` and ``request_gpus`` are expressions over ``TARGET``. Negotiator, schedd
-and startd evaluate them against the slot. So a partitionable slot gives a GPU with few cores or, if no GPU is
-free, many cores without a GPU. Tested on HTCondor 23.9.6 and 25.14.1 (tests/integration/test_gpus.py). Pure.
+and startd evaluate these expressions against the slot. So the job gets from a partitionable slot a GPU with
+few cores or, if no GPU is free, many cores without a GPU. Pure.
+
+Tested on HTCondor 23.9.6 and 25.14.1 (tests/integration/test_gpus.py).
 
 Two properties of HTCondor shape the texts:
 
-- condor_submit writes ``TARGET.GPUs >= RequestGPUs`` for a plain number only. With ``require_gpus`` it writes
-  a clause that is undefined, so never true, on slots without GPUs. So this module writes the clause itself,
-  closed with ``=?= true``, and sets RequireGPUs as an attribute.
-- A slot without the attribute GPUs has no GPU; its number is not unknown.
+- condor_submit adds ``TARGET.GPUs >= RequestGPUs`` to Requirements only if ``request_gpus`` is a number.
+  With ``require_gpus`` it adds a clause that is undefined on slots without GPUs, so such slots never match.
+  So this module writes the clause itself, with ``=?= true`` at its end, and sets the attribute RequireGPUs.
+- A slot without the attribute GPUs has no GPU: the expressions take an undefined number of GPUs as 0.
 
-The Toil package has its own copy, because it must not import hydrator.
+The Toil package has its own copy of this code, because that package must not import hydrator.
 """
 
 from collections.abc import Sequence
@@ -25,7 +27,7 @@ PREFERENCE_ATTRIBUTE = "GPUPreference"
 
 
 class SlotShare(NamedTuple):
-    """The share of a slot that a job requests: cores, and MiB of memory."""
+    """The part of a slot that a job requests: cores, and MiB of memory."""
 
     cpus: int
     memory_mib: int
@@ -33,11 +35,11 @@ class SlotShare(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GpuChoice:
-    """The shares that a job requests of a slot with a free GPU, and of a slot without one.
+    """The cores and memory that a job requests of a slot with a free GPU, and of a slot without a free GPU.
 
     ``without_gpu`` is None for a job that needs a GPU. ``properties`` is an expression over the GPUs'
-    properties, as in ``require_gpus``. ``rank`` is the value that a GPU adds to the job's Rank; all data adds
-    [jobs].rank_weight (1000).
+    properties, as in ``require_gpus``. ``rank`` is the number that a free GPU adds to the job's Rank. For
+    comparison: a site with all data of the job adds [jobs].rank_weight (1000).
     """
 
     with_gpu: SlotShare
@@ -48,7 +50,7 @@ class GpuChoice:
 
     @property
     def gpus_available_expression(self) -> str:
-        """A ClassAd expression: true if the slot has the requested GPUs free, else false."""
+        """A ClassAd expression: true if the slot has enough free GPUs for the job, else false."""
         free = "countMatches(MY.RequireGPUs, TARGET.AvailableGPUs)" if self.properties else "TARGET.GPUs"
         return f"(({free} >= {self.gpus}) =?= true)"
 
@@ -64,7 +66,9 @@ class GpuChoice:
 
     @property
     def requirement(self) -> str:
-        """The clause for Requirements; condor_submit adds none if request_cpus is an expression."""
+        """The clause for Requirements: the slot has enough cores and, for a job that needs them, GPUs.
+
+        condor_submit does not add the clause on cores if ``request_cpus`` is an expression."""
         enough = "TARGET.Cpus >= MY.RequestCpus"
         return f"{self.gpus_available_expression} && {enough}" if self.without_gpu is None else enough
 
@@ -75,7 +79,7 @@ class GpuChoice:
         return {**preference, "RequireGPUs": self.properties} if self.properties else preference
 
     def rank_expression(self, users_rank: str) -> str:
-        """Return the job's Rank: the user's own plus the value of a GPU."""
+        """Return the job's Rank: *users_rank* plus ``rank`` on a slot with a free GPU."""
         own = f"(({users_rank}) ?: 0.0) + " if users_rank.strip() else ""
         return f"{own}{self.rank:g} * MY.{PREFERENCE_ATTRIBUTE}"
 
@@ -86,7 +90,7 @@ def mebibytes(gigabytes: float) -> int:
 
 
 def gpu_choice(submit: SubmitSettings, mode: str) -> GpuChoice | None:
-    """Build the choice from [submit] for *mode* ``prefer`` or ``require``; None for ``no``."""
+    """Build the GPU choice from the [submit] settings for *mode* prefer or require; None for ``no``."""
     if mode == "no":
         return None
     return GpuChoice(
@@ -101,8 +105,8 @@ def gpu_choice(submit: SubmitSettings, mode: str) -> GpuChoice | None:
 def submit_lines(choice: GpuChoice) -> Sequence[str]:
     """Return lines for an existing submit description, to insert before its first queue statement.
 
-    They replace its requests, and extend the requirements and the rank that it has set before:
-    ``$(name:default)`` is HTCondor's macro for these.
+    The lines replace the description's requests for cores, memory and GPUs. They extend its requirements and
+    its rank by HTCondor's macro ``$(name:default)``.
     """
     return [
         *(f"{name} = {value}" for name, value in choice.requests.items()),

@@ -1,7 +1,7 @@
 #!/bin/sh
 """:"
-# sh runs these lines only: they find a Python that works and start it in isolated mode. Without one the job
-# exits with 85 to run elsewhere, also if sh itself fails. Python runs the code below.
+# sh runs these lines only: they find a Python that works and start it in isolated mode. Without such a
+# Python, or if sh fails, the job exits with 85 to run elsewhere. Python runs the code below.
 trap 'exit 85' 0
 shopt -s execfail 2>/dev/null  # bash as sh drops the trap at exec
 HYDRATOR_LC_CTYPE=${LC_CTYPE-unset}
@@ -17,17 +17,20 @@ exit 85
 
 __doc__ = """Job wrapper: find the job's datasets at the site where it starts, then exec the job's command.
 
-One file for Python 3.6 or later with the standard library only: it travels with a job as its executable and
-imports nothing of the project. ``--help`` lists the options.
+The wrapper is one file for Python 3.6 or later that needs the standard library only, because HTCondor copies
+it to the node as the job's executable. ``--help`` lists the options.
 
-If a dataset cannot be read and the job has a stage-in command, the wrapper fetches the dataset. It reports
-that in ``ChirpDataLocalityFetched``, and also reports a miss if the slot ad listed the dataset as AVAILABLE.
-Without a stage-in command it writes the miss into the job's ad (``ChirpDataLocalityMisses`` and two more,
-see hydrator/reconcile/audit/misses.py) and exits with 85; then the schedd tries another site.
-Other failures of the node also end with 85: a full disk, a read-only scratch folder, no memory. The job
-avoids that site too. With an exit status of its own the wrapper prints one line on stderr. 2: wrong usage,
-the same on every node; 85: the job may run elsewhere; 126 and 127: the command is not executable, or does
-not exist.
+A miss is a dataset that the wrapper cannot read. If the job has a stage-in command, the wrapper fetches the
+dataset and writes its DID into the job attribute ``ChirpDataLocalityFetched``. If the slot ad lists the
+dataset as AVAILABLE, the wrapper reports a miss too.
+
+Without a stage-in command the wrapper writes the miss into the job's ad (``ChirpDataLocalityMisses`` and two
+more attributes, see hydrator/reconcile/audit/misses.py) and exits with 85. Then the schedd tries another
+site. The wrapper also exits with 85 after a failure of the node: a full disk, a read-only scratch folder, no
+memory. The job avoids that site too.
+
+If the wrapper itself fails, it prints one line on stderr. Exit status 2: wrong usage, which is wrong on every
+node. 85: the job may run elsewhere. 126: the command is not executable. 127: the command does not exist.
 """
 
 import contextlib
@@ -90,31 +93,31 @@ HELP = """usage: job_start.py [--paths FILE] [--parset FILE] [--site NAME] [--] 
 Finds the datasets of this job at the site where it runs, then becomes COMMAND.
 
   --paths FILE   the datasets and their paths at each site (hydrator-paths.json)
-  --parset FILE  a Rapthor parset: COMMAND gets a copy whose input_ms names this site's paths,
-                 instead of FILE, and has the scratch folder for {scratch}; its [cluster] has at most the
-                 cores and memory of the slot, and the scratch folder
+  --parset FILE  a Rapthor parset: COMMAND gets a copy instead of FILE. In the copy input_ms has this site's
+                 paths, {scratch} is replaced by the scratch folder, and [cluster] has at most the cores and
+                 memory of the slot, and the scratch folder
   --keep FOLDER  Rapthor's working folder, which the schedd keeps when the job is evicted: the next start
-                 uses its finished operations and repeats the others
+                 skips the finished operations in FOLDER and repeats the others
   --site NAME    this site; default: DataLocalitySite of the machine ad, then its GLIDEIN_... attributes
   --help, --version
 
-COMMAND finds each path in $INPUT_1, $INPUT_2, ..., in $INPUT_<NAME> (the dataset's name, other characters
-than letters and digits as _), and in place of each ARGUMENT that is a dataset's name, its DID, or $INPUT_...
-Also set: $HYDRATOR_SITE.
+COMMAND gets the paths of the datasets in $INPUT_1, $INPUT_2, ... and in $INPUT_<NAME>. NAME is a dataset's
+name with _ for all characters except letters and digits. The wrapper also replaces each ARGUMENT that is a
+dataset's name, its DID, or $INPUT_... by the path. $HYDRATOR_SITE has the name of the site.
 
-A dataset of several files is a folder of links to them in the scratch folder. Tar files with the names that
-hydrator-paths.json has under "unpack" are unpacked there.
+For a dataset of several files the wrapper makes a folder with links to the files in the scratch folder. It
+unpacks tar files there whose names match "unpack" in hydrator-paths.json.
 """
 
 
 class WrapperError(Exception):
-    """An error with one line for stderr and an exit status."""
+    """An error of the wrapper: its text is one line for stderr, ``status`` is the exit status."""
 
     status = 2
 
 
 class RetryElsewhere(WrapperError):
-    """The job cannot run here but may run elsewhere: a dataset is not readable, or the node fails."""
+    """The job cannot run on this node but may run at another site, because a dataset is not readable."""
 
     status = RETRY_STATUS
 
@@ -128,7 +131,7 @@ class BadArchive(RetryElsewhere):
 
 
 class CommandNotStartable(WrapperError):
-    """The command itself cannot be started."""
+    """The job's command cannot be executed: exit with ``status``, 126 or 127, as a shell does."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -136,48 +139,50 @@ class CommandNotStartable(WrapperError):
 
 
 class Dataset:
-    """One dataset of the job: its DID, its name in parset and arguments, its variables, its size."""
+    """One dataset of the job, from *entry* of hydrator-paths.json; *number* counts from 1."""
 
     def __init__(self, number: int, entry: "dict[str, object]") -> None:
         self.did = require_did(entry, "did")
-        # the DID of a private dataset is an opaque name: public, but unknown to the catalogue
+        # for a private dataset "did" is a pseudonym, and "plain" the DID that the catalogue knows
         self.real_did = require_did(entry, "plain") if entry.get("plain") else self.did
         self.name = require_text(entry, "name") if entry.get("name") else self.real_did.partition(":")[2]
         variable = require_text(entry, "variable") if entry.get("variable") else "INPUT_%d" % number
         if not re.match(r"[A-Za-z_][A-Za-z0-9_]*\Z", variable):
-            raise WrapperError("a dataset in hydrator-paths.json has no valid variable: make it again")
+            raise WrapperError("a dataset in hydrator-paths.json has no valid variable: write the file again")
         self.basename = os.path.basename(self.name.rstrip("/")) or self.did
         self.variables = tuple(
             dict.fromkeys(
                 (variable, "INPUT_%d" % number, "INPUT_" + re.sub(r"[^A-Za-z0-9]", "_", self.basename))
             )
         )
-        # a stage-in command may hand it to a shell
+        # a stage-in command may pass the name to a shell
         base = re.sub(r"[^A-Za-z0-9._:@=+~-]", "_", self.basename).lstrip("-~")
         self.safe_basename = base if base not in ("", ".", "..") else "data"
-        bad_size = WrapperError("bytes of " + self.did + " is not a number of bytes")
+        bad_size = WrapperError(
+            "the size (bytes) of " + self.did + " in hydrator-paths.json is not a number of bytes"
+        )
         self.bytes_total = require_size(entry.get("bytes"), bad_size)
         self.files, self.layouts = parse_files(entry, self.did)
 
 
 class JobInputs:
-    """The content of hydrator-paths.json: datasets, their paths at each site, the stage-in command."""
+    """The content of hydrator-paths.json: datasets, their paths at each site, and the stage-in command."""
 
     def __init__(self, path: str) -> None:
         content = read_json(path)
         if content.get("version") != CONTRACT:
             raise WrapperError(
-                "%s is of version %r, this wrapper reads %d: make both again"
+                "%s has version %r, this wrapper reads version %d: submit the job again"
                 % (path, content.get("version"), CONTRACT)
             )
         entries = content.get("datasets")
         sites = content.get("sites")
         if not isinstance(entries, list) or not isinstance(sites, dict):
-            raise WrapperError(path + " has no list of datasets, or no table of sites: make it again")
+            raise WrapperError(path + " has no list of datasets, or no table of sites: write the file again")
         self.datasets = [Dataset(at + 1, each) for at, each in enumerate(entries) if isinstance(each, dict)]
         if len(self.datasets) != len(entries) or not entries:
             raise WrapperError(
-                path + " has an empty list of datasets, or one that is not a table: make it again"
+                path + " has no dataset, or a dataset that is not a table: write the file again"
             )
         self.sites = sites
         keys = content.get("site_keys")
@@ -190,7 +195,7 @@ class JobInputs:
         self.stage_seconds = seconds if isinstance(seconds, int) and seconds > 0 else STAGE_SECONDS
 
     def locations_at(self, site: str) -> "dict[str, object]":
-        """Return by DID the place at *site*: a path, or folders for its files; empty without storage."""
+        """Return the place of each dataset at *site*, by DID: a path, or pairs of a folder and a layout."""
         places = self.sites.get(site)
         return (
             {did: parse_location(place) for did, place in places.items()} if isinstance(places, dict) else {}
@@ -203,7 +208,7 @@ def parse_location(place: object) -> object:
         return to_native_path(place)
     if not all(isinstance(shelf, list) and len(shelf) == 2 for shelf in place):
         raise WrapperError(
-            "a place in hydrator-paths.json is neither a path nor a list of folders: make it again"
+            "a place in hydrator-paths.json is neither a path nor a list of folders: write the file again"
         )
     return [(to_native_path(prefix), str(layout)) for prefix, layout in place]
 
@@ -211,13 +216,14 @@ def parse_location(place: object) -> object:
 def parse_files(
     entry: "dict[str, object]", did: str
 ) -> "tuple[list[tuple[str, int | None]], dict[str, list[object]]]":
-    """Return the files of a dataset, each with its size, and by layout their paths below a folder.
+    """Return the files of a dataset, each with its size, and for each layout the files' relative paths.
 
-    A name or path that leads out of its folder is an error.
+    Raises:
+        WrapperError: a value is not valid, or a path leads out of the folder.
     """
     files = entry.get("files") or []
     layouts = entry.get("layouts") or {}
-    bad = WrapperError("the files of %s in hydrator-paths.json cannot be read: make it again" % did)
+    bad = WrapperError("the files of %s in hydrator-paths.json are not valid: write the file again" % did)
     if not isinstance(files, list) or not isinstance(layouts, dict):
         raise bad
     parsed = []  # type: list[tuple[str, int | None]]
@@ -234,36 +240,36 @@ def parse_files(
 
 
 def require_size(value: object, problem: WrapperError) -> "int | None":
-    """Return *value* if it is a number of bytes, or None for an unknown one; else raise *problem*."""
+    """Return *value* if it is a number of bytes or None (unknown); else raise *problem*."""
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
         return value
     raise problem
 
 
 def is_below(path: object) -> bool:
-    """Return whether the relative *path* names an entry inside its folder, not the folder or one above."""
+    """Return whether the relative *path* stays below the folder that it starts from."""
     if not isinstance(path, str) or "\0" in path:
         return False
     return not any(part in ("", ".", "..") for part in path.split("/"))
 
 
 def to_native_path(path: object) -> str:
-    """Return *path* as Python names files on this node; its bytes are UTF-8 in any locale."""
+    """Return *path* so that Python opens the file with the UTF-8 bytes of *path*, in any locale."""
     return os.fsdecode(str(path).encode("utf-8", "surrogateescape"))
 
 
 def require_text(entry: "dict[str, object]", key: str) -> str:
     value = entry.get(key)
     if not isinstance(value, str) or not value or "\0" in value or "\n" in value:
-        raise WrapperError("a dataset in hydrator-paths.json has no valid " + key + ": make it again")
+        raise WrapperError("a dataset in hydrator-paths.json has no valid " + key + ": write the file again")
     return value
 
 
 def require_did(entry: "dict[str, object]", key: str) -> str:
-    """Return the DID under *key*; it must be safe in a shell and must not lead to the folder above."""
+    """Return the DID under *key*; reject a DID that is not safe in a shell or has a part ``..``."""
     did = require_text(entry, key)
     if not DID.match(did) or ".." in re.split("[:/]", did):
-        raise WrapperError("a dataset in hydrator-paths.json has no valid " + key + ": make it again")
+        raise WrapperError("a dataset in hydrator-paths.json has no valid " + key + ": write the file again")
     return did
 
 
@@ -273,12 +279,12 @@ def read_json(path: str) -> "dict[str, object]":
             content = json.loads(file.read().decode("utf-8"))
     except FileNotFoundError as trouble:
         raise WrapperError(
-            "cannot read %s: %s: is it in transfer_input_files?" % (path, trouble.strerror)
+            "cannot read %s: %s: add the file to transfer_input_files" % (path, trouble.strerror)
         ) from trouble
     except ValueError as trouble:
         raise WrapperError("%s is not JSON: %s" % (path, trouble)) from trouble
     if not isinstance(content, dict):
-        raise WrapperError(path + " is not a JSON table")
+        raise WrapperError(path + " is not a JSON object")
     return content
 
 
@@ -286,7 +292,7 @@ def read_json(path: str) -> "dict[str, object]":
 
 
 def read_ad(path: str) -> "dict[str, str]":
-    """Read ``Name = literal`` lines, names in lower case; empty if the file cannot be read."""
+    """Return the literals in the ad file *path* by name in lower case; empty if the file cannot be read."""
     ad = {}  # type: dict[str, str]
     try:
         with open(path, "rb") as file:
@@ -301,12 +307,12 @@ def read_ad(path: str) -> "dict[str, str]":
 
 
 def parse_strings(literal: str) -> "list[str]":
-    """Return the strings in the ClassAd literal of a string or a list; strings with escapes are left out."""
+    """Return the strings in *literal*, a ClassAd string or list; leave out strings with escapes."""
     return re.findall(r'"([^"\\]*)"', literal)
 
 
 def find_site(requested_site: str, keys: "list[str]", environ: "dict[str, str]") -> str:
-    """Return the first site of: --site, the machine ad, the environment; empty if there is none."""
+    """Return the site from --site, else from the machine ad, else from the environment; else empty."""
     if requested_site:
         return requested_site
     machine = read_ad(environ.get("_CONDOR_MACHINE_AD", ""))
@@ -322,8 +328,8 @@ def find_site(requested_site: str, keys: "list[str]", environ: "dict[str, str]")
 def unreadable_reason(path: str, size: "int | None", report_progress: "Callable[[], None]") -> str:
     """Return the reason why the dataset at *path* cannot be read; empty if it can.
 
-    A file must open; a folder must have files, and each must open. *size* is the least number of bytes.
-    The function calls *report_progress* between two files.
+    *path* is a file that opens, or a folder with files that all open, of at least *size* bytes in total.
+    The function calls *report_progress* before each file of a folder.
     """
     try:
         if not os.path.isdir(path):
@@ -340,7 +346,7 @@ def unreadable_reason(path: str, size: "int | None", report_progress: "Callable[
                         size_found += readable_size(os.path.join(folder, name))
                     except OSError as trouble:
                         inside = os.path.relpath(os.path.join(folder, name), path)
-                        return "has %s, of which: %s" % (inside, trouble.strerror)
+                        return "has a file %s that cannot be read: %s" % (inside, trouble.strerror)
                 why = table_problem(folder, names)
                 if why:
                     inside = os.path.relpath(folder, path)
@@ -348,19 +354,19 @@ def unreadable_reason(path: str, size: "int | None", report_progress: "Callable[
     except (OSError, ValueError) as trouble:
         return getattr(trouble, "strerror", None) or str(trouble)
     if size is not None and size_found < size:
-        return "has %d of %d bytes" % (size_found, size)
+        return "has only %d of %d bytes" % (size_found, size)
     return ""
 
 
 def table_problem(folder: str, names: "list[str]") -> str:
-    """Return the reason why *folder* with these files is a broken table; empty if nothing is wrong.
+    """Return the reason why *folder*, which has the files *names*, is a broken table; empty if it is not.
 
     casacore keeps the description of each table in table.dat and the data in table.f0, table.f1, ...
     """
     is_table = any(re.match(r"table\.f\d+", name) for name in names)
     if "table.dat" in names:
         return "" if os.stat(os.path.join(folder, "table.dat")).st_size else "has an empty table.dat"
-    return "has data of a table and no table.dat" if is_table else ""
+    return "has data of a casacore table but no table.dat" if is_table else ""
 
 
 def raise_error(trouble: OSError) -> None:
@@ -377,14 +383,15 @@ def readable_size(path: str) -> int:
 def locate_files(
     dataset: Dataset, shelves: "list[tuple[str, str]]", report_progress: "Callable[[], None]"
 ) -> "tuple[str, list[str]]":
-    """Return the reason why files of *dataset* are not readable in any folder (or ""), and their paths.
+    """Find each file of *dataset* in the first folder of *shelves* where it is readable.
 
-    A file must open and have the size from the catalogue.
+    A file is readable if it opens and has the size from the catalogue. Return "" and the paths, or the reason
+    why files are not readable and no paths.
     """
     paths = []  # type: list[str]
     missing = []  # type: list[str]
     for at, (_, size) in enumerate(dataset.files):
-        reason = "no path is known"
+        reason = "hydrator-paths.json has no path for it at this site"
         for prefix, layout in shelves:
             below = dataset.layouts.get(layout, [None] * len(dataset.files))[at]
             if below is None:
@@ -399,7 +406,7 @@ def locate_files(
         else:
             missing.append(reason)
     if missing:
-        return "%d of its %d files cannot be read, first %s" % (
+        return "%d of its %d files cannot be read; the first: %s" % (
             len(missing),
             len(dataset.files),
             missing[0],
@@ -418,12 +425,12 @@ def unreadable_file_reason(path: str, size: "int | None") -> str:
 def check_dataset(
     dataset: Dataset, place: object, report_progress: "Callable[[], None]"
 ) -> "tuple[str, list[str]]":
-    """Return the reason why *dataset* is not readable at *place* (or ""), and its paths there."""
+    """Return the reason why *dataset* is not readable at *place* ("" if it is), and its paths at *place*."""
     if isinstance(place, str):
         why = unreadable_reason(place, dataset.bytes_total, report_progress)
         return (place + " " + why if why else ""), [place]
     if not dataset.files or not isinstance(place, list):
-        return "its files are not listed", []
+        return "hydrator-paths.json does not list its files", []
     return locate_files(dataset, place, report_progress)
 
 
@@ -432,8 +439,8 @@ def check_readable(
 ) -> "list[tuple[str, list[str]]]":
     """Run :func:`check_dataset` for each candidate place in a child process.
 
-    A dead file server would block this process without end. So the child writes at least once a second while
-    it makes progress, and is killed after *seconds* without output.
+    A dead file server would block this process without end. So the child reports its progress about once a
+    second, and this process kills the child after *seconds* without a report.
     """
     import select
 
@@ -443,7 +450,7 @@ def check_readable(
         try:
             write_checks(writer, candidates)
         finally:
-            os._exit(0)  # the child never runs the code of the parent
+            os._exit(0)  # the child must not continue with the code of the parent below
     os.close(writer)
     pieces = []  # type: list[bytes]
     while select.select([reader], [], [], seconds)[0]:
@@ -462,7 +469,7 @@ def check_readable(
 
 
 def write_checks(writer: int, candidates: "list[tuple[Dataset, object]]") -> None:
-    """Write the result of :func:`check_dataset` for each candidate as one line, and empty lines between."""
+    """Write one line with the result of each check, and an empty line for each second of progress."""
     last = [time.monotonic()]
 
     def report_progress() -> None:
@@ -485,9 +492,9 @@ def parse_result(line: bytes) -> "tuple[str, list[str]]":
 
 
 class Archive:
-    """A tar file to unpack, of regular files and folders only.
+    """A tar file to unpack, which may have regular files and folders only.
 
-    An archive with a link, a device, or a name that leads out of its folder is not unpacked at all.
+    The wrapper rejects an archive with a link, a device, or a name that leads out of its folder.
     """
 
     def __init__(self, path: str, max_members: int = MOST_MEMBERS) -> None:
@@ -495,10 +502,10 @@ class Archive:
         self.max_members = max_members
 
     def size(self) -> int:
-        """Return the disk space of the unpacked archive in bytes, in blocks of 4096.
+        """Return the disk space in bytes that the unpacked archive needs, in blocks of 4096 bytes.
 
         Raises:
-            RetryElsewhere: it is not a tar file that can be unpacked.
+            RetryElsewhere: the archive is not a tar file that can be unpacked.
         """
         sizes = [member.size if member.isreg() else 1 for _, member in self._members()]
         if not sizes:
@@ -509,7 +516,7 @@ class Archive:
         """Unpack the members of the archive into *folder*; never replace an existing file.
 
         Raises:
-            RetryElsewhere: it is incomplete, or has a member twice.
+            RetryElsewhere: the archive is incomplete, or has a member twice.
         """
         import shutil
 
@@ -526,38 +533,44 @@ class Archive:
                     if content is not None:
                         shutil.copyfileobj(content, copy, 1 << 20)
                     if copy.tell() != member.size:
-                        raise RetryElsewhere("%s ends within %r" % (self.path, member.name[:200]))
+                        raise RetryElsewhere(
+                            "%s is incomplete: it ends within its member %r" % (self.path, member.name[:200])
+                        )
         except (FileExistsError, NotADirectoryError) as trouble:
             raise RetryElsewhere("%s has a member twice: %s" % (self.path, trouble.filename)) from trouble
 
     def _members(self) -> "Iterator[tuple[TarFile, TarInfo]]":
-        """Yield each member with the open archive.
+        """Yield each member of the archive, with the open archive.
 
         Raises:
-            RetryElsewhere: it cannot be read to its end, or has a member that must not be unpacked.
+            RetryElsewhere: the archive is incomplete, or has a member that must not be unpacked.
         """
         import tarfile
 
         try:
             with tarfile.open(self.path, "r:", encoding="utf-8", errors="surrogateescape") as tar:
                 for _ in range(self.max_members):
-                    # Python before 3.11 would seek to byte -1 in an empty archive
+                    # in an empty archive, Python before 3.11 would seek to byte -1
                     member = tar.next() if tar.offset else None
                     if member is None:
                         break
-                    tar.members = []  # type: ignore[attr-defined]  # else tarfile stores them all
+                    tar.members = []  # type: ignore[attr-defined]  # else tarfile keeps all members in memory
                     self._check_member(member)
                     if normalize_member_name(member.name) != ".":
                         yield tar, member
                 else:
-                    raise RetryElsewhere("%s has over %d members" % (self.path, self.max_members))
+                    raise RetryElsewhere(
+                        "%s has more than %d members, the limit" % (self.path, self.max_members)
+                    )
                 with open(self.path, "rb") as file:
                     file.seek(tar.offset)
-                    if file.read(512) != b"\0" * 512:  # tarfile reads a damaged header as the end
-                        raise RetryElsewhere("%s breaks off at byte %d" % (self.path, tar.offset))
+                    if file.read(512) != b"\0" * 512:  # tarfile takes a damaged header for the end
+                        raise RetryElsewhere(
+                            "%s is damaged or breaks off at byte %d" % (self.path, tar.offset)
+                        )
         except (tarfile.TarError, EOFError, ValueError) as trouble:
             raise RetryElsewhere(
-                "%s is not a tar file, or incomplete: %s" % (self.path, trouble)
+                "%s is not a tar file, or is incomplete: %s" % (self.path, trouble)
             ) from trouble
 
     def _check_member(self, member: "TarInfo") -> None:
@@ -582,7 +595,11 @@ def normalize_member_name(name: str) -> str:
 
 
 class FolderEntry:
-    """An entry of a dataset's folder in the scratch folder: its name, and its source path."""
+    """One entry of a dataset's folder in the scratch folder.
+
+    ``name`` is the entry's name in that folder, ``path`` the source at the site, ``archive`` the tar file to
+    unpack, if the source is one.
+    """
 
     def __init__(self, name: str, path: str, is_packed: bool) -> None:
         self.name = name
@@ -591,9 +608,9 @@ class FolderEntry:
 
 
 def list_entries(dataset: Dataset, paths: "list[str]", patterns: "list[str]") -> "list[FolderEntry]":
-    """Return the entries of a dataset at *paths*: its files, or its single file or folder.
+    """Return the entries of a dataset whose files, or whose one file or folder, are at *paths*.
 
-    A folder with archives gives one entry for each file in it.
+    A folder becomes one entry. A folder with archives becomes one entry for each name in the folder.
     """
     if len(paths) == 1 and os.path.isdir(paths[0]):
         inside = sorted(os.listdir(paths[0]))
@@ -612,7 +629,7 @@ def list_entries(dataset: Dataset, paths: "list[str]", patterns: "list[str]") ->
 
 
 def is_packed(path: str, patterns: "list[str]", name: str = "") -> bool:
-    """Return whether *path* is a file that matches *patterns* by its name, or by *name* in the dataset."""
+    """Return whether *path* is a file and its name, or *name* if given, matches one of *patterns*."""
     import fnmatch
 
     base = os.path.basename(name or path).lower()
@@ -622,7 +639,8 @@ def is_packed(path: str, patterns: "list[str]", name: str = "") -> bool:
 def build_dataset_folders(job: JobInputs, paths_found: "list[list[str]]", scratch: str) -> "list[str]":
     """Return one path for each dataset: a folder in the scratch folder, or its original path.
 
-    Several files become a folder of links. Archives are unpacked. A single file or folder stays in place.
+    The folder has links to the files of the dataset, and the unpacked archives. A dataset that is a single
+    file or folder, and not an archive, stays at its original path.
 
     Raises:
         BadArchive: an archive cannot be unpacked.
@@ -638,7 +656,7 @@ def build_dataset_folders(job: JobInputs, paths_found: "list[list[str]]", scratc
     file_system = os.statvfs(scratch)
     free_bytes = file_system.f_bavail * file_system.f_frsize
     if needed_bytes > free_bytes:
-        text = "unpacking takes %d bytes and %s has %d: request more disk" % (
+        text = "unpacking needs %d bytes, but %s has only %d: request more disk" % (
             needed_bytes,
             scratch,
             free_bytes,
@@ -653,7 +671,7 @@ def build_dataset_folders(job: JobInputs, paths_found: "list[list[str]]", scratc
 
 @contextlib.contextmanager
 def name_dataset(number: int) -> "Iterator[None]":
-    """Convert a RetryElsewhere of the block into a BadArchive of dataset *number* (from 0)."""
+    """Convert a RetryElsewhere of the ``with`` block into a BadArchive of dataset *number* (from 0)."""
     try:
         yield
     except RetryElsewhere as miss:
@@ -661,14 +679,14 @@ def name_dataset(number: int) -> "Iterator[None]":
 
 
 def build_dataset_folder(number: int, dataset: Dataset, entries: "list[FolderEntry]", scratch: str) -> str:
-    """Build the folder of dataset *number* (from 0) of its entries; return its path."""
+    """Build the folder with the *entries* of dataset *number* (from 0); return the dataset's path."""
     archives = [piece.archive for piece in entries if piece.archive]
     if len(entries) == 1 and not archives:
         return entries[0].path
     folder = make_folder(
         scratch, "%d-%s" % (number + 1, "unpacked" if archives else "files"), dataset.safe_basename
     )
-    for archive in archives:  # before links exist: a member's name could lead through a link
+    for archive in archives:  # unpack before links exist: a member's path could lead through a link
         archive.unpack(folder)
     for piece in entries:
         if not piece.archive:
@@ -678,22 +696,28 @@ def build_dataset_folder(number: int, dataset: Dataset, entries: "list[FolderEnt
     for each in measurement_sets(alone) if archives else ():
         why = unreadable_reason(each, None, lambda: None)
         if why:
-            raise RetryElsewhere("%s, unpacked from %s, %s" % (os.path.basename(each), entries[0].path, why))
+            raise RetryElsewhere(
+                "the measurement set %s, unpacked from %s, %s"
+                % (os.path.basename(each), entries[0].path, why)
+            )
     return alone
 
 
 def link_entry(entry: FolderEntry, folder: str) -> None:
-    """Make a link to the entry in *folder*."""
+    """Make a symbolic link in *folder* to the source of *entry*."""
     path = os.path.join(folder, entry.name)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.symlink(os.path.abspath(entry.path), path)
     except (FileExistsError, NotADirectoryError) as trouble:
-        raise RetryElsewhere("two of its files cannot be in one folder: %s" % entry.name) from trouble
+        raise RetryElsewhere("two files of the dataset cannot be in one folder: %s" % entry.name) from trouble
 
 
 def measurement_sets(path: str) -> "list[str]":
-    """Return the measurement sets in the folder *path*; *path* itself if it is one or has none."""
+    """Return the measurement sets in the folder *path*.
+
+    If *path* is a measurement set itself, or has none in it, return *path* alone.
+    """
     if not os.path.isdir(path) or os.path.exists(os.path.join(path, "table.dat")):
         return [path]
     inside = [os.path.join(path, name) for name in sorted(os.listdir(path))]
@@ -706,11 +730,11 @@ def measurement_sets(path: str) -> "list[str]":
 def fetch(job: JobInputs, number: int, scratch: str) -> str:
     """Fetch dataset *number* (from 0) into the scratch folder; return its path there.
 
-    ``{path}`` of the command is a new, empty folder. The result is the entry in it with the dataset's name,
-    else the only entry, else the folder itself.
+    ``{path}`` in the stage-in command becomes a new, empty folder. The result is the entry of that folder
+    with the dataset's name, else the only entry, else the folder itself.
 
     Raises:
-        RetryElsewhere: the command failed, took too long or left nothing.
+        RetryElsewhere: the command failed, took too long or wrote nothing.
     """
     dataset = job.datasets[number]
     folder = make_folder(scratch, str(number + 1), dataset.safe_basename)
@@ -725,7 +749,9 @@ def fetch(job: JobInputs, number: int, scratch: str) -> str:
         job.stage_seconds,
     )
     if status:
-        raise RetryElsewhere("%s was not fetched: %s %s" % (dataset.did, words[0], status))
+        raise RetryElsewhere(
+            "%s was not fetched: the stage-in command %s %s" % (dataset.did, words[0], status)
+        )
     if os.path.isfile(folder):
         return folder
     names = os.listdir(folder) if os.path.isdir(folder) else []
@@ -733,12 +759,14 @@ def fetch(job: JobInputs, number: int, scratch: str) -> str:
         if os.path.basename(name) in names:
             return os.path.join(folder, os.path.basename(name))
     if not names:
-        raise RetryElsewhere("%s was not fetched: %s left nothing in {path}" % (dataset.did, words[0]))
+        raise RetryElsewhere(
+            "%s was not fetched: the stage-in command %s left nothing in {path}" % (dataset.did, words[0])
+        )
     return os.path.join(folder, names[0]) if len(names) == 1 else folder
 
 
 def make_folder(scratch: str, *names: str) -> str:
-    """Make the folder *names* in FOLDER of *scratch*; the node must have made *scratch*."""
+    """Make the folder *names* below FOLDER in *scratch*; raise OSError if *scratch* does not exist."""
     os.stat(scratch)
     folder = os.path.join(scratch, FOLDER, *names)
     os.makedirs(folder, exist_ok=True)
@@ -746,14 +774,14 @@ def make_folder(scratch: str, *names: str) -> str:
 
 
 def run(words: "list[str]", seconds: float) -> str:
-    """Run *words* with its output on stderr; return the failure, empty on success.
+    """Run the command *words* with its output on stderr; return the reason of a failure, empty on success.
 
-    It runs in a process group of its own. A signal to this process, or the time limit, ends that group.
+    The command has its own process group. A signal to this process, or the time limit, ends that group.
     """
     import subprocess
 
     numbers = {getattr(signal, name) for name in ENDING_SIGNALS}
-    # block signals until a handler for the child is set; the child unblocks them at once
+    # block signals until this process has a handler that passes them on; the child unblocks them at once
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     before = {}  # type: dict[int, object]
     try:
@@ -786,7 +814,7 @@ def run(words: "list[str]", seconds: float) -> str:
 
 
 def build_kill_handler(child: "Popen[bytes]") -> "Callable[[int, object], None]":
-    """Return a signal handler: it ends the process group of *child*, then this process, by that signal."""
+    """Return a signal handler that sends the signal to the process group of *child*, then to this process."""
 
     def end(number: int, _frame: object) -> None:
         with contextlib.suppress(OSError):
@@ -801,7 +829,10 @@ def build_kill_handler(child: "Popen[bytes]") -> "Callable[[int, object], None]"
 
 
 def report_misses(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
-    """Write the miss into the job's ad. If that fails, the job's requirements use its exit status instead."""
+    """Write the miss of *dids* at *site* into the job's ad.
+
+    If writing fails, the job's Requirements exclude the site of the last run by the exit status instead.
+    """
     miss = prepend_item("ChirpDataLocalityMisses", miss_text(site, dids, now), environ)
     set_job_attributes([*avoidance_attributes(site, environ, now), miss], environ)
 
@@ -816,14 +847,14 @@ def avoidance_attributes(site: str, environ: "dict[str, str]", now: int) -> "lis
 
 
 def prepend_item(attribute: str, item: str, environ: "dict[str, str]") -> "tuple[str, str]":
-    """Return *attribute* of the job, a list of strings, with *item* first and without a second copy of it."""
+    """Return *attribute* and its new value: *item*, then the other strings of the list in the job's ad."""
     ad = read_ad(environ.get("_CONDOR_JOB_AD", ""))
     others = [old for old in parse_strings(ad.get(attribute.lower(), "")) if old != item]
     return attribute, format_bounded_list([item, *others])
 
 
 def report_fetched(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
-    """Write the fetched datasets into the job's ad; those AVAILABLE in the slot ad count as misses too."""
+    """Write the fetched *dids* into the job's ad; DIDs that the slot ad lists as AVAILABLE also as misses."""
     states = read_ad(environ.get("_CONDOR_MACHINE_AD", "")).get("datasetstates", "")
     advertised = [did for did in dids if is_advertised_available(states, did)]
     values = [prepend_item("ChirpDataLocalityFetched", miss_text(site, dids, now), environ)]
@@ -833,12 +864,12 @@ def report_fetched(site: str, dids: "list[str]", environ: "dict[str, str]", now:
 
 
 def is_advertised_available(states: str, did: str) -> bool:
-    """Return whether the record *states*, a slot's DatasetStates, has *did* as AVAILABLE."""
+    """Return whether *states*, the DatasetStates of a slot ad, lists *did* as AVAILABLE."""
     return re.search(r"(?:^|[\[;\s])'" + re.escape(did) + r"'\s*=\s*\"AVAILABLE\"", states) is not None
 
 
 def set_job_attributes(values: "list[tuple[str, str]]", environ: "dict[str, str]") -> None:
-    """Set attributes of the job; stop at the first that cannot be set. Raise no error."""
+    """Set the attributes *values* in the job's ad; stop at the first failure, and raise no error."""
     with contextlib.suppress(Exception):
         for name, value in values:
             if not (set_with_chirp_tool(name, value, environ) or set_with_chirp_socket(name, value, environ)):
@@ -846,7 +877,10 @@ def set_job_attributes(values: "list[tuple[str, str]]", environ: "dict[str, str]
 
 
 def miss_text(site: str, dids: "list[str]", now: int) -> str:
-    """Return ``WHEN DID,DID,+N SITE`` of up to 650 bytes with at least one DID."""
+    """Return ``WHEN DID,DID,+N SITE`` of up to 650 bytes, with at least one DID.
+
+    WHEN is the time in Unix s, N the number of DIDs that do not fit.
+    """
     count = 1
     max_chars = 650 - len(to_plain_text(site))
     while count < len(dids) and len(",".join(dids[: count + 1])) < max_chars:
@@ -861,7 +895,7 @@ def to_plain_text(text: str) -> str:
 
 
 def format_bounded_list(items: "list[str]") -> str:
-    """Return a ClassAd list of the first *items* that fit, at most MOST_MISSES."""
+    """Return a ClassAd list of the first *items*, at most MOST_MISSES and in MAX_VALUE_BYTES bytes."""
     first = items[:MOST_MISSES]
     while len(first) > 1 and sum(len(item) + 3 for item in first) + 2 > MAX_VALUE_BYTES:
         first.pop()
@@ -869,7 +903,7 @@ def format_bounded_list(items: "list[str]") -> str:
 
 
 def set_with_chirp_tool(name: str, value: str, environ: "dict[str, str]") -> bool:
-    """Set a job attribute with ``condor_chirp`` of PATH or HTCondor's folders; return whether it worked."""
+    """Set a job attribute with ``condor_chirp`` from PATH or HTCondor's folders; return True on success."""
     import shutil
     import subprocess
 
@@ -900,10 +934,10 @@ def set_with_chirp_tool(name: str, value: str, environ: "dict[str, str]") -> boo
 
 
 def set_with_chirp_socket(name: str, value: str, environ: "dict[str, str]") -> bool:
-    """Set a job attribute with the Chirp protocol, for images without condor_chirp; return the success.
+    """Set a job attribute by the Chirp protocol, for images without condor_chirp; return True on success.
 
-    A request is one line of words, escaped with \\. The answer is one line with a number, 0 or more
-    on success.
+    A request is one line of words; a backslash escapes special characters. The answer is one line with a
+    number, 0 or more on success.
     """
     import socket
 
@@ -925,10 +959,10 @@ def set_with_chirp_socket(name: str, value: str, environ: "dict[str, str]") -> b
 
 
 def fill_missing_outputs(environ: "dict[str, str]") -> None:
-    """Create a socket for each output file that is missing.
+    """Create a Unix socket in place of each missing file of transfer_output_files.
 
-    A missing file of transfer_output_files would hold the job before the schedd can try elsewhere. File
-    transfer skips sockets, so nothing at the submit host is overwritten. ``folder/`` becomes an empty folder.
+    Without the file HTCondor would hold the job, and the schedd could not try another site. File transfer
+    skips sockets, so it overwrites nothing at the submit host. For ``folder/`` make an empty folder.
     """
     import socket
 
@@ -959,11 +993,11 @@ def fill_missing_outputs(environ: "dict[str, str]") -> None:
 def rewrite_input_ms(parset: bytes, paths: "list[str]") -> bytes:
     """Return *parset* with a list of *paths* as ``input_ms`` in ``[global]``; all other bytes unchanged.
 
-    The value ends where Python's configparser ends it: the name has any letter case, ``=`` or ``:`` follows,
-    and lines that are indented more than the name continue the value.
+    The function reads the option as Python's configparser does. The name has any letter case, ``=`` or ``:``
+    follows, and lines that are indented more than the name continue the value.
 
     Raises:
-        WrapperError: it has no input_ms.
+        WrapperError: the parset has no input_ms.
     """
     import glob
 
@@ -978,7 +1012,7 @@ def rewrite_input_ms(parset: bytes, paths: "list[str]") -> bytes:
 def replace_options(
     parset: bytes, wanted_section: bytes, values: "dict[bytes, bytes]"
 ) -> "tuple[bytes, set[bytes]]":
-    """Return *parset* with new *values* of options in one section, and the options found there."""
+    """Return *parset* with the *values* of options in *wanted_section*, and the names of replaced options."""
     names = b"|".join(re.escape(name) for name in values)
     option = re.compile(rb"(\s*(" + names + rb")\s*[=:])([ \t]*)", re.IGNORECASE)
     out = []  # type: list[bytes]
@@ -989,7 +1023,8 @@ def replace_options(
         bare = line.strip()
         depth = len(line) - len(line.lstrip(b" \t"))
         if not bare or bare[:1] in (b"#", b";"):
-            (pending if is_option else out).append(line)  # the value may continue after this line
+            # the option's value may continue after this comment or empty line
+            (pending if is_option else out).append(line)
         elif 0 <= indent < depth:
             if is_option:
                 pending = [each for each in pending if each.strip()]
@@ -1012,10 +1047,10 @@ def replace_options(
 
 
 def fit_to_slot(parset: bytes, machine: "dict[str, str]", scratch: str) -> "tuple[bytes, list[str]]":
-    """Return *parset* with a [cluster] for this slot, and one sentence for each changed option of the user.
+    """Return *parset* with a [cluster] section for this slot, and ``NAME = OLD is now NEW`` for each change.
 
-    *machine* is the slot's ad; without ``Cpus`` nothing changes. Cores, threads and memory become those of
-    the slot, unless the parset has less.
+    *machine* is the slot's ad; without ``Cpus`` nothing changes. The new cores, threads and memory are those
+    of the slot, or the values of the parset if these are smaller.
     """
     import configparser
 
@@ -1053,7 +1088,7 @@ def fit_to_slot(parset: bytes, machine: "dict[str, str]", scratch: str) -> "tupl
 def slot_options(
     user_options: "dict[str, str]", cores: int, gigabytes: int, scratch: str
 ) -> "dict[str, str]":
-    """Return the options of Rapthor's [cluster] for a slot, within the limits in *user_options*."""
+    """Return the options of Rapthor's [cluster] for a slot, but keep smaller numbers of *user_options*."""
 
     def at_most(name: str, limit: int) -> str:
         wish = parse_whole_number(user_options.get(name))
@@ -1073,7 +1108,7 @@ def slot_options(
     if is_set("global_scratch_dir"):
         options["global_scratch_dir"] = scratch
     if is_set("dir_local"):
-        options["dir_local"] = "None"  # the older name of local_scratch_dir
+        options["dir_local"] = "None"  # the older name of local_scratch_dir in Rapthor
     return options
 
 
@@ -1084,7 +1119,7 @@ def parse_whole_number(text: "str | None") -> int:
 
 
 def replace_arguments(words: "list[str]", datasets: "list[Dataset]", paths: "list[str]") -> "list[str]":
-    """Return the command with paths for arguments that are a dataset's name or DID, or have $INPUT_...."""
+    """Return the command *words* with paths in place of datasets' names, DIDs and ``$INPUT_...``."""
     path_by_name = {}  # type: dict[str, str]
     for dataset, path in zip(datasets, paths):
         for name in (dataset.did, dataset.real_did, dataset.name, dataset.name.rstrip("/")):
@@ -1095,7 +1130,7 @@ def replace_arguments(words: "list[str]", datasets: "list[Dataset]", paths: "lis
         if word in path_by_name:
             return path_by_name[word]
         if re.search(r"\s", word):
-            return word  # a script: its shell expands the variables
+            return word  # the word is a shell script: the shell expands the variables
         return re.sub(
             r"\$(?:\{(INPUT_\w+)\}|(INPUT_\w+))",
             lambda match: variables.get(match.group(1) or match.group(2), match.group(0)),
@@ -1106,7 +1141,7 @@ def replace_arguments(words: "list[str]", datasets: "list[Dataset]", paths: "lis
 
 
 def path_variables(datasets: "list[Dataset]", paths: "list[str]") -> "dict[str, str]":
-    """Return the variables with the datasets' paths; one that two datasets share has the first one's path."""
+    """Return the datasets' variables and paths; if two datasets share a variable, it has the first path."""
     return {
         name: path for dataset, path in reversed(list(zip(datasets, paths))) for name in dataset.variables
     }
@@ -1115,8 +1150,8 @@ def path_variables(datasets: "list[Dataset]", paths: "list[str]") -> "dict[str, 
 def build_environment(
     environ: "dict[str, str]", site: str, datasets: "list[Dataset]", paths: "list[str]"
 ) -> "dict[str, str]":
-    """Return the command's environment."""
-    variables = {name: text for name, text in environ.items() if name}  # exec rejects an entry without a name
+    """Return the command's environment: *environ*, the datasets' variables and HYDRATOR_SITE."""
+    variables = {name: text for name, text in environ.items() if name}  # exec rejects an empty name
     variables.update(path_variables(datasets, paths))
     variables["HYDRATOR_SITE"] = site
     # Python sets LC_CTYPE if no locale is set: restore the job's value
@@ -1129,7 +1164,7 @@ def build_environment(
 
 
 def exec_command(words: "list[str]", environ: "dict[str, str]") -> None:
-    """Replace this process by *words*, with the two signals restored that Python changed."""
+    """Replace this process by the command *words*; first reset the two signals that Python ignores."""
     for name in ("SIGPIPE", "SIGXFSZ"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     try:
@@ -1140,7 +1175,7 @@ def exec_command(words: "list[str]", environ: "dict[str, str]") -> None:
 
 
 def raise_if_not_startable(words: "list[str]", trouble: OSError) -> None:
-    """Raise CommandNotStartable if *trouble* is an error of the command, not of the node."""
+    """Raise CommandNotStartable if *trouble* shows that the command is wrong, not the node."""
     status = STATUS_OF_EXEC.get(trouble.errno or 0)
     if status is not None:
         raise CommandNotStartable(status, "cannot start %s: %s" % (words[0], trouble.strerror)) from trouble
@@ -1150,11 +1185,12 @@ def raise_if_not_startable(words: "list[str]", trouble: OSError) -> None:
 
 
 def run_to_end(words: "list[str]", environ: "dict[str, str]", pipelines: str) -> None:
-    """Run *words*, clean up *pipelines* for a restart, then end with the status or signal of *words*.
+    """Run the command *words*, clean up *pipelines*, then exit with the command's status or signal.
 
-    An eviction begins with a signal, which the command gets too. HTCondor then transfers Rapthor's working
-    folder to the schedd and to the next start. After any other end that folder is the job's output, without
-    *pipelines*, which has copies of the data.
+    An eviction begins with a signal, which this process passes on to the command. HTCondor then transfers
+    Rapthor's working folder to the schedd, and from there to the next start of the job. If the command ends
+    without an eviction, that folder is the job's output. The function then removes *pipelines* from it,
+    because *pipelines* has copies of the data.
 
     Raises:
         CommandNotStartable: the command cannot be executed.
@@ -1163,7 +1199,7 @@ def run_to_end(words: "list[str]", environ: "dict[str, str]", pipelines: str) ->
 
     operations = drop_unfinished(pipelines)
     if operations:
-        print_error("the job was evicted before: it continues after %s" % ", ".join(operations))
+        print_error("the job was evicted before: Rapthor continues after %s" % ", ".join(operations))
     signals, status = run_and_forward_signals(words, environ)
     if signals:
         drop_unfinished(pipelines)
@@ -1177,7 +1213,7 @@ def run_to_end(words: "list[str]", environ: "dict[str, str]", pipelines: str) ->
 
 
 def run_and_forward_signals(words: "list[str]", environ: "dict[str, str]") -> "tuple[list[int], int]":
-    """Run *words* in a process group that gets the signals to this process; return these and the status."""
+    """Run the command *words* and pass signals on to its process group; return the signals and its status."""
     import subprocess
 
     signals = []  # type: list[int]
@@ -1196,7 +1232,7 @@ def run_and_forward_signals(words: "list[str]", environ: "dict[str, str]") -> "t
     except OSError as trouble:
         raise_if_not_startable(words, trouble)
         raise
-    for number in signals:  # the signals that arrived before the child existed
+    for number in signals:  # signals that arrived before the command was started
         os.killpg(children[0].pid, number)
     return signals, children[0].wait()
 
@@ -1204,8 +1240,8 @@ def run_and_forward_signals(words: "list[str]", environ: "dict[str, str]") -> "t
 def drop_unfinished(pipelines: str) -> "list[str]":
     """Remove the folders of unfinished operations in *pipelines*; return the names of finished operations.
 
-    Rapthor marks a finished operation by a file ``.done`` and skips it. Toil's files of an unfinished one
-    name paths in the scratch folder of the earlier start, so that operation cannot continue.
+    Rapthor marks a finished operation by a file ``.done`` and skips that operation. An unfinished operation
+    cannot continue: its Toil files have paths in the scratch folder of the earlier start.
     """
     import shutil
 
@@ -1221,7 +1257,7 @@ def drop_unfinished(pipelines: str) -> "list[str]":
 
 
 def parse_arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
-    """Return the wrapper's options, and the command."""
+    """Return the wrapper's options and the command; raise WrapperError for wrong usage."""
     options = {"paths": "", "parset": "", "site": "", "keep": ""}
     at = 0
     while at < len(argv) and argv[at].startswith("--"):
@@ -1237,12 +1273,12 @@ def parse_arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
             raise WrapperError("--%s needs a value: see --help" % name)
         options[name] = value
     if at >= len(argv):
-        raise WrapperError("no command: see --help")
+        raise WrapperError("no command: give the job's command after the options, see --help")
     return options, argv[at:]
 
 
 def find_paths_file(requested_path: str, scratch: str) -> str:
-    """Return the file of --paths, or hydrator-paths.json here or in the scratch folder."""
+    """Return the file of --paths, else hydrator-paths.json in the working or the scratch folder."""
     if requested_path:
         return requested_path
     file_name = "hydrator-paths.json"
@@ -1251,10 +1287,12 @@ def find_paths_file(requested_path: str, scratch: str) -> str:
 
 
 def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str, str]") -> "list[str]":
-    """Return one path for each dataset: at the site, else fetched; several files as one folder.
+    """Return one path for each dataset: the data at the site, or else a fetched copy.
+
+    Several files of a dataset become one folder of links.
 
     Raises:
-        RetryElsewhere: a dataset is not readable and not fetched; the job's ad has the miss.
+        RetryElsewhere: a dataset is not readable and was not fetched; the miss is in the job's ad.
     """
     locations = job.locations_at(site)
     candidates = [(each, locations[each.did]) for each in job.datasets if each.did in locations]
@@ -1262,7 +1300,9 @@ def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str,
     paths_by_number = []  # type: list[list[str]]
     failures = {}  # type: dict[int, str]
     for at, dataset in enumerate(job.datasets):
-        why, paths = next(answers) if dataset.did in locations else ("no path is known", [])
+        why, paths = (
+            next(answers) if dataset.did in locations else ("hydrator-paths.json has no path for it", [])
+        )
         paths_by_number.append(paths)
         if why:
             failures[at] = why
@@ -1281,7 +1321,7 @@ def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str,
         if site:
             report_misses(site, [job.datasets[at].did for at in missing], environ, int(time.time()))
         raise RetryElsewhere(
-            "not readable at %s: %s" % (site or "a node that names no site", str(miss)[:2000])
+            "not readable at %s: %s" % (site or "a node without a site name", str(miss)[:2000])
         ) from miss
     if failures:
         report_fetched(site or "?", [job.datasets[at].did for at in failures], environ, int(time.time()))
@@ -1293,7 +1333,7 @@ def start(argv: "list[str]", environ: "dict[str, str]") -> None:
 
     Raises:
         WrapperError: the wrapper found an error.
-        Exception: the node failed; the job's ad already has the site among those to avoid.
+        Exception: the node failed; the job's ad now lists the site among the sites to avoid.
     """
     options, command = parse_arguments(argv)
     site = options["site"]
@@ -1330,15 +1370,13 @@ def write_parset_copy(parset: str, paths: "list[str]", scratch: str, machine: "d
             content = rewrite_input_ms(file.read().replace(b"{scratch}", os.fsencode(scratch)), paths)
         content, changes = fit_to_slot(content, machine, scratch)
         if changes:
-            print_error(
-                "[cluster] of %s is of another machine than this slot: %s" % (parset, ", ".join(changes))
-            )
+            print_error("[cluster] of %s does not fit this slot: %s" % (parset, ", ".join(changes)))
         make_folder(scratch)
         with open(copy, "wb") as file:
             file.write(content)
     except OSError as trouble:
         text = "cannot copy the parset %s: %s" % (parset, trouble.strerror)
-        # a missing parset is missing on every node; a full disk is an error of this node
+        # a missing parset is missing on every node: do not retry; a full disk is an error of this node
         if isinstance(trouble, FileNotFoundError) and not os.path.lexists(parset):
             raise WrapperError(text) from trouble
         raise OSError(trouble.errno, text) from trouble
@@ -1346,18 +1384,18 @@ def write_parset_copy(parset: str, paths: "list[str]", scratch: str, machine: "d
 
 
 def main(argv: "list[str]", environ: "dict[str, str]") -> int:
-    """Replace this process by the command; return an exit status only if that fails."""
+    """Replace this process by the job's command; return an exit status only if the command did not start."""
     if argv[:1] in (["--help"], ["--version"]):
         print(HELP if argv[0] == "--help" else "hydrator job start %s, contract %d" % (VERSION, CONTRACT))
         sys.stdout.flush()
         return 0
     try:
         open_closed_streams()
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python would print a traceback
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # for SIGINT, Python would print a traceback
         start(argv, environ)
     except WrapperError as trouble:
         text, status = str(trouble), trouble.status
-    except Exception as trouble:  # noqa: BLE001 - the job must not leave the queue as done
+    except Exception as trouble:  # noqa: BLE001 - after any error the job must stay in the queue
         text, status = "this node cannot start the job: " + describe_error(trouble), RETRY_STATUS
     print_error(text + (": the job ends with %d to run elsewhere" % status if status == RETRY_STATUS else ""))
     if status == RETRY_STATUS:
@@ -1368,16 +1406,16 @@ def main(argv: "list[str]", environ: "dict[str, str]") -> int:
 
 
 def open_closed_streams() -> None:
-    """Open /dev/null for a closed stdin, stdout or stderr, so that no other file gets its number."""
+    """Open /dev/null if stdin, stdout or stderr is closed, so that no other file gets that descriptor."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # open() uses the lowest free number, so this one
+            os.open(os.devnull, os.O_RDWR)  # open() uses the lowest free descriptor
 
 
 def describe_error(trouble: Exception) -> str:
-    """Return the system's error text, or the exception's type, text and line."""
+    """Return the system's text for an OSError, else the exception's type, text and line number."""
     if isinstance(trouble, OSError) and trouble.strerror:
         return "%s%s" % ("%s: " % trouble.filename if trouble.filename else "", trouble.strerror)
     frame = trouble.__traceback__
@@ -1394,7 +1432,7 @@ def print_error(text: str) -> None:
 
 
 def remove_fetched(environ: "dict[str, str]") -> None:
-    """Remove the fetched files: they may have filled the disk."""
+    """Remove the fetched and unpacked files: they may have filled the disk."""
     import shutil
 
     scratch = environ.get("_CONDOR_SCRATCH_DIR", "")
@@ -1407,4 +1445,4 @@ if __name__ == "__main__":
     try:
         ended = main(sys.argv[1:], dict(os.environ))
     finally:
-        os._exit(ended)  # the interpreter's normal exit would change the status if stderr is full
+        os._exit(ended)  # Python's normal exit would change the status if it cannot write to stderr

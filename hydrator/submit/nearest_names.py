@@ -1,4 +1,4 @@
-"""Nearest names: existing datasets with names similar to one that does not exist. Pure."""
+"""Nearest names: find existing datasets whose names are similar to the name of a missing dataset. Pure."""
 
 import difflib
 from collections.abc import Collection, Iterable
@@ -17,7 +17,10 @@ _CUTOFF = 0.75
 
 
 def similar_names(did: Did, candidates: Iterable[Did]) -> tuple[Did, ...]:
-    """Return up to MAX_SIMILAR of *candidates*, the most similar to *did* first; letter case is ignored."""
+    """Return up to MAX_SIMILAR of *candidates* that are similar to *did*, the most similar first.
+
+    The comparison ignores letter case.
+    """
     if len(did) > _MAX_NAME_CHARS:
         return ()
     by_lower: dict[str, list[Did]] = {}
@@ -29,9 +32,9 @@ def similar_names(did: Did, candidates: Iterable[Did]) -> tuple[Did, ...]:
 
 
 def similar_name_patterns(dids: Collection[Did]) -> list[str]:
-    """Return globs for names in the scope of one of *dids* that share a half or both ends with it.
+    """Return globs for names that share the scope, and a half or both ends of the name, with one of *dids*.
 
-    A typing error of one or two characters leaves a half of the name, or both its ends, correct.
+    After a typing error of one or two characters, a half of the name or both its ends are still correct.
 
     >>> similar_name_patterns([Did("lofar:L1234_SB001")])
     ['lofar:L1234*', 'lofar:*_SB001', 'lofar:L1*01']
@@ -46,7 +49,7 @@ def similar_name_patterns(dids: Collection[Did]) -> list[str]:
 
 
 def find_absent_dids(knowledge: DaemonKnowledge, dids: Iterable[Did]) -> list[Did]:
-    """Return up to MAX_SEARCHED of *dids* that the daemon polled and that are at no site."""
+    """Return up to MAX_SEARCHED of *dids* that the daemon polled and found at no site."""
     polled = knowledge.demanded_dids | knowledge.queried_dids
     sites = knowledge.snapshot.sites.values()
     absent = [
@@ -62,7 +65,10 @@ def find_absent_dids(knowledge: DaemonKnowledge, dids: Iterable[Did]) -> list[Di
 def add_similar_names(
     knowledge: DaemonKnowledge, dids: Iterable[Did], names: Iterable[Did] = ()
 ) -> DaemonKnowledge:
-    """Add names similar to those of *dids* that are at no site, from *names* and the snapshot."""
+    """Return *knowledge* with similar names for those of *dids* that are at no site.
+
+    The similar names come from *names* and from the snapshot.
+    """
     absent = find_absent_dids(knowledge, dids)
     if not absent:
         return knowledge

@@ -1,4 +1,4 @@
-"""Retry elsewhere: the lines of a submit description that send a job to another site after a miss."""
+"""Retry elsewhere: submit description lines that send a job to another site if it could not read its data."""
 
 from collections.abc import Sequence
 
@@ -24,18 +24,19 @@ _ADVICE = "; see its stderr, report it to the operator, then run condor_release"
 
 
 def avoid_missed_sites_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
-    """Build the clause for Requirements that excludes sites where this job recently missed its data.
+    """Build the clause for Requirements that excludes sites where this job recently could not read its data.
 
-    A job that was held for its misses and then released tries all sites again. If condor_chirp could not
-    report, the clause uses the site of the last run instead of the list. It avoids ``MY.a ?: MY.b``: with
-    that the negotiator of 23.9.6 matched jobs that the expression excludes.
+    If the schedd held the job for its misses and a user released it, the clause allows all sites again. If
+    the job wrapper could not write the list of sites into the job's ad, the clause excludes the site of the
+    last run. The clause has no ``MY.a ?: MY.b``: with this operator the negotiator of HTCondor 23.9.6
+    matched jobs that the expression excludes.
 
     Args:
-        site_attributes: slot attributes with the site's name, after DataLocalitySite; the first one counts.
+        site_attributes: slot attributes with the site's name, tried in this order after DataLocalitySite.
     """
     names = _site_attribute_names(site_attributes)
     site = " ?: ".join(f"TARGET.{name}" for name in names)
-    # the first attribute that the slot has is compared; a slot without any counts as the same site
+    # compare the first attribute that the slot has; a slot without any attribute counts as the same site
     same = "true"
     for name in reversed(names):
         same = f"(TARGET.{name} isnt undefined ? TARGET.{name} =?= MY.MachineAttr{name}0 : {same})"
@@ -49,7 +50,7 @@ def avoid_missed_sites_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) 
 def path_known_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
     """Build the clause for Requirements that allows only sites with a path to every dataset.
 
-    PATHS_ATTRIBUTE lists these sites. Their letter case counts, as in the wrapper.
+    The job attribute PATHS_ATTRIBUTE lists these sites. As in the wrapper, their letter case matters.
     """
     site = " ?: ".join(f"TARGET.{name}" for name in _site_attribute_names(site_attributes))
     return f"identicalMember(({site}), MY.{PATHS_ATTRIBUTE}) =?= true"
@@ -63,21 +64,21 @@ def retry_elsewhere(
     data_sites: Sequence[str] = (),
     grace_seconds: int = GRACE_SECONDS,
 ) -> list[str]:
-    """Return lines of a submit description with which the schedd runs the job elsewhere after a miss.
+    """Return submit description lines that make the schedd run the job at another site after a miss.
 
-    A job that exits with MISSED_EXIT_STATUS stays in the queue and avoids, for an hour, the sites where it
-    missed. The schedd holds it, with the sites in the reason, in three cases: after *tries* such exits; after
-    a second miss at one site; or after misses at all *data_sites*, if no other site matched for
-    *grace_seconds*. With ``max_retries`` in the description, other exit codes are retried too, and a miss
-    after the last retry holds the job. The lines set ``requirements`` and ``periodic_hold``: the description
-    must not set these itself.
+    A miss is an exit with MISSED_EXIT_STATUS: the job could not read its data. The job then stays in the
+    queue and avoids that site for an hour. In three cases the schedd holds the job, with the sites in the
+    reason: after *tries* misses; after a second miss at one site; after misses at all *data_sites*, if no
+    other site matched for *grace_seconds*. If the description has ``max_retries``, HTCondor retries other
+    exit codes too, and a miss after the last retry holds the job. The lines set ``requirements`` and
+    ``periodic_hold``, so the description must not set them itself.
 
     Args:
-        requirements: the job's own expression; empty for none.
-        tries: 1 or more.
+        requirements: the job's own Requirements expression; may be empty.
+        tries: the number of misses before the hold, 1 or more.
         site_attributes: as for :func:`avoid_missed_sites_clause`.
-        data_sites: the known sites with the job's data; empty: not known.
-        grace_seconds: seconds after its last miss during which the job waits for a site not in *data_sites*.
+        data_sites: the sites that have the job's data; empty if they are not known.
+        grace_seconds: after its last miss the job waits so many seconds for a site not in *data_sites*.
     """
     own = f"({requirements}) && " if requirements.strip() else ""
     has_missed = f"ExitBySignal =!= true && ExitCode =?= {MISSED_EXIT_STATUS}"
@@ -85,7 +86,7 @@ def retry_elsewhere(
         f"requirements = {own}{avoid_missed_sites_clause(site_attributes)}",
         f"job_machine_attrs = {', '.join(_site_attribute_names(site_attributes))}",
         "job_machine_attrs_history_length = 1",
-        # with max_retries, condor_submit adds its own conditions for leaving the queue
+        # with max_retries, condor_submit adds its own conditions to on_exit_remove
         f"on_exit_remove = ! ({has_missed}) && JobMaxRetries is undefined",
         *_hold_after_last_try(has_missed, tries),
         *(_hold_where_all_missed(data_sites, grace_seconds) if data_sites else []),
@@ -104,7 +105,7 @@ def _hold_after_last_try(has_missed: str, tries: int) -> list[str]:
 
 
 def _hold_where_all_missed(sites: Sequence[str], grace_seconds: int) -> list[str]:
-    """Return the lines that hold an idle job that missed data at all *sites*; not after condor_release."""
+    """Return the lines that hold an idle job after misses at all *sites*, unless a user released the job."""
     each = " && ".join(
         escape_macros(f"member({classad_string(site)}, {SITES_ATTRIBUTE})") for site in sorted(set(sites))
     )

@@ -321,7 +321,7 @@ def test_a_hostile_answer_never_reaches_the_slot(pool, place):
         assert generation_of(ad) == now
         assert "Poison" not in ad
         assert ad["Start"] is True
-    assert "is not an attribute that this hook prints" in said(place)
+    assert "is not an attribute of a site ad" in said(place)
 
 
 def hostile_answers(now: int) -> dict[str, tuple[int, dict[str, str], bytes]]:

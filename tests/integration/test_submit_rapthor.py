@@ -318,7 +318,7 @@ def test_an_evicted_run_goes_on_after_its_finished_operations_if_they_are_kept(i
         assert (job_of(folder) / "rapthor" / "images" / "early").read_text() == "kept\n"
         assert not (job_of(folder) / "rapthor" / "pipelines").exists()
         stderr = (job_of(folder) / "example.err").read_text()
-        assert "hydrator: the job was evicted before: it continues after calibrate_1" in stderr
+        assert "hydrator: the job was evicted before: Rapthor continues after calibrate_1" in stderr
     else:
         assert said()[2] == empty
         installed.pool.run("condor_rm", str(job), user="alice")

@@ -1,4 +1,4 @@
-"""Globs: the measurement sets that input_ms matches, on this host or in the catalogues."""
+"""Globs: find the measurement sets that the globs in input_ms match, on this host or in catalogues."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,7 +18,11 @@ _GROUP_REFERENCE = re.compile(r"\\(?:\d+|g<\w+>)")
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """The names that globs match; ``catalogue_counts`` has the globs that match in the catalogues only."""
+    """The ``names`` that globs match.
+
+    ``catalogue_counts`` has the globs that match nothing on this host, each with its number of matches in the
+    catalogues. ``unreachable_catalogues`` has the reason for each catalogue that did not answer.
+    """
 
     names: tuple[str, ...]
     unmatched_globs: tuple[str, ...] = ()
@@ -34,9 +38,9 @@ def expand_globs(
 ) -> Expansion:
     """Return the measurement sets that *globs* (input_ms) match, sorted as Rapthor sorts them.
 
-    A glob that matches on this host (*find_local*) gives those names, as in Rapthor. Any other glob gives
-    the datasets that the catalogues have under such names, in the folder of the glob: Rapthor would refuse
-    it, but the submit host seldom has the data. A name without wildcards gives itself.
+    If a glob matches names on this host (*find_local*), the result has these names, as in Rapthor. For any
+    other glob the function searches the catalogues, because the submit host seldom has the data. It puts the
+    folder of the glob before the names that it finds there. A name without wildcards stays as it is.
     """
     names: list[str] = []
     remote: list[str] = []
@@ -62,9 +66,10 @@ def expand_globs(
 def _match_in_catalogues(
     globs: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Return by glob the names in the default scope, else in any scope, else by [submit].patterns.
+    """Return for each glob the matching names, and for each catalogue that did not answer the reason.
 
-    The second value has the reason by catalogue that did not answer.
+    Search for a glob in the default scope; without a match in any scope; without a match by
+    [submit].patterns.
     """
     matches: dict[str, list[str]] = {}
     failures: dict[str, str] = {}
@@ -83,7 +88,7 @@ def _match_in_catalogues(
 
 
 def _suffix_patterns(globs: Iterable[str], scope_prefix: str) -> list[str]:
-    """Return patterns for every DID whose name ends in a text that one of *globs* matches."""
+    """Return search patterns for all DIDs whose last part matches one of *globs*."""
     bases = sorted({base_name(search) for search in globs})
     heads = ("*:", "*/") if scope_prefix == "*" else (scope_prefix,)
     return [f"{head}{base}{tail}" for base in bases for tail in ("", ".tar", "/") for head in heads]
@@ -92,12 +97,12 @@ def _suffix_patterns(globs: Iterable[str], scope_prefix: str) -> list[str]:
 def _find_by_patterns(
     globs: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Return by glob the names that [submit].patterns turn into existing DIDs, and by catalogue its failure.
+    """Return for each glob the names that [submit].patterns turn into existing DIDs, and the failures.
 
-    A pattern turns a name into a DID, but not a DID into a name. So this function guesses names from each
-    DID: its own name, with and without the glob's text before the first wildcard and after the last one.
-    Example: ``lofar:L1_SB001`` and ``*.ms`` give ``L1_SB001.ms``. A guess counts if it matches the glob and
-    a pattern turns it into that DID.
+    A pattern turns a name into a DID, but not a DID into a name. So this function guesses names for each DID.
+    It takes the DID's name with and without the text of the glob before the first wildcard and after the last
+    wildcard. Example: ``lofar:L1_SB001`` and ``*.ms`` give ``L1_SB001.ms``. A guess is correct if it matches
+    the glob and a pattern turns the guess into that DID.
     """
     patterns = compile_patterns(settings.submit.patterns)
     scope = settings.daemon.default_scope
@@ -125,7 +130,7 @@ def _find_by_patterns(
 def _apply_patterns(
     name: str, patterns: Sequence[tuple[re.Pattern[str], str]], scope: str | None
 ) -> Did | None:
-    """Return the DID that the patterns give for *name*; None if no pattern matches it."""
+    """Return the DID that *patterns* give for *name*; None if no pattern matches, or the DID is not valid."""
     try:
         return parse_did(look_up_configured(name, {}, patterns) or "", scope)
     except BadDid:
@@ -133,7 +138,7 @@ def _apply_patterns(
 
 
 def _match_glob(search_glob: str, known_names: Iterable[str], settings: Settings) -> list[str]:
-    """Return the *known_names* and names of [submit].names that match the glob, in the folder of the glob."""
+    """Return the matching names in *known_names* and in [submit].names, each with the folder of the glob."""
     bases = {strip_tar(base_name(name)) for name in known_names if _matches_ignoring_tar(name, search_glob)}
     bases |= {base_name(name) for name in settings.submit.names if matches_base_name(name, search_glob)}
     folder = search_glob.rstrip("/").rpartition("/")[0]

@@ -1,13 +1,13 @@
 """Dataset resolver: find the DIDs of measurement sets by the names in users' files.
 
-A name is looked up in this order:
+The resolver uses the first of these rules that gives a DID for a name:
 
 1. the table [submit].names;
 2. the patterns [submit].patterns;
 3. a name that is itself ``scope:name``;
-4. the names in the catalogues with the same last part (``.tar`` and a trailing ``/`` do not count),
-   first those in default_scope;
-5. the name itself in default_scope.
+4. a DID in the catalogues whose name has the same last part, without ``.tar`` and a trailing ``/``; the
+   resolver searches default_scope first, then all scopes;
+5. ``default_scope:name``.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,8 +33,9 @@ class Resolution:
     """The DIDs of ``names``, in their order, and the problems with them.
 
     ``dids`` has None for a name without a DID: see ``unknown_names`` and ``ambiguous_names``.
-    ``unreachable_catalogues`` has the reason by catalogue that did not answer, ``unchecked_dids`` the DIDs
-    that no catalogue confirmed because of that. ``answers`` has the surveys of the DIDs by catalogue.
+    ``unreachable_catalogues`` has the reason for each catalogue that did not answer. ``unchecked_dids`` has
+    the DIDs that no catalogue confirmed, at least one of which did not answer. ``answers`` has each
+    catalogue's answers about the DIDs.
     """
 
     names: tuple[str, ...]
@@ -48,12 +49,12 @@ class Resolution:
 
     @property
     def pairs(self) -> tuple[tuple[str, Did], ...]:
-        """The names that have a DID, each with it."""
+        """The names that have a DID, each with its DID."""
         return tuple((name, did) for name, did in zip(self.names, self.dids, strict=True) if did)
 
     @property
     def names_by_shared_did(self) -> dict[Did, tuple[str, ...]]:
-        """The DIDs that are shared by several names, each with these names."""
+        """The DIDs that several names share, each with these names."""
         names: dict[Did, list[str]] = {}
         for name, did in self.pairs:
             names.setdefault(did, []).append(name)
@@ -66,7 +67,9 @@ class Resolution:
         for name in self.names:
             if name in self.ambiguous_names:
                 listed = shorten_list(self.ambiguous_names[name], limit=_MAX_SHOWN)
-                sentences.append(f"{name}: could be {listed}; add it to [submit].names, or set default_scope")
+                sentences.append(
+                    f"{name}: could be {listed}; add the name to [submit].names, or set default_scope"
+                )
             elif name in self.unknown_names:
                 sentences.append(f"{name}: {self.unknown_names[name]}")
         return list(dict.fromkeys(sentences))
@@ -88,8 +91,8 @@ def resolve_names(
     """Find the DID of each of *names*, and query the catalogues for all of them at once.
 
     A DID that no catalogue has is unknown if all catalogues answered, else unchecked. The daemon
-    (*daemon_catalogues*) is queried for places only: it has only the datasets that jobs name. Without
-    catalogues it decides on names too.
+    (*daemon_catalogues*) only says where datasets are, because it has only the datasets that jobs name. If
+    *catalogues* is empty, the daemon's answer also decides which DIDs exist.
 
     Raises:
         ConfigError: [submit].names or a pattern gives an invalid DID, or a pattern is not valid.
@@ -120,10 +123,10 @@ def resolve_names(
 def _choose_dids(
     names: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]
 ) -> tuple[dict[str, Did], dict[str, tuple[Did, ...]], dict[str, str], dict[str, str]]:
-    """Choose a DID for each of *names*, whether or not a catalogue has it.
+    """Choose a DID for each of *names*, also a DID that no catalogue has.
 
-    Returns the DIDs by name, the candidates of ambiguous names, the reasons by name why there is no DID, and
-    the reason by failed catalogue.
+    Returns the DIDs by name, the candidates of ambiguous names, the reason for each name without a DID, and
+    the reason for each catalogue that did not answer.
     """
     scope = settings.daemon.default_scope
     chosen = apply_configuration(names, settings)
@@ -141,7 +144,7 @@ def _choose_dids(
 def _apply_default_scope(
     names: Iterable[str], scope: str | None, failures: Collection[str]
 ) -> tuple[dict[str, Did], dict[str, str]]:
-    """Return the DIDs of *names* in the default scope, and by name the reason why that scope has none."""
+    """Return ``scope:name`` for each of *names*, and the reason for each name that gives no valid DID."""
     dids: dict[str, Did] = {}
     reasons: dict[str, str] = {}
     failed = f"; {' and '.join(sorted(failures))} did not answer" if failures else ""
@@ -151,13 +154,13 @@ def _apply_default_scope(
         except BadDid:
             reasons[name] = (
                 f"no catalogue has a dataset of that name{failed};"
-                " add it to [submit].names or a pattern to [submit].patterns"
+                " add the name to [submit].names, or a pattern to [submit].patterns"
             )
     return dids, reasons
 
 
 def _find_unanswered(dids: Iterable[Did], readings: Mapping[Did, Sequence[Seen | Unseen]]) -> frozenset[Did]:
-    """Return the *dids* about which a catalogue did not answer."""
+    """Return the *dids* for which the answer of at least one catalogue is missing."""
     no_reading = [Unseen("")]
     return frozenset(
         did for did in dids if any(isinstance(reading, Unseen) for reading in readings.get(did, no_reading))
@@ -165,9 +168,9 @@ def _find_unanswered(dids: Iterable[Did], readings: Mapping[Did, Sequence[Seen |
 
 
 def _absent_reasons(dids_by_name: Mapping[str, Did], catalogues: Sequence[Catalogue]) -> dict[str, str]:
-    """Return by name one sentence that no catalogue has its DID, with the similar names that exist."""
+    """Return for each name one sentence: no catalogue has the DID, but perhaps has similar DIDs."""
     similar = find_similar(list(dids_by_name.values())[:MAX_SEARCHED], catalogues)
-    advice = "; if another dataset is meant, map the name under [submit].names or [submit].patterns"
+    advice = "; if you mean another dataset, add the name to [submit].names or a pattern to [submit].patterns"
     reasons = {}
     for name, did in dids_by_name.items():
         question = f"; did you mean {' or '.join(similar[did])}?" if similar.get(did) else ""
@@ -186,7 +189,7 @@ def _group_readings(answers: Mapping[str, Survey | Unseen]) -> dict[Did, list[Se
 
 
 def _is_in_catalogues(did: Did, readings: Mapping[Did, Sequence[Seen | Unseen]]) -> bool:
-    """Return whether a catalogue has a replica of *did*, or at least its size."""
+    """Return whether a catalogue has a replica of *did*, or at least the size of *did*."""
     return any(
         isinstance(reading, Seen) and (reading.replicas or reading.bytes_total is not None)
         for reading in readings.get(did, ())

@@ -1,4 +1,4 @@
-"""Naming rules: the DIDs that [submit].names and [submit].patterns give for names in users' files. Pure."""
+"""Naming rules: turn names in users' files into DIDs by [submit].names and [submit].patterns. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,10 +10,10 @@ from hydrator.submit.rapthor.parset import base_name
 
 
 def apply_configuration(names: Sequence[str], settings: Settings) -> dict[str, Did]:
-    """Return the DIDs that [submit].names and [submit].patterns give for *names*; other names are left out.
+    """Return the DIDs that [submit].names and [submit].patterns give for *names*; leave out other names.
 
     Raises:
-        ConfigError: one of them gives an invalid DID, or a pattern is not a regular expression.
+        ConfigError: an entry or a pattern gives an invalid DID, or a pattern is not a regular expression.
     """
     patterns = compile_patterns(settings.submit.patterns)
     table = {name.rstrip("/"): text for name, text in settings.submit.names.items()}

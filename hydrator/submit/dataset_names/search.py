@@ -17,7 +17,7 @@ _MAX_PATTERNS = 8
 
 
 def scope_prefixes(scope: str | None) -> list[str]:
-    """Return the scope part of search patterns, in search order: the default *scope*, then any scope."""
+    """Return the beginnings of search patterns, in order: for the default *scope*, then for any scope."""
     return [f"{scope}:", "*"] if scope else ["*"]
 
 
@@ -26,7 +26,7 @@ def find_in_catalogues(
 ) -> tuple[dict[str, Did], dict[str, tuple[Did, ...]], dict[str, str]]:
     """Search the catalogues for *names*, first in the default scope.
 
-    Returns the DIDs by name, the candidates of ambiguous names, and the reason by failed catalogue.
+    Returns the DIDs by name, the candidates of ambiguous names, and the reason for each failed catalogue.
     """
     chosen: dict[str, Did] = {}
     ambiguous: dict[str, tuple[Did, ...]] = {}
@@ -52,13 +52,16 @@ def find_in_catalogues(
 
 
 def _prefer_exact_names(name: str, candidates: Collection[Did]) -> tuple[Did, ...]:
-    """Return the *candidates* with exactly this name, else all: ``.ms`` and ``.ms.tar`` differ."""
+    """Return the *candidates* with exactly the last part of *name*; if there are none, all candidates.
+
+    Here ``.ms`` and ``.ms.tar`` differ.
+    """
     exact = [did for did in candidates if base_name(name_part(did)) == base_name(name)]
     return tuple(sorted(exact or candidates))
 
 
 def _prefix_patterns(bases: Sequence[str], scope_prefix: str) -> list[str]:
-    """Return a few search patterns that together match every DID whose name begins like one of *bases*."""
+    """Return at most 16 search patterns that match every DID whose name begins with one of *bases*."""
     length = max((len(base) for base in bases), default=0)
     starts = {base[:length] for base in bases}
     while len(starts) > _MAX_PATTERNS and length:
@@ -71,7 +74,7 @@ def _prefix_patterns(bases: Sequence[str], scope_prefix: str) -> list[str]:
 
 
 def find_dids(catalogues: Sequence[Catalogue], patterns: Sequence[str]) -> tuple[set[Did], dict[str, str]]:
-    """Query all *catalogues* at once; return the DIDs that match, and by failed catalogue the reason."""
+    """Query all *catalogues* at once; return the matching DIDs, and the reason for each failed catalogue."""
 
     def query(catalogue: Catalogue) -> Collection[Did] | CatalogueError:
         try:
@@ -91,7 +94,7 @@ def find_dids(catalogues: Sequence[Catalogue], patterns: Sequence[str]) -> tuple
 
 
 def find_similar(dids: Sequence[Did], catalogues: Sequence[Catalogue]) -> dict[Did, tuple[Did, ...]]:
-    """Return by DID the names in the catalogues that are similar to it."""
+    """Return for each of *dids* the existing DIDs in the catalogues with similar names."""
     if not dids:
         return {}
     candidates, _ = find_dids(catalogues, similar_name_patterns(dids))

@@ -1,16 +1,15 @@
 # ruff: noqa: E501  (the texts are printed unchanged; a ClassAd expression has no good place to break)
-"""Pool configuration as text: the schedd's transform and refusals, START, the negotiator's term.
+"""Pool configuration as text: schedd transform and submit requirements, START, NEGOTIATOR_PRE_JOB_RANK.
 
 ``hydrator submit pool-config`` prints these texts. The expressions are functions in expressions.py, so that
-other programs can write the same ones. The texts are tested on HTCondor 23.9.6 and 25.14.1
+other programs can print the same expressions. The texts are tested on HTCondor 23.9.6 and 25.14.1
 (tests/integration). Pure: values in, text out.
 
 Two limits of ClassAds shape the expressions:
 
-- HTCondor does not evaluate an expression more than 400 operators deep, and it matches nothing. So long chains
-  of ``&&`` are cut into groups, and sums use a list.
-- An expression must have a value for any slot. So comparisons with attributes of a slot are closed with
-  ``=?= true``.
+- HTCondor does not evaluate an expression more than 400 operators deep; such an expression matches no slot.
+  So the texts cut long chains of ``&&`` into groups, and compute sums over a list.
+- An expression must not be undefined for any slot. So comparisons with slot attributes end with ``=?= true``.
 """
 
 import re
@@ -101,11 +100,12 @@ NEGOTIATOR_PARAMETERS = ("NEGOTIATOR_PRE_JOB_RANK",)
 
 @dataclass(frozen=True, slots=True)
 class PoolPolicy:
-    """The choices of a pool's operator; printed as knobs at the top of the schedd's text.
+    """The choices of a pool's operator, which the schedd's text has as knobs (macros) at its top.
 
-    ``max_age`` is the daemon's limit (6 h) less 15 min. ``wait`` and ``settle`` are the default times that
-    ``wait`` and ``prefer`` jobs wait for their data. ``rounding_floor`` is the step of their deadlines, for
-    autoclusters. ``staging_credit`` (0 to 1) is the weight of a dataset that is being staged.
+    ``max_age`` is the age at which facts no longer count: the daemon's limit (6 h) less 15 min. A ``wait``
+    job waits for its data for ``wait``, a ``prefer`` job for ``settle``. Deadlines are rounded up to a
+    multiple of ``rounding_floor``, so that jobs share an autocluster. ``staging_credit`` (0 to 1) is the
+    weight that a job's rank gives to a dataset that is being staged.
     """
 
     default_mode: Mode = "wait"
@@ -144,14 +144,14 @@ class PoolPolicy:
 def schedd_config(
     policy: PoolPolicy, current_values: Mapping[str, str | None], *, observe: bool = False
 ) -> str:
-    """Return the text for schedds: knobs, transform, refusals, immutable attributes.
+    """Return the text for schedds: knobs, job transform, submit requirements, immutable attributes.
 
     Args:
         policy: the operator's choices.
-        current_values: values of SCHEDD_PARAMETERS at this schedd now; None, or left out, if they could not
-            be read. The text shows them without the hydrator's own parts. The text itself extends any value
-            that it finds (``X = $(X) …`` also finds compiled-in defaults).
-        observe: only rank; change no Requirements and refuse nothing.
+        current_values: the present values of SCHEDD_PARAMETERS at this schedd; a value that could not be read
+            is None or absent. The text shows these values as comments, without the hydrator's own parts. Its
+            settings extend the values by ``X = $(X) …``, which also works for compiled-in defaults.
+        observe: only set the jobs' Rank; change no Requirements and refuse no job.
     """
     return "\n".join(
         (
@@ -169,7 +169,10 @@ def schedd_config(
 
 
 def startd_config(current_values: Mapping[str, str | None], *, observe: bool = False) -> str:
-    """Return the text for startds that run the hook; never use it for slots hydrated by merge only."""
+    """Return the text for startds that run the hook.
+
+    With this text, a startd without the hook would refuse every job with datasets.
+    """
     clause = f"START = ($(START)) && {START_CLAUSE}"
     return "\n".join(
         (
@@ -183,7 +186,7 @@ def startd_config(current_values: Mapping[str, str | None], *, observe: bool = F
 
 
 def negotiator_config(current_values: Mapping[str, str | None], *, observe: bool = False) -> str:
-    """Return the text for the negotiator: locality before slot size."""
+    """Return the text for the negotiator: data locality counts more than the size of a slot."""
     value = current_values.get("NEGOTIATOR_PRE_JOB_RANK")
     previous = (
         ""
@@ -200,13 +203,13 @@ def negotiator_config(current_values: Mapping[str, str | None], *, observe: bool
 
 
 def removal_texts(current_values: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
-    """Return by role (``schedd``, ``startd``, ``negotiator``) how to remove the text, and which parts remain.
+    """Return for ``schedd``, ``startd`` and ``negotiator`` comments on how to remove the pool configuration.
 
-    The result has comments only: no setting is needed, because deleting the printed text restores every
-    value. A text with the current values would fix these permanently.
+    The comments name the parameters that still have the hydrator's parts. They contain no setting: if the
+    operator deletes the printed text, every parameter has its earlier value again.
 
     Args:
-        current_values: the values now, by role, as for :func:`schedd_config`.
+        current_values: the present values by role, as for :func:`schedd_config`.
     """
     roles = {
         "schedd": ("the schedds", SCHEDD_PARAMETERS[:-1]),
@@ -222,10 +225,11 @@ def removal_texts(current_values: Mapping[str, Mapping[str, str | None]]) -> dic
 
 
 def allow_line(daemon: str, level: str, identity: str) -> str:
-    """Build the line that adds *identity* to those with *level* at *daemon*.
+    """Build the configuration line that gives *identity* the authorization *level* at *daemon*.
 
-    A list for one daemon replaces the list for all daemons. So a line with *identity* alone would lock out the
-    pool's own daemons. A nested default does not work: HTCondor leaves a stray parenthesis.
+    HTCondor uses ``DAEMON.ALLOW_LEVEL`` instead of ``ALLOW_LEVEL``. A line with *identity* alone would lock
+    out the pool's own daemons, so this line adds *identity* to the earlier value. The line has no nested
+    default, because HTCondor leaves a stray parenthesis of it.
     """
     own = f"{daemon.upper()}.ALLOW_{level}"
     return f"{own} = $({own}:$(ALLOW_{level})) {identity}"
@@ -255,7 +259,7 @@ def _seconds(span: timedelta) -> int:
 
 
 def _unwrap(value: str, layer: str) -> str:
-    """Remove every layer around *value* that matches the regular expression *layer*; its first group is the inner value."""
+    """Remove the layers around *value* that match the regex *layer*; its first group is the inner value."""
     while wrapped := re.fullmatch(layer, value.strip(), re.DOTALL):
         value = wrapped[1] or ""
     return value
@@ -263,7 +267,7 @@ def _unwrap(value: str, layer: str) -> str:
 
 def _format_header(where: str, observe: bool) -> str:
     form = (
-        "observing: jobs are only ranked; every job may use every slot, and none is refused"
+        "observing: it only ranks slots for jobs; every job may use every slot, and no job is refused"
         if observe
         else "in force"
     )
@@ -271,7 +275,7 @@ def _format_header(where: str, observe: bool) -> str:
 
 
 def _comment_current_values(names: Sequence[str], current_values: Mapping[str, str | None]) -> list[str]:
-    """Return a comment line for each value without the hydrator's parts, so equal before and after installation."""
+    """Return a comment line for each of *names* with its value, but without the hydrator's parts."""
     lines = []
     for name in names:
         value = current_values.get(name)
@@ -281,7 +285,7 @@ def _comment_current_values(names: Sequence[str], current_values: Mapping[str, s
 
 
 def _comment_remaining_parts(names: Sequence[str], current_values: Mapping[str, str | None]) -> str:
-    """Return a comment with those of *names* that have the hydrator's parts at the queried daemon."""
+    """Return a comment that lists the parameters *names* whose current value has parts of the hydrator."""
     values = {name: value for name in names if (value := current_values.get(name)) is not None}
     names_with_parts = [name for name, value in values.items() if remove_our_parts(name, value) != value]
     if names_with_parts:
@@ -296,7 +300,7 @@ _PLACING_KNOBS = ("DEFAULT_MODE", "WAIT", "SETTLE", "STEP")
 
 
 def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
-    """Return the macros with the values of *policy*, each after a comment."""
+    """Return the macro definitions with the values of *policy*, each below a comment line."""
     knobs: dict[str, tuple[str | int, str]] = {
         "DEFAULT_MODE": (
             policy.default_mode,
@@ -305,19 +309,19 @@ def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
         "WAIT": (_seconds(policy.wait), "s: a `wait` job waits this long for a site with its data"),
         "SETTLE": (
             _seconds(policy.settle),
-            "s: a `prefer` job waits this long, so that its datasets can be published first",
+            "s: a `prefer` job waits this long for its data, so that the daemon can first publish its datasets",
         ),
         "STEP": (
             _seconds(policy.rounding_floor),
-            "s: deadlines are rounded up to a multiple of this (or of WAIT/12), so that jobs share an autocluster",
+            "s: deadlines are multiples of this (or of 1/12 of the wait, if longer), so that jobs share an autocluster",
         ),
         "DEFAULT_SCOPE": (
             policy.default_scope or "",
-            "the scope of datasets named without one; if it is empty, such a job is refused",
+            "the scope for dataset names without a scope; if it is empty, the schedd refuses such names",
         ),
         "MAX_AGE": (
             _seconds(policy.max_age),
-            "s: older facts do not count; this is the daemon's limit (6 h) less 15 min",
+            "s: facts that are older do not count; the default is the daemon's limit (6 h) less 15 min",
         ),
         "STAGING_CREDIT": (
             _classad_real(policy.staging_credit),
@@ -325,7 +329,7 @@ def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
         ),
         "RANK_WEIGHT": (
             _classad_real(policy.rank_weight),
-            "added to the job's own Rank at a site with all its data",
+            "added to the job's own Rank of a slot at a site with all its data",
         ),
     }
     lines = ["# --- knobs"]
@@ -336,19 +340,19 @@ def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
 
 
 def _map_dids_expression(template: str, items: str = '"$(dl_csv)"') -> str:
-    """Return the ClassAd expression that applies *template* to each DID in *items*, separated by commas."""
+    """Return the ClassAd expression that writes *template* for each DID in *items*, a text with commas."""
     quoted = template.format(did=r"\\0", credit="$(DATALOCALITY_STAGING_CREDIT)").replace('"', r"\"")
     return f'regexps("[^,]+", {items}, "{quoted}", "fg")'
 
 
 def _group_expression(items: str) -> str:
-    """Return the ClassAd expression that joins *items*, separated by commas, in groups by ``&&``."""
+    """Return the ClassAd expression that joins *items*, a text with commas, by ``&&`` in groups."""
     grouped = f'regexps("((?:[^,]+,){{{_GROUP_SIZE - 1}}}[^,]+),", {items}, "\\\\1) && (", "fg")'
     return f'strcat("(", regexps(",", {grouped}, " && ", "fg"), ") && {_SPELLING_CLAUSE}")'
 
 
 def _unique_items_expression(items: str) -> str:
-    """Return the ClassAd expression for *items*, each with a comma after it, without duplicates."""
+    """Return the ClassAd expression that removes duplicates from *items*, a text of ``ITEM,ITEM,``."""
     return rf'split(regexps("(?<![^,])([^,]+),(?=(?:[^,]*,)*?\\1,)", {items}, "", "fg"), ",")'
 
 
@@ -374,7 +378,7 @@ def _format_transform(observe: bool) -> str:
 def _format_submit_requirements(observe: bool) -> str:
     names = [name for name in SUBMIT_REQUIREMENTS if not (observe and name == "DataLocalityTransform")]
     lines = [
-        "# --- refusals, each with its reason",
+        "# --- submit requirements, each with the reason of a refusal",
         f"SUBMIT_REQUIREMENT_NAMES = $(SUBMIT_REQUIREMENT_NAMES) {' '.join(names)}",
     ]
     for name in names:

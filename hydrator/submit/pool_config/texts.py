@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (the texts are printed unchanged; a ClassAd expression has no good place to break)
-"""Texts of the pool configuration: transform, refusals, START and the negotiator's term, as templates."""
+"""Templates of the pool configuration: job transform, submit requirements, START, NEGOTIATOR_PRE_JOB_RANK."""
 
 from collections.abc import Mapping, Sequence
 
@@ -36,16 +36,17 @@ MAX_WAIT_SECONDS = 31_536_000  # a year, s
 HEAD = """\
 # DataLocality for {where} ({form}).
 # Printed by `hydrator submit pool-config`. Put it into a separate file that HTCondor reads last
-# (such as /etc/condor/config.d/99-datalocality.conf), then run condor_reconfig. To change it, change
-# the knobs or print it again. To remove it, delete the file, then run condor_reconfig."""
+# (such as /etc/condor/config.d/99-datalocality.conf), then run condor_reconfig. To change a knob, edit
+# the file or print it again. To remove DataLocality, delete the file, then run condor_reconfig."""
 
 REMOVAL = """\
-# To remove DataLocality from {where}: delete the file with its text, then run condor_reconfig.
-# Every parameter that it extended then has its former value. Jobs already queued keep their
+# To remove DataLocality from {where}: delete the file that `hydrator submit pool-config` printed, then
+# run condor_reconfig. Every parameter that the file extended then has its former value. Jobs already queued keep their
 # expressions; `hydrator release` lets them run anywhere."""
 
 SHARED_MACROS = (
-    r"""# --- macros of the transform and the refusals (RequiredDatasets as text, a comma after each item)
+    r"""# --- macros of the transform and the submit requirements; DATALOCALITY_LISTED is RequiredDatasets as
+# text with a comma after each item
 DATALOCALITY_LISTED = ifThenElse("$(DATALOCALITY_DEFAULT_SCOPE)" == "", strcat(join(",", RequiredDatasets), ","), \
     regexps("(^|,)([^:,]+)(?=,)", strcat(join(",", RequiredDatasets), ","), "\\1$(DATALOCALITY_DEFAULT_SCOPE):\\2", "fg"))
 DATALOCALITY_STRINGS = (isList(RequiredDatasets) && allCompare(">=", RequiredDatasets, "") =?= true)
@@ -57,7 +58,7 @@ DATALOCALITY_SECONDS_GOOD = \
 DATALOCALITY_GOOD = ($(DATALOCALITY_STRINGS) && $(DATALOCALITY_WHOLE) && \
     regexp("^(?:(?=[^,]{1,<chars>},)[A-Za-z0-9._/@=+~-]++:[A-Za-z0-9._:/@=+~-]++,)++\\z", $(DATALOCALITY_LISTED)) =?= true && \
     $(DATALOCALITY_MODE_GOOD) && $(DATALOCALITY_SECONDS_GOOD)) =?= true
-# a job of a late-materialization cluster; JobFactoryId is only in the ad of the whole cluster
+# true for a job of a late-materialization cluster; only the ad of the cluster itself has JobFactoryId
 DATALOCALITY_LATE = (JobMaterializeDigestFile isnt undefined && JobFactoryId is undefined)
 DATALOCALITY_EXEMPT = JobUniverse =!= 5 || RequiredDatasets is undefined || ($(DATALOCALITY_LATE) && PeriodicHoldSubCode =?= <held>)
 """.replace("<year>", str(MAX_WAIT_SECONDS))
@@ -66,22 +67,23 @@ DATALOCALITY_EXEMPT = JobUniverse =!= 5 || RequiredDatasets is undefined || ($(D
 )
 
 TRANSFORM_NAMES = f"""\
-# --- the transform: it adds to a job with RequiredDatasets everything else that the job needs
+# --- the job transform: it adds Requirements, Rank and attributes to jobs with RequiredDatasets
 JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) {TRANSFORM_NAME}
 JOB_TRANSFORM_{TRANSFORM_NAME} @=end
    NAME {TRANSFORM_NAME}
 """
 
 TRANSFORM_LIST = r"""   REQUIREMENTS JobUniverse == 5 && DataLocalityTransformed =!= true && unparse(RequiredDatasets) != ""
-   # an attribute without a value (a word without quotes) must not count as absent: SUBMIT_REQUIREMENTs see no difference
-<worded>   # the jobs of a late-materialization cluster are transformed one by one
+   # A word without quotes makes an attribute undefined, which SUBMIT_REQUIREMENTs cannot distinguish from an absent one.
+   # So replace such a value by the string "undefined", which they reject.
+<worded>   # transform each job of a late-materialization cluster, not the cluster's ad
    EVALMACRO dl_good JobFactoryId is undefined && $(DATALOCALITY_GOOD)
    if $(dl_good)
       # the list: with scopes, without duplicates
       EVALMACRO dl_csv  join(",", <distinct>)
       EVALMACRO dl_n    size(split("$(dl_csv)", ","))
-      # sorted, so that jobs with the same datasets share an autocluster: a nested ad keeps its names by length, then
-      # alphabet, without regard to case. So all get one length, and a capital X becomes @X (and @ becomes @!).
+      # Sort the list, so that jobs with the same datasets share an autocluster. A nested ad sorts its names by length,
+      # then by alphabet, without regard to case. So give all names one length, and write a capital X as @X (and @ as @!).
       EVALMACRO dl_keys regexps("([A-Z])", regexps("@", "$(dl_csv)", "@!", "fg"), "@\\1", "fg")
       EVALMACRO dl_each regexps("[^,]+", "$(dl_keys)", "size(\"\\0\")", "fg")
       EVALMACRO dl_long max({$(dl_each)})
@@ -126,7 +128,7 @@ TRANSFORM_PLACE = r"""      # the slots where the job may run
       SET Requirements ($(MY.Requirements)) && MY.DataLocalityHere
 """
 
-TRANSFORM_RANK = r"""      # its rank of a slot: the share of its bytes at the site, or of its datasets if a size is not known
+TRANSFORM_RANK = r"""      # the job's rank of a slot: the share of its bytes at the slot's site; if a size is not known, the share of its datasets
       EVALMACRO dl_sizes <sizes>
       EVALMACRO dl_bytes sum({$(dl_sizes)})
       EVALMACRO dl_sized $(dl_bytes) > 0 && $(dl_bytes) < <most>
@@ -146,7 +148,7 @@ TRANSFORM_RANK = r"""      # its rank of a slot: the share of its bytes at the s
 
 TRANSFORM_LATE = f"""\
    else
-      # a refusal here would drop the job, with a line in SchedLog only; so the job is held, with a reason
+      # a refusal of a late-materialized job would drop the job with only a line in SchedLog; so hold the job, with a reason
       EVALMACRO dl_late $(DATALOCALITY_LATE)
       if $(dl_late)
          SET PeriodicHold true
@@ -230,40 +232,42 @@ SUBMIT_REQUIREMENTS = tuple(SUBMIT_REQUIREMENT_TEXTS)
 """The names of the hydrator's SUBMIT_REQUIREMENTs, in the order of evaluation."""
 
 ATTRIBUTE_LISTS = f"""\
-# --- attributes that stay as submitted: the transform made expressions of them
+# --- attributes that cannot be edited after the submission, because the transform made expressions of them
 IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) {" ".join(IMMUTABLE_ATTRIBUTES)}
-# the attribute that only a queue super user may edit, as `hydrator release` does
+# the attribute that only a queue super user may edit; `hydrator release` edits it
 PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) {" ".join(PROTECTED_ATTRIBUTES)}
-# the slot attribute that the schedd stores in a job's ad: the site, for `hydrator report`
+# the slot attribute (the site) that the schedd copies into a job's ad, for `hydrator report`
 SYSTEM_JOB_MACHINE_ATTRS = $(SYSTEM_JOB_MACHINE_ATTRS) {" ".join(MACHINE_ATTRIBUTES)}
 """
 
 MATCH_LIMITS = """\
-# A 25.14 schedd stops a user's cycle after 20 kinds of idle jobs that match nothing, and each list of datasets
-# is another kind: the user's other jobs would starve. Older schedds ignore this parameter.
+# A schedd of HTCondor 25.14 ends a user's negotiation after 20 autoclusters of idle jobs that match nothing. Each
+# list of datasets is another autocluster, so the user's other jobs would starve. Older schedds ignore this parameter.
 SCHEDD_ENABLE_PER_USER_MATCH_LIMITS = False
 """
 
 LEFTOVERS_ADVICE = """\
-# For DATALOCALITY_SETTLE seconds `prefer` jobs start only at a site with their data, also in bursts of several datasets.
-# Later, or while observing, the schedd gives a slot's other cores, and a claim whose job has ended, to the user's next job,
-# whatever its datasets. Of 30 jobs with three datasets 7 to 26 then ran at a site with their data. With the line below it
-# was 26 to 30. But then every burst of jobs, with or without datasets, takes 1.7 to 1.9 times as long with a negotiation
-# cycle of 5 s, and more with the usual 60 s. So the line is a comment: the choice is yours.
-# Leave NEGOTIATOR_DEPTH_FIRST off: with it only 4 to 14 of the 30 jobs ran at a site with their data.
+# For DATALOCALITY_SETTLE seconds a `prefer` job starts only at a site with its data, also in a burst of jobs with several
+# datasets. Later, or while observing, the schedd gives the other cores of a slot to the user's next job, whatever its
+# datasets; it reuses the claim of an ended job in the same way. Of 30 jobs with three datasets, 7 to 26 then ran at a site
+# with their data. With the line below, 26 to 30 did. But with the line below every burst of jobs, with or without datasets,
+# takes 1.7 to 1.9 times as long with a negotiation cycle of 5 s, and longer with the usual 60 s. So the line is a comment:
+# remove the # if you want it.
+# Leave NEGOTIATOR_DEPTH_FIRST off: if it is on, only 4 to 14 of the 30 jobs ran at a site with their data.
 # CLAIM_PARTITIONABLE_LEFTOVERS = False
 """
 
 STARTD = """\
-# A schedd that reuses a claim uses the slot ad of the time when it claimed the slot; the startd evaluates
-# START for every job. Without this clause a job may start at a site that no longer has its data.
-# Use it only where the hook runs: a startd without the hook has no datasets in its own ad, even if the daemon
-# merges them into its slot ads, and would refuse every job. GlideinWMS: put the clause into start_expr."""
+# A schedd that reuses a claim matches the next job with an old copy of the slot ad. The startd evaluates START for every
+# job, with its present ad. Without this clause a job may start at a site that no longer has its data.
+# Use this clause only at startds that run the hook. Without the hook the slot ad in the startd has no datasets, even if
+# the daemon merges datasets into the copy in the collector. Such a startd would refuse every job with datasets.
+# GlideinWMS: put the clause into start_expr."""
 
 NEGOTIATOR = """\
-# Data locality counts more than the size of a slot. (By default the negotiator sorts by size, and a job's
-# Rank decides among equal slots only.) The term is 0 for jobs without datasets, and its GPU part is 0 for
-# jobs that request no GPU or must have one.
+# With this term data locality counts more than the size of a slot. (By default the negotiator sorts slots by
+# size, and a job's Rank decides among slots of equal size only.) The term is 0 for jobs without datasets. Its
+# GPU part is 0 for jobs that request no GPU, and for jobs that run only with a GPU.
 NEGOTIATOR_PRE_JOB_RANK = {term}{found}
 """
 

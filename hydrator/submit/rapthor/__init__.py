@@ -1,1 +1,1 @@
-"""Rapthor: read its parset, write its job."""
+"""Rapthor runs: read a parset, and write an HTCondor job that runs Rapthor."""

@@ -1,6 +1,6 @@
-"""Environment for Rapthor runs whose steps Toil submits: exports that give every job the datasets.
+"""Environment for a Rapthor run whose steps Toil submits: shell exports that add the datasets to every job.
 
-HTCondor's clients read configuration from ``_CONDOR_…`` variables. Pure.
+The exports work because HTCondor's clients read their configuration also from ``_CONDOR_…`` variables. Pure.
 """
 
 import shlex
@@ -23,20 +23,20 @@ def export_lines(
     *,
     toil: bool = True,
 ) -> str:
-    """Return shell lines that give the datasets to every job submitted from that shell.
+    """Return shell lines that add the datasets to every job that a user submits from that shell.
 
-    A value with ``;`` is lost on the nodes of a DAG. So the sizes, a record, are left out unless there is
-    only one dataset.
+    A value with ``;`` does not reach the jobs of a DAG. So the lines have the datasets' sizes (RequiredBytes,
+    a nested ad) only if there is one dataset.
 
     Args:
         run: the run with its datasets.
-        environment: of the shell; its values are extended.
-        current_values: HTCondor's own values of SUBMIT_ATTRS, APPEND_REQ_VANILLA and APPEND_RANK_VANILLA
-            on this host, which such variables replace.
-        toil: add TOIL_HTCONDOR_PARAMS, for a Toil that ignores the other variables.
+        environment: the variables of the shell; the new lines extend their values.
+        current_values: the values of SUBMIT_ATTRS, APPEND_REQ_VANILLA and APPEND_RANK_VANILLA in this host's
+            HTCondor configuration; the new variables replace these values, so the lines repeat them.
+        toil: add TOIL_HTCONDOR_PARAMS, for Toil's own batch system, which ignores the other variables.
 
     Raises:
-        ConfigError: a value cannot be merged, or is too long for an environment.
+        ConfigError: an earlier value is not valid, or a new value has a ``;`` or is too long.
     """
     attributes = {name: text for name, text in run.attributes.items() if ";" not in text}
     values = {SUBMIT_ATTRS: _submit_attrs(attributes, environment, current_values)}
@@ -52,7 +52,7 @@ def export_lines(
 def _submit_attrs(
     attributes: Mapping[str, str], environment: Mapping[str, str], current_values: Mapping[str, str | None]
 ) -> str:
-    """Return the attributes that condor_submit copies into ads: the previous ones, then the run's."""
+    """Return the value of SUBMIT_ATTRS: its previous names, then the names of the run's *attributes*."""
     text = environment.get(SUBMIT_ATTRS) or current_values.get("SUBMIT_ATTRS") or ""
     own = {name.lower() for name in attributes}
     others = [word for word in text.replace(",", " ").split() if word.lower().removeprefix("+") not in own]
@@ -62,7 +62,7 @@ def _submit_attrs(
 def _expressions(
     run: RapthorRun, environment: Mapping[str, str], current_values: Mapping[str, str | None]
 ) -> dict[str, str]:
-    """Return the variables for requirements and rank, each joined to its previous value."""
+    """Return the variables that append the run's Requirements and Rank, joined to the previous values."""
     values = {}
     for name, operator, new in (
         ("APPEND_REQ_VANILLA", "&&", run.options.requirements),
@@ -76,12 +76,12 @@ def _expressions(
 
 def _value_problems(values: Mapping[str, str]) -> list[str]:
     problems = [
-        f"{name} would contain a ';', which is lost on the way to the job: {value[:100]}"
+        f"{name} would contain a ';', and such values do not reach the jobs of a DAG: {value[:100]}"
         for name, value in values.items()
         if ";" in value and name != TOIL_PARAMS
     ]
     return problems + [
-        f"{name} would take {size} bytes, an environment has room for {MAX_VARIABLE_BYTES};"
+        f"{name} would take {size} bytes, but a variable can have {MAX_VARIABLE_BYTES};"
         " submit the whole run as one job instead"
         for name, value in values.items()
         if (size := len(f"{name}={value}".encode())) > MAX_VARIABLE_BYTES
@@ -91,7 +91,7 @@ def _value_problems(values: Mapping[str, str]) -> list[str]:
 def toil_params(attributes: Mapping[str, str], current_value: str) -> str:
     """Return TOIL_HTCONDOR_PARAMS: its previous value, then *attributes*.
 
-    Toil splits it at each ``;`` and at the first ``=`` of each part.
+    Toil splits the value at each ``;`` and each part at its first ``=``.
 
     Raises:
         ConfigError: a part of *current_value* has no ``=``: Toil would end with a traceback.
@@ -101,7 +101,9 @@ def toil_params(attributes: Mapping[str, str], current_value: str) -> str:
     for part in filter(None, map(str.strip, current_value.split(";"))):
         key, equals, _ = part.partition("=")
         if not equals:
-            raise ConfigError([f"{TOIL_PARAMS}: {part[:100]!r} has no '=': Toil would fail on it"])
+            raise ConfigError(
+                [f"{TOIL_PARAMS}: {part[:100]!r} is not NAME=VALUE: correct it, because Toil would fail"]
+            )
         if key.strip().lower() not in own:
             parts.append(part)
     return ";".join([*parts, *(f"+{name}={literal}" for name, literal in attributes.items())])

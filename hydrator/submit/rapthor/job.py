@@ -1,4 +1,4 @@
-"""A whole Rapthor run as one HTCondor job: its attributes, its parset and its submit description.
+"""A whole Rapthor run as one HTCondor job: write the job's attributes, parset and submit description.
 
 Pure: values in, text out.
 """
@@ -44,9 +44,9 @@ _MACHINE_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class RunResources:
-    """Resources that the run requests of its slot; GB are 1e9 bytes, as in the configuration.
+    """Resources that a run requests of its slot; a GB is 1e9 bytes, as in the configuration.
 
-    With ``gpu``, cores and memory depend on the slot.
+    If ``gpu`` is set, cores and memory depend on whether the slot has a free GPU.
     """
 
     cpus: int
@@ -65,7 +65,7 @@ class RunResources:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Options of the user beyond the parset; ``requirements`` and ``rank`` are valid ClassAd expressions."""
+    """The user's options for the job; ``requirements`` and ``rank`` are valid ClassAd expressions."""
 
     mode: Mode = "require"
     max_wait_seconds: int | None = None
@@ -79,8 +79,8 @@ class RunOptions:
 class RapthorRun:
     """A Rapthor run with the datasets of its measurement sets.
 
-    ``name`` becomes the attribute RapthorRun and should be unique. ``label``, by default the same,
-    names the batch and the job's files.
+    ``name`` is the value of the job attribute RapthorRun and should be unique. ``label`` is the name of the
+    batch and of the job's files; an empty ``label`` means ``name``.
     """
 
     name: str
@@ -90,7 +90,7 @@ class RapthorRun:
     label: str = ""
 
     def with_pseudonyms(self, pseudonyms: Mapping[Did, Did]) -> "RapthorRun":
-        """Return the same run with the names by which the pool knows private datasets."""
+        """Return this run with *pseudonyms* in place of the DIDs of private datasets."""
         sizes = {pseudonyms.get(did, did): size for did, size in self.sizes.items()}
         return replace(self, dids=tuple(pseudonyms.get(did, did) for did in self.dids), sizes=sizes)
 
@@ -114,11 +114,11 @@ class RapthorRun:
 
 @dataclass(frozen=True, slots=True)
 class RunSites:
-    """The slot attributes with a site's name, and the sites where a run may start.
+    """The sites where a run may start; ``attributes`` are the slot attributes that may have a site's name.
 
-    ``with_paths`` are the sites with a path for every dataset; the job runs at these only. None: the job can
-    fetch its data. ``with_data`` are the sites among them that have all data now; a job that misses its data
-    at all of them is held.
+    ``with_paths`` are the sites with a path for every dataset; the job runs only at these sites. None means
+    any site, because the job can fetch its data. ``with_data`` are those of these sites that have
+    all data now. If the job could not read its data at any of them, the schedd holds the job.
     """
 
     attributes: Sequence[str]
@@ -127,24 +127,24 @@ class RunSites:
 
 
 def _string_list_literal(texts: Sequence[str]) -> str:
-    """Return *texts* as a sorted ClassAd list without duplicates: equal runs share an autocluster."""
+    """Return *texts* as a sorted ClassAd list without duplicates, so that equal runs share an autocluster."""
     return list_literal(map(string_literal, sorted(set(texts))))
 
 
 def run_name(text: str) -> str:
-    """Return *text* with ``-`` for every character that could need quotes; at most 100 characters."""
+    """Return *text* as a name of at most 100 characters; ``-`` replaces characters that could need quotes."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-")[:100] or "rapthor"
 
 
 def job_parset(parset: Parset, files: Mapping[str, str]) -> str:
-    """Return the parset that travels with the job, for one machine and the job's scratch folder.
+    """Return the parset that HTCondor transfers with the job, set to run on one machine.
 
-    The wrapper replaces ``{scratch}`` by the folder in which the job starts, and input_ms by the paths in
-    hydrator-paths.json. Comments are lost.
+    The job wrapper replaces ``{scratch}`` by the job's scratch folder, and input_ms by paths from
+    hydrator-paths.json. The new parset has no comments.
 
     Args:
-        parset: the user's.
-        files: options of [global] whose files travel with the job, each with the file's name there.
+        parset: the user's parset.
+        files: options of [global] that name files, each with the name of the transferred file.
     """
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_dict(parset.sections)
@@ -161,9 +161,10 @@ def job_parset(parset: Parset, files: Mapping[str, str]) -> str:
 
 
 def machine_options(parset: Parset) -> dict[str, str]:
-    """Return the options of [cluster] that the job replaces by the size of its slot, with their values.
+    """Return the user's options of [cluster] that the job wrapper may replace by values of the slot.
 
-    The wrapper replaces them (job_wrapper.py, ``fit_to_slot``): no slot is known before the job starts.
+    The wrapper replaces these options at the start of the job (job_wrapper.py, ``fit_to_slot``), because the
+    slot is not known earlier.
     """
     options = parset.sections.get("cluster", {})
     return {
@@ -189,13 +190,13 @@ def submit_description(
         run: the run with its datasets.
         resources: the resources to request.
         origin: the name of the user's parset, for a comment.
-        input_files: files that travel with the job, in addition to the wrapper.
-        command: the command that the wrapper starts once it has found the data.
-        sites: the sites where it may run.
+        input_files: files that HTCondor transfers with the job, in addition to the wrapper.
+        command: the command that the wrapper starts after it has found the data.
+        sites: the sites where the job may run.
         should_keep_folder: keep Rapthor's working folder at the schedd when the job is evicted.
 
     Raises:
-        ConfigError: a file name, the image or a line of the user cannot be one value of the description.
+        ConfigError: the description cannot contain a file name, the container or a line of the user.
     """
     _reject_unfit(resources.container, input_files, command)
     datasets = format_count(len(set(run.dids)), "dataset")
@@ -216,7 +217,7 @@ def submit_description(
 
 
 def _join_lines(*lines: str) -> str:
-    """Join *lines*; raise ConfigError with those that condor_submit would not read as one line."""
+    """Join *lines*; raise ConfigError if condor_submit would not read one of them as one line."""
     if problems := line_problems(lines):
         raise ConfigError(problems)
     return "\n".join(lines)
@@ -225,7 +226,7 @@ def _join_lines(*lines: str) -> str:
 def _command_lines(
     container: str | None, input_files: Sequence[str], command: Sequence[str], should_keep_folder: bool
 ) -> list[str]:
-    """Return the lines on the universe, the command and the files that travel in both directions."""
+    """Return the lines with the universe, the command, and the input and output files to transfer."""
     universe = ["universe = vanilla"]
     if container:
         universe = ["universe = container", f"container_image = {escape_macros(container)}"]
@@ -256,14 +257,14 @@ def _attribute_lines(run: RapthorRun, gpu: GpuChoice | None, path_sites: Sequenc
         literals[PATHS_ATTRIBUTE] = _string_list_literal(path_sites)
     rank = gpu.rank_expression(run.options.rank) if gpu else run.options.rank
     return [
-        "# the datasets that it reads; the schedd's transform makes requirements and rank of them",
+        "# the datasets that the job reads; the schedd's transform makes requirements and rank of them",
         *(f"+{name} = {literal}" for name, literal in literals.items()),
         *([f"rank = {rank}"] if rank else []),
     ]
 
 
 def _site_lines(users_requirements: str, gpu: GpuChoice | None, sites: RunSites) -> list[str]:
-    """Return the lines with the requirements and with the retry after a miss."""
+    """Return the lines with the requirements, and the lines that retry the job elsewhere after a miss."""
     path_clause = "" if sites.with_paths is None else path_known_clause(sites.attributes)
     all_clauses = (users_requirements, gpu.requirement if gpu else "", path_clause)
     clauses = [clause for clause in all_clauses if clause.strip()]
@@ -278,18 +279,18 @@ def _site_lines(users_requirements: str, gpu: GpuChoice | None, sites: RunSites)
 
 
 def _reject_unfit(container: str | None, input_files: Sequence[str], command: Sequence[str]) -> None:
-    """Raise ConfigError with every text that a submit description cannot contain."""
+    """Raise ConfigError if a submit description cannot contain a file name, the container or a word."""
     problems = [
-        f"{name!r} cannot travel with the job: {why}: rename it"
+        f"{name!r} cannot be a file of the job: {why}: rename the file"
         for name in input_files
         if (why := unfit_name_reason(name))
     ]
     if container and (why := unfit_value_reason(container)):
-        problems.append(f"the container {container!r} cannot be written: {why}")
+        problems.append(f"the container {container!r} cannot be in a submit description: {why}")
     problems += [
-        f"the command's word {word!r} cannot be written: {why}"
+        f"the command's word {word!r} cannot be in a submit description: {why}"
         for word in command
-        if (why := unfit_reason(f"{word}'"))  # a quote follows it in the description
+        if (why := unfit_reason(f"{word}'"))  # in the description a quote follows the word
     ]
     if problems:
         raise ConfigError(problems)
@@ -300,12 +301,12 @@ def _kibibytes(gigabytes: float) -> int:
 
 
 def as_ad(run: RapthorRun) -> str:
-    """Return the job attributes as ClassAd text, one a line."""
+    """Return the job attributes as ClassAd text, one attribute a line."""
     return "".join(f"{name} = {literal}\n" for name, literal in run.attributes.items())
 
 
 def as_json(run: RapthorRun) -> str:
-    """Return the job attributes as JSON: lists and numbers, and the sizes as an object."""
+    """Return the job attributes as a JSON object."""
     body: dict[str, object] = {"RequiredDatasets": sorted(set(run.dids))}
     if run.sizes:
         body["RequiredBytes"] = {did: run.sizes[did] for did in sorted(run.sizes)}

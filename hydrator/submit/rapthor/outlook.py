@@ -1,4 +1,4 @@
-"""Outlook of a Rapthor run: the sites that could start it now, and why the others could not. Pure."""
+"""Outlook of a Rapthor run: the sites that could start the run now, and why other sites could not. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from .job import RapthorRun
 
 @dataclass(frozen=True, slots=True)
 class SiteOutlook:
-    """The datasets of a run that one site has now, and the missing ones, each with its state.
+    """The datasets of a run that one site has now, and the state of each missing dataset.
 
-    ``has_paths``: [[storage]] has a path for every dataset there.
-    ``can_fetch``: the job can fetch datasets for which it has no path.
+    ``has_paths``: [[storage]] gives a path at the site for every dataset.
+    ``can_fetch``: the job can fetch a dataset that has no path.
     """
 
     site: Site
@@ -39,12 +39,14 @@ def rank_sites(
     now: float,
     can_fetch: bool = False,
 ) -> tuple[SiteOutlook, ...]:
-    """Return every site, first the one with most bytes on disk (most datasets, if a size is not known).
+    """Return an outlook for each site; the site with most bytes of the run's data on disk comes first.
+
+    If a size is not known, the site with most datasets comes first.
 
     Args:
         run: the run with its datasets.
         sites: the facts by site; a fact that is too old has the state UNKNOWN.
-        paths: by site, the datasets that have a local path there.
+        paths: for each site, the datasets that have a local path at this site.
         now: Unix s.
         can_fetch: the job has a stage-in command.
     """
@@ -75,17 +77,19 @@ def _site_outlook(
 
 
 def explain_no_qualified_site(run: RapthorRun, sites: Sequence[SiteOutlook]) -> str:
-    """Return one sentence on why no site can start the run now; empty if one can."""
+    """Return one sentence that says why no site can start the run now; empty if a site can."""
     if any(site.can_run for site in sites):
         return ""
     complete = [site.site for site in sites if not site.missing_states]
     if complete:
-        return f"all data is at {shorten_list(complete)}, but no [[storage]] gives its path there"
+        return (
+            f"all data is at {shorten_list(complete)}, but no [[storage]] gives the paths of the data there"
+        )
     total = len(set(run.dids))
     parts = []
     for site in sites:
         if site.available_count or any(state != "absent" for state in site.missing_states.values()):
             missing = shorten_list([f"{did} {state}" for did, state in site.missing_states.items()])
             parts.append(f"{site.site} has {site.available_count} of {total} ({missing})")
-    where = shorten_list(parts, "; ") or "no site has any of it"
-    return f"no site has all of its data now: {where}"
+    where = shorten_list(parts, "; ") or "no site has any dataset of the run"
+    return f"no site has all data of the run now: {where}"

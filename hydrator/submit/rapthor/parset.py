@@ -1,7 +1,6 @@
-"""Parset of Rapthor: read it as Rapthor does.
+"""Reader of Rapthor's parsets that gives the same values as Rapthor itself. Pure.
 
-tests/integration/test_rapthor_reader.py compares this reader with Rapthor's own (rapthor 2.1.post1 from
-PyPI). Pure.
+tests/integration/test_rapthor_reader.py compares this reader with the reader of rapthor 2.1.post1 (PyPI).
 """
 
 import ast
@@ -42,9 +41,9 @@ class Angle:
 
 @dataclass(frozen=True, slots=True)
 class Parset:
-    """A parset: ``input_globs`` are the globs of its input_ms, ``sections`` its options as written.
+    """A parset: ``input_globs`` are the globs in input_ms, ``sections`` the options as the user wrote them.
 
-    ``is_bare``: input_ms is neither quoted nor in brackets.
+    ``is_bare`` is true if input_ms has neither quotes nor brackets.
     """
 
     origin: str
@@ -58,13 +57,13 @@ class Parset:
             return None
         shown = _printable_line(input_glob)[:200]
         return (
-            f"{self.origin}: input_ms = {shown}: matches nothing, and Rapthor takes it for one name;"
+            f"{self.origin}: input_ms = {shown}: no file matches, because Rapthor reads one name;"
             " write a list in brackets: [a, b]"
         )
 
     @property
     def files(self) -> dict[str, str]:
-        """The options of [global] with files other than the measurement sets, each with the file's name."""
+        """The options of [global] that name a file, but not measurement sets, each with the file's name."""
         options = self.sections["global"]
         return {
             name: text
@@ -83,23 +82,25 @@ def parse_parset(content: bytes, origin: str) -> Parset:
     """Read a parset as Rapthor does.
 
     Args:
-        content: the file.
-        origin: its name, for people.
+        content: the bytes of the file.
+        origin: the file's name, for messages.
 
     Raises:
-        ConfigError: Rapthor could not read it either, or would find no measurement set with it.
+        ConfigError: Rapthor could not read the parset either, or would find no measurement set.
     """
     try:
-        text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()  # line ends as in a file
+        text = io.TextIOWrapper(
+            io.BytesIO(content), encoding="utf-8"
+        ).read()  # converts line ends as open() does
     except UnicodeDecodeError as error:
         problem = f"{origin}: not UTF-8 text (byte {error.start}): save the parset as UTF-8"
         raise ConfigError([problem]) from error
     if "\0" in text:
-        raise ConfigError([f"{origin}: not a text (byte {text.index(chr(0))} is NUL)"])
+        raise ConfigError([f"{origin}: not a text file (byte {text.index(chr(0))} is NUL)"])
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_dict(
         {"global": dict.fromkeys(_REQUIRED_OPTIONS, "None")}
-    )  # as Rapthor does, so that [DEFAULT] cannot set them
+    )  # Rapthor also sets these, so that [DEFAULT] cannot set them
     try:
         parser.read_string(text, origin)
     except configparser.Error as error:
@@ -130,7 +131,7 @@ def lexical_cast(text: str) -> object:
 
 
 def _parse_input_globs(value: object, text: str, origin: str) -> tuple[str, ...]:
-    """Return the globs of input_ms; raise ConfigError with every item that is not a text."""
+    """Return the globs in input_ms; raise ConfigError if an item is not a text."""
     items = sorted(value, key=str) if isinstance(value, list | tuple | set | dict) else [value]
     shown = " ".join(text.split())[:200]
     if not items:
@@ -155,14 +156,14 @@ def base_name(name: str) -> str:
 
 
 def is_glob(pattern: str) -> bool:
-    """Return whether *pattern* has wildcards of ``glob``."""
+    """Return whether *pattern* has a wildcard of Python's ``glob``: ``*``, ``?`` or ``[``."""
     return re.search(r"[*?[]", pattern) is not None
 
 
 def matches_base_name(name: str, search_pattern: str) -> bool:
-    """Return whether the last part of *name* matches that of the pattern as in ``glob``.
+    """Return whether the last part of *name* matches the last part of *search_pattern*, as ``glob`` does.
 
-    Letter case counts, and wildcards do not match hidden names.
+    The comparison respects letter case. A wildcard does not match the first dot of a hidden name.
     """
     base, pattern = base_name(name), base_name(search_pattern)
     if base.startswith(".") and not pattern.startswith("."):
@@ -171,5 +172,5 @@ def matches_base_name(name: str, search_pattern: str) -> bool:
 
 
 def _printable_line(text: str) -> str:
-    """Return *text* for a comment: one line, of characters that can be printed."""
+    """Return *text* for a comment: as one line, with ``?`` for characters that cannot be printed."""
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))

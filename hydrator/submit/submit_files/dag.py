@@ -1,6 +1,6 @@
 """DAG files: read the nodes, and the references to other DAG files.
 
-The grammar is DAGMan's: ``src/condor_utils/dag_parser.cpp`` of HTCondor 25 and
+The reader follows DAGMan's own parser: ``src/condor_utils/dag_parser.cpp`` of HTCondor 25 and
 ``src/condor_dagman/parse.cpp`` of HTCondor 23.
 """
 
@@ -15,10 +15,12 @@ from .description import ATTRIBUTE, FileReader, SubmitFileError, as_text, read_d
 
 @dataclass(frozen=True, slots=True)
 class DagNode:
-    """One node of a DAG: its submit description, as text or as a file's name, and its VARS.
+    """One node of a DAG: its submit description, its VARS, and whether it already has RequiredDatasets.
 
-    ``uncertainty`` is the place in its description where only condor_submit can find datasets.
-    ``kind`` is JOB, FINAL, PROVISIONER or SERVICE; options for all nodes apply to a JOB only.
+    ``content`` is the text of the submit description; ``file`` is its file, None for an inline description.
+    ``uncertainty`` is the first place in the description that may set RequiredDatasets, but that only
+    condor_submit can evaluate; else empty. ``kind`` is JOB, FINAL, PROVISIONER or SERVICE.
+    Command-line options for all nodes apply only to nodes of kind JOB.
     """
 
     name: str
@@ -32,10 +34,11 @@ class DagNode:
 
 @dataclass(frozen=True, slots=True)
 class DagReference:
-    """A reference to another DAG file, by the statement from byte ``start`` to ``end``.
+    """A statement that refers to another DAG file; it begins at byte ``start`` and ends at byte ``end``.
 
-    ``name`` is the name of the splice or the sub-DAG, None for an INCLUDE. ``folder`` is its DIR: ``file``
-    and all file names in it are relative to that. ``file_span`` are the bytes of the file's name.
+    ``name`` is the name of the splice or the sub-DAG, None for an INCLUDE. ``folder`` is the folder after
+    DIR: ``file``, and all file names in the other DAG file, are relative to this folder. ``file_span`` is
+    the begin and the end of the file's name, in bytes.
     """
 
     statement: str
@@ -77,7 +80,7 @@ _SUBMIT_INCLUDE = re.compile(rb"include[ \t]*(ifexist\b|command\b|output\b)?[^:]
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """One word of a statement, with and without its quotes, and its bytes in the file."""
+    """One word of a statement, with quotes and without, and its begin and end in the file."""
 
     text: str
     value: str
@@ -87,7 +90,10 @@ class _Word:
 
 @dataclass(frozen=True, slots=True)
 class _DagLine:
-    """One logical line: its bytes in the file, its text without continuations, and the starts of parts."""
+    """One logical line: its begin and end in the file, and its text with the continuation lines joined.
+
+    Each of ``parts`` is the begin of a physical line, in ``text`` and in the file.
+    """
 
     start: int
     end: int
@@ -95,12 +101,12 @@ class _DagLine:
     parts: tuple[tuple[int, int], ...]
 
     def original_offset(self, offset: int) -> int:
-        """Return the byte of the file for byte *offset* of the text."""
+        """Return the position in the file of byte *offset* of ``text``."""
         joined, original = max(part for part in self.parts if part[0] <= offset)
         return original + offset - joined
 
     def words(self) -> list[_Word]:
-        """Return the words as DAGMan reads them: both kinds of quotes may enclose blanks.
+        """Return the words as DAGMan reads them: blanks between single or double quotes belong to a word.
 
         Raises:
             SubmitFileError: a quote is not closed.
@@ -136,7 +142,7 @@ class _DagLine:
 
 
 def is_dag(text: bytes) -> bool:
-    """Return whether the first statement of *text* is one of a DAG file, not of a submit description."""
+    """Return whether *text* is a DAG file, not a submit description; its first statement decides."""
     for line in _DagLineReader(text):
         first, *rest = line.text.split(None, 1)
         if b"".join(rest)[:1] in (b"=", b"@") or _SUBMIT_INCLUDE.match(line.text):
@@ -146,14 +152,14 @@ def is_dag(text: bytes) -> bool:
 
 
 def has_required_datasets(text: bytes, read: FileReader) -> bool:
-    """Return whether *text*, a submit description or one node of a DAG, has RequiredDatasets."""
+    """Return whether *text*, a submit description or a DAG file, may have RequiredDatasets."""
     if is_dag(text):
         return any(node.has_datasets or node.uncertainty for node in read_dag(text, read).nodes)
     return any(detect_datasets(read_description(text), read))
 
 
 def read_dag(text: bytes, read: FileReader) -> Dag:
-    """Read the nodes of the DAG file *text*, and with *read* the files that they name.
+    """Read the nodes of the DAG file *text*; *read* reads the submit description files of the nodes.
 
     Raises:
         SubmitFileError: an inline description or a quote is not closed, or the file ends in a backslash.
@@ -181,7 +187,7 @@ def read_dag(text: bytes, read: FileReader) -> Dag:
 
 @dataclass(frozen=True, slots=True)
 class _NodeStatement:
-    """A node's statement, without its VARS and its file."""
+    """The statement of one node; neither its VARS nor its submit description file is read yet."""
 
     kind: str
     name: str
@@ -197,7 +203,7 @@ def _command(word: str) -> str:
 class _DagLineReader(Iterator[_DagLine]):
     """An iterator of the logical lines of a DAG file; ``offset`` is the next byte to read.
 
-    It skips empty lines and comments, also between the parts of a line that a backslash continues.
+    The reader skips empty lines and comments, also between the lines that a backslash joins.
     Comments begin with ``#``, and since HTCondor 24 with ``//``.
     """
 
@@ -206,7 +212,7 @@ class _DagLineReader(Iterator[_DagLine]):
         self.offset = 0
 
     def read_physical(self) -> tuple[int, int, bytes] | None:
-        """Return the next physical line: its first byte, its end, its text without blanks around it."""
+        """Return the next physical line: its begin, its end, and its text without blanks at both ends."""
         if self.offset >= len(self._text):
             return None
         start = self.offset
@@ -228,14 +234,14 @@ class _DagLineReader(Iterator[_DagLine]):
             if not is_continued:
                 return _DagLine(first_byte, end, joined, tuple(parts))
         if parts:
-            raise SubmitFileError(f"{as_text(joined)[:200]}: the DAG file ends in a backslash: end that line")
+            raise SubmitFileError(f"{as_text(joined)[:200]}: the DAG file ends in a backslash: remove it")
         raise StopIteration
 
 
 def _parse_node_statement(
     kind: str, line: _DagLine, text: bytes, lines: _DagLineReader
 ) -> list[_NodeStatement]:
-    """Return the node of a JOB, FINAL, PROVISIONER or SERVICE statement; nothing if it is incomplete."""
+    """Return a list with the node of a JOB, FINAL, PROVISIONER or SERVICE statement; empty if incomplete."""
     words = line.words()
     if len(words) < 3:
         return []
@@ -248,7 +254,7 @@ def _parse_node_statement(
 
 
 def _inline_terminator(word: _Word) -> bytes | None:
-    """Return the word that ends an inline description; None if *word* is a file's name."""
+    """Return the word that ends the inline description that *word* begins; None if *word* is a file name."""
     if word.text.startswith("{"):
         return b"}"
     return b"@" + word.text[2:].encode("utf-8", "surrogateescape") if word.text.startswith("@=") else None
@@ -257,9 +263,11 @@ def _inline_terminator(word: _Word) -> bytes | None:
 def _read_inline(
     name: str, ending: bytes, line: _DagLine, text: bytes, lines: _DagLineReader
 ) -> tuple[bytes, list[_Word]]:
-    """Return the inline description after *line*, and the words after its end."""
+    """Return the inline description after *line*, and the words after the word that ends it."""
     if ending == b"@":
-        raise SubmitFileError(f"node {name}: write a word after @=, which ends its inline description")
+        raise SubmitFileError(
+            f"node {name}: write a word after @=; the line @WORD then ends the inline description"
+        )
     while physical := lines.read_physical():
         start, end, bare = physical
         if bare == ending or bare.startswith((ending + b" ", ending + b"\t")):
@@ -269,7 +277,7 @@ def _read_inline(
 
 
 def _parse_vars(statement: str) -> tuple[str, dict[str, str]]:
-    """Return the node of a VARS statement and its values; ``ALL_NODES`` matches in any letter case."""
+    """Return the node's name and the values of a VARS statement; ``ALL_NODES`` may have any letter case."""
     words = statement.split(None, 2)
     if len(words) < 3:
         return "", {}
@@ -287,7 +295,7 @@ def _parse_vars(statement: str) -> tuple[str, dict[str, str]]:
 
 
 def _parse_reference(command: str, line: _DagLine) -> DagReference | None:
-    """Return the reference of a SPLICE, SUBDAG EXTERNAL or INCLUDE statement; None for any other."""
+    """Return the reference of a SPLICE, SUBDAG EXTERNAL or INCLUDE statement; None for other statements."""
     if command not in ("SPLICE", "SUBDAG", "INCLUDE"):
         return None
     words = line.words()
@@ -308,7 +316,7 @@ def _parse_reference(command: str, line: _DagLine) -> DagReference | None:
 
 
 def _dir_option(words: Sequence[_Word]) -> str:
-    """Return the folder after DIR among *words*; empty if there is none."""
+    """Return the folder after the word DIR in *words*; empty without DIR."""
     for word, following in pairwise(words):
         if word.text.upper() == "DIR":
             return following.value

@@ -1,8 +1,9 @@
 """Datasets of DAG files: add ``RequiredDatasets`` to each node; every other byte stays unchanged.
 
-Bytes in, bytes out, as for submit descriptions (datasets.py). A DAG may refer to other DAG files. With SPLICE
-and INCLUDE their nodes become nodes of this DAG; with SUBDAG EXTERNAL a second DAGMan submits them. A caller
-that also changes these files writes copies and passes the copies' names to :func:`add_datasets_to_dag`.
+Pure: bytes in, bytes out, as for submit descriptions (datasets.py). A DAG may refer to other DAG files. After
+SPLICE and INCLUDE the nodes of the other file are nodes of this DAG; after SUBDAG EXTERNAL a second DAGMan
+submits them. To change the other files too, a caller writes changed copies and passes the names of the copies
+to :func:`add_datasets_to_dag`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,13 +30,13 @@ def add_datasets_to_dag(
     The nodes' submit descriptions stay unchanged, so nodes may share them.
 
     Args:
-        text: the file.
+        text: the content of the DAG file.
         datasets_by_node: the datasets to add, by node.
         dag: the result of :func:`read_dag` for *text*.
         origin: the file's name, for messages.
-        extra_lines: by node, lines for its submit description: VARS … APPEND adds them at its end.
-        copies: by the place of a reference to another DAG file (``DagReference.start``) the name of the
-            copy to refer to; None if the caller ignores these files, which a note then reports.
+        extra_lines: for each node, lines that ``VARS … APPEND`` adds at the end of its submit description.
+        copies: the name of the changed copy for each reference to another DAG file, by
+            ``DagReference.start``. None if the caller changes no other DAG files; notes then name these.
     """
     end = line_ending(text)
     lines: list[str] = []
@@ -48,7 +49,7 @@ def add_datasets_to_dag(
         lines += [_vars_line(node.name, name, value, "APPEND ") for name, _, value in settings]
     for reference in dag.references if copies is None else ():
         notes.append(
-            f"{origin}: {reference.statement}: this command does not read its nodes: filter that file too"
+            f"{origin}: {reference.statement}: this command does not read that file's nodes: filter it too"
         )
     first_end = end if lines and text and not text.endswith(b"\n") else b""
     addition = first_end + b"".join(line.encode() + end for line in lines)
@@ -57,7 +58,7 @@ def add_datasets_to_dag(
 
 
 def _list_line(node: DagNode, dids: Sequence[Did], origin: str) -> tuple[list[str], str]:
-    """Return the VARS line with the datasets for *node* (none if it stays unchanged), and a note or ""."""
+    """Return the VARS line with the datasets for *node*, or no line if it stays unchanged, and a note."""
     if node.has_datasets:
         return [], f"{origin}: node {node.name} has {ATTRIBUTE} already: it stays unchanged"
     if not dids:
@@ -66,9 +67,9 @@ def _list_line(node: DagNode, dids: Sequence[Did], origin: str) -> tuple[list[st
         return [_vars_line(node.name, f"+{ATTRIBUTE}", dids_literal(dids))], ""
     note = (
         f"{origin}: node {node.name} may set {ATTRIBUTE} itself ({node.uncertainty}):"
-        " where it does, its own list counts"
+        " if it does, its own list counts"
     )
-    # the description overrides VARS with PREPEND
+    # VARS with PREPEND comes first, so the submit description can override it
     return [_vars_line(node.name, f"+{ATTRIBUTE}", dids_literal(dids), "PREPEND ")], note
 
 
@@ -77,7 +78,7 @@ def _vars_line(node: str, name: str, value: str, modifier: str = "") -> str:
 
 
 def _replace_file_names(text: bytes, dag: Dag, copies: Mapping[int, str]) -> bytes:
-    """Return *text* with the names of other DAG files replaced by those of their copies."""
+    """Return *text* with the names of *copies* in place of the names of the other DAG files."""
     for reference in sorted(dag.references, key=lambda one: -one.start):
         if reference.start in copies:
             start, end = reference.file_span
@@ -86,12 +87,14 @@ def _replace_file_names(text: bytes, dag: Dag, copies: Mapping[int, str]) -> byt
 
 
 def _quote_file_name(name: str) -> bytes:
-    """Return *name* for a DAG file: in double quotes if it has blanks. The grammar has no escapes.
+    """Return the file name *name* as a DAG file needs it: in double quotes if it has blanks.
 
     Raises:
-        SubmitFileError: a DAG file cannot contain that name.
+        SubmitFileError: *name* has a quote, a backslash or a line break, and DAG files have no escapes.
     """
     if '"' in name or "\\" in name or "\n" in name:
-        raise SubmitFileError(f"{name}: a DAG file cannot name it: take the quotes and backslashes out")
+        raise SubmitFileError(
+            f"{name}: a DAG file cannot contain this file name: remove its quotes and backslashes"
+        )
     blank = any(letter in name for letter in " \t'")
     return (f'"{name}"' if blank else name).encode("utf-8", "surrogateescape")

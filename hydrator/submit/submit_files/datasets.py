@@ -1,7 +1,7 @@
 """Datasets of submit descriptions: add ``RequiredDatasets``; every other byte stays unchanged.
 
 Bytes in, bytes out: continuation lines, comments, CRLF, ``if``, ``include`` and item lists stay unchanged.
-The module reads other files through a function of the caller. For DAG files see dag_datasets.py.
+The caller passes the function that reads included files. For DAG files see dag_datasets.py.
 """
 
 import re
@@ -37,10 +37,10 @@ _MAX_ITEMS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class FilterResult:
-    """The new text; ``notes`` has one sentence for each part that stays unchanged.
+    """The changed file; ``notes`` has one sentence for each description or node that stays unchanged.
 
-    ``insertion`` are the new lines, at byte ``position`` of the original. ``first_line`` is a new line at the
-    beginning, which any later setting in the description overrides.
+    ``insertion`` has the new lines, which come before byte ``position`` of the original file. ``first_line``
+    is a new line at the beginning of the file, so that a later setting in the description overrides it.
     """
 
     text: bytes
@@ -55,16 +55,16 @@ def add_datasets(
 ) -> FilterResult:
     """Add ``+RequiredDatasets`` to *text*, a submit description, before its first queue statement.
 
-    The *extra_lines* follow it, even without a dataset to add.
+    The *extra_lines* come after the new line; the function adds them even without datasets.
 
-    If the queue statement is in an ``if``, the line comes before the ``if``. Without a queue statement
-    (``-queue`` on a command line, a node of a DAG) it comes last. A description that has the attribute,
-    itself or in an included file, keeps its own list, after a check for every item. If only condor_submit can
-    find the attribute, in a condition or an include, the line comes first, so that the description overrides
-    it.
+    If the queue statement is in an ``if``, the new line comes before the ``if``. Without a queue statement
+    (``-queue`` on a command line, a node of a DAG) the new line comes last. If the description or an included
+    file already has RequiredDatasets, the description keeps its own list, and the function checks each DID.
+    If only condor_submit can find out whether a condition or an include sets RequiredDatasets, the new line
+    comes first, so that the description can override it.
 
     Raises:
-        SubmitFileError: it has the attribute, with an invalid DID.
+        SubmitFileError: the description already has RequiredDatasets, with an invalid DID.
     """
     description = read_description(text)
     notes, line = [], ""
@@ -73,13 +73,11 @@ def add_datasets(
         check_items(text, origin, read)
         notes.append(f"{origin} has {ATTRIBUTE} already: it stays unchanged")
     elif not dids:
-        notes.append(f"{origin}: no dataset is known for it: it stays unchanged")
+        notes.append(f"{origin}: no dataset is known for this file: it stays unchanged")
     else:
         line = f"+{ATTRIBUTE} = {dids_literal(dids)}"
     if line and uncertainty:
-        notes.append(
-            f"{origin} may set {ATTRIBUTE} itself ({uncertainty}): where it does, its own list counts"
-        )
+        notes.append(f"{origin} may set {ATTRIBUTE} itself ({uncertainty}): if it does, its own list counts")
     end = line_ending(text)
     first_line = line.encode() + end if line and uncertainty else b""
     new_lines = [*([line] if line and not uncertainty else []), *extra_lines]
@@ -93,9 +91,9 @@ def add_datasets(
 
 
 def detect_datasets(description: SubmitDescription, read: FileReader) -> tuple[bool, str]:
-    """Return whether the description or a file that it includes has RequiredDatasets.
+    """Return whether *description* or a file that it includes has RequiredDatasets, and a place or "".
 
-    The text is the first place where only condor_submit can find that out; empty if there is none.
+    The place is the first one that may set RequiredDatasets, but that only condor_submit can evaluate.
     """
     descriptions = [description, *_follow_includes(description, read)]
     uncertainties = (place for one in descriptions for place in one.uncertainties)
@@ -105,7 +103,7 @@ def detect_datasets(description: SubmitDescription, read: FileReader) -> tuple[b
 def _follow_includes(
     description: SubmitDescription, read: FileReader, depth: int = 10
 ) -> Iterator[SubmitDescription]:
-    """Yield the descriptions that *description* includes, directly or through others."""
+    """Yield the descriptions that *description* includes, directly or through included files."""
     for name in description.includes if depth else ():
         text = read(name)
         if text is None:
@@ -117,14 +115,14 @@ def _follow_includes(
 
 
 def check_items(text: bytes, origin: str, read: FileReader, default_scope: str | None = None) -> None:
-    """Check RequiredDatasets of *text* for every item of its queue statements.
+    """Check RequiredDatasets in the submit description *text*, for every item of its queue statements.
 
-    A schedd drops or holds a late-materialized job with a malformed list. This check reports all such items
-    before the submission. Only the schedd can check lists that are not literals, items of scripts and of
-    ``matching``, and names without a scope if no default scope is known.
+    This check finds malformed lists before the submission; otherwise a schedd would drop or hold a
+    late-materialized job with such a list. It cannot check a list that is not a literal, the items of a
+    script or of ``matching``, and, without a *default_scope*, the scope of a name.
 
     Raises:
-        SubmitFileError: with the items that give a bad list, up to ten.
+        SubmitFileError: a list is malformed; the text has up to ten problems with their items.
     """
     description = read_description(text)
     problems: dict[str, None] = {}
@@ -140,12 +138,12 @@ def check_items(text: bytes, origin: str, read: FileReader, default_scope: str |
 
 
 def input_names(text: bytes, variables: Mapping[str, str] | None = None, *, origin: str = "") -> list[str]:
-    """Return the names in transfer_input_files, arguments and *variables*, with macros expanded.
+    """Return the words in transfer_input_files, arguments and *variables*, with macros expanded.
 
-    *variables* are a DAG node's VARS.
+    A word may be the name of an input. *variables* are the VARS of a DAG node.
 
     Raises:
-        SubmitFileError: the names differ between jobs of one queue statement.
+        SubmitFileError: the words differ between the jobs of one queue statement.
     """
     description = read_description(text)
     macros = {**description.macros, **(variables or {})}
@@ -167,7 +165,7 @@ def _reject_item_names(value: str, macros: Mapping[str, str], items: set[str], k
     for name in item_variables[:1]:
         raise SubmitFileError(
             f"{origin}: {key} differs from job to job by $({name}): write"
-            f' +{ATTRIBUTE} = {{"scope:$({name})"}} into it, or name the datasets of all with --datasets'
+            f' +{ATTRIBUTE} = {{"scope:$({name})"}} into the file, or name all datasets with --datasets'
         )
 
 
@@ -177,7 +175,7 @@ def dids_literal(dids: Sequence[Did]) -> str:
 
 
 def _list_problems(literal: str, default_scope: str | None) -> list[str]:
-    """Return one sentence for each error in the list *literal*; none if it is not a literal."""
+    """Return one sentence for each error in the list *literal*; no sentence if it is not a list literal."""
     bare = literal.strip()
     if not (bare.startswith("{") and bare.endswith("}")) or MACRO.search(bare):
         return []
@@ -189,7 +187,7 @@ def _list_problems(literal: str, default_scope: str | None) -> list[str]:
     problems = []
     for item in items:
         try:
-            # the schedd may add a scope
+            # without a default scope here, the schedd may still add one
             parse_did(item, default_scope or "scope")
         except BadDid as bad:
             problems.append(str(bad))
@@ -197,7 +195,7 @@ def _list_problems(literal: str, default_scope: str | None) -> list[str]:
 
 
 def _item_names(arguments: str) -> list[str]:
-    """Return the variables that differ between jobs."""
+    """Return the names of the variables that a queue statement sets for each job."""
     form = _QUEUE_FORM.match(arguments)
     if not form:
         return ["item"] if re.search(r"\bmatching\b", arguments, re.IGNORECASE) else []
@@ -205,7 +203,7 @@ def _item_names(arguments: str) -> list[str]:
 
 
 def _item_rows(arguments: str, read: FileReader, origin: str) -> Iterator[dict[str, str]]:
-    """Yield the variables of each job of a queue statement, names in lower case."""
+    """Yield the variables of each item of a queue statement; the variables' names are in lower case."""
     form = _QUEUE_FORM.match(arguments)
     if not form:
         yield {}
@@ -217,12 +215,12 @@ def _item_rows(arguments: str, read: FileReader, origin: str) -> Iterator[dict[s
         return
     for number, line in enumerate(lines):
         if number >= _MAX_ITEMS:
-            raise SubmitFileError(f"{origin}: over {_MAX_ITEMS} items: submit them in parts")
+            raise SubmitFileError(f"{origin}: over {_MAX_ITEMS} items: submit the items in parts")
         yield dict(zip(names, _split_item(line, len(names)), strict=True))
 
 
 def _item_lines(item_source: str, keyword: str, read: FileReader) -> list[str] | None:
-    """Return the items, one for each line; None if a script makes them or the file cannot be read."""
+    """Return the items of a queue statement; None if a script makes the items or a file cannot be read."""
     if item_source.startswith("("):
         inside = item_source[1:].rpartition(")")[0] if ")" in item_source else item_source[1:]
         lines = [line.strip() for line in inside.splitlines()]
@@ -240,7 +238,7 @@ def _item_lines(item_source: str, keyword: str, read: FileReader) -> list[str] |
 
 
 def _split_item(line: str, count: int) -> list[str]:
-    """Split *line* at commas or blanks into *count* values as condor_submit does; the last has the rest."""
+    """Split *line* at commas or blanks into *count* values as condor_submit does; the last is the rest."""
     if "\x1f" in line:
         values = [value.strip() for value in line.split("\x1f")]
     else:

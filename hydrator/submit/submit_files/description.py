@@ -1,7 +1,7 @@
 """Submit descriptions: read the settings, the queue statements and the place for a new attribute.
 
-The module reads only as much of the language as it needs to find the place for RequiredDatasets and the jobs'
-inputs. Pure: bytes in, values out.
+The reader understands only the parts of condor_submit's language that are needed to find the place for
+RequiredDatasets and the names of the jobs' inputs. Pure: bytes in, values out.
 """
 
 import re
@@ -22,12 +22,12 @@ _OUR_ATTRIBUTE = re.compile(rb"(\+|MY\.)RequiredDatasets\Z", re.IGNORECASE)
 
 
 class SubmitFileError(HydratorError):
-    """A submit description or DAG that cannot be changed; the text has the place and the remedy."""
+    """A submit description or DAG that cannot be changed; the text names the place and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """One logical line: its first byte and its end in the file, and its text without continuations."""
+    """One logical line: its begin and end in the file, and its text with the continuation lines joined."""
 
     start: int
     end: int
@@ -36,7 +36,10 @@ class _Statement:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatement:
-    """A queue statement: its position (that of the outermost ``if`` around it), and its arguments."""
+    """A queue statement and its arguments; ``position`` is its first byte.
+
+    If the statement is in an ``if`` block, ``position`` is the first byte of the outermost ``if``.
+    """
 
     position: int
     arguments: str
@@ -46,9 +49,9 @@ class QueueStatement:
 class SubmitDescription:
     """The parts of a submit description that this module reads.
 
-    ``dataset_lists`` are its lists of datasets. ``uncertainties`` are places that may have a list, which only
-    condor_submit can find out: a condition, or an include that this module cannot read. ``open_if_position``
-    is the byte of an ``if`` without an ``endif``.
+    ``dataset_lists`` has the values of RequiredDatasets. ``uncertainties`` has places that may set
+    RequiredDatasets, but that only condor_submit can evaluate: a condition, or an include that this module
+    cannot read. ``open_if_position`` is the first byte of an ``if`` without ``endif``.
     """
 
     queues: list[QueueStatement] = field(default_factory=list)
@@ -60,7 +63,7 @@ class SubmitDescription:
 
 
 def is_description(text: bytes) -> bool:
-    """Return whether *text* begins like a submit description; true for an empty text."""
+    """Return whether the first statement of *text* fits a submit description; True for an empty text."""
     for statement in statements(text):
         words = statement.text
         if words:
@@ -70,7 +73,7 @@ def is_description(text: bytes) -> bool:
 
 
 def read_description(text: bytes, macros: Mapping[str, str] | None = None) -> SubmitDescription:
-    """Read the submit description *text*; *macros* are its initial values, names in lower case."""
+    """Read the submit description *text*; *macros* has macros that are set before, names in lower case."""
     description = SubmitDescription(macros=dict(macros or {}))
     conditions = _IfBlocks()
     outermost, skip_to = 0, 0
@@ -95,10 +98,10 @@ def read_description(text: bytes, macros: Mapping[str, str] | None = None) -> Su
 
 
 class _IfBlocks:
-    """The ``if`` blocks around a statement; only conditions that are literals are evaluated."""
+    """The ``if`` blocks around a statement; the class can evaluate only conditions that are literals."""
 
     def __init__(self) -> None:
-        # (the branch is active, an earlier branch was active)
+        # for each block: is the present branch active, was an earlier branch active
         self._open_blocks: list[tuple[bool | None, bool | None]] = []
 
     @property
@@ -107,12 +110,12 @@ class _IfBlocks:
 
     @property
     def is_active(self) -> bool | None:
-        """True, False, or None if only condor_submit can find out."""
+        """True if condor_submit reads the statement, else False; None if this module cannot find out."""
         states = [now for now, _ in self._open_blocks]
         return False if False in states else None if None in states else True
 
     def follow(self, statement: str, macros: Mapping[str, str]) -> bool:
-        """Apply *statement*; return False if it is not if, elif, else or endif."""
+        """Apply the statement if, elif, else or endif; return False for any other *statement*."""
         word, condition = (*statement.split(None, 1), "", "")[:2]
         match word.lower():
             case "if":
@@ -135,7 +138,7 @@ class _IfBlocks:
 
 
 def _parse_literal_condition(condition: str) -> bool | None:
-    """Parse a literal condition: true, false, yes, no or a number; None for any other."""
+    """Return the value of a literal *condition* (true, false, yes, no or a number); None for any other."""
     word = condition.strip().lower()
     if word in ("true", "yes", "t", "false", "no", "f"):
         return word[0] in "ty"
@@ -143,7 +146,7 @@ def _parse_literal_condition(condition: str) -> bool | None:
 
 
 def statements(text: bytes) -> Iterator[_Statement]:
-    """Yield the logical lines of a submit description; a backslash does not continue a comment."""
+    """Yield the logical lines of a submit description; a backslash at the end of a comment has no effect."""
     at = 0
     while at < len(text):
         start = at
@@ -154,7 +157,7 @@ def statements(text: bytes) -> Iterator[_Statement]:
             bare = line.strip()
             if bare[:1] == b"#":
                 if parts:
-                    continue  # a comment inside a continued line
+                    continue  # a comment between continuation lines
                 break
             parts.append(bare[:-1] if bare.endswith(b"\\") else bare)
             if not bare.endswith(b"\\"):
@@ -163,9 +166,9 @@ def statements(text: bytes) -> Iterator[_Statement]:
 
 
 def _skip_tagged_values(text: bytes) -> Iterator[tuple[_Statement, bool]]:
-    """Yield the statements of *text* without the lines between ``name @=tag`` and ``@tag``.
+    """Yield the statements of *text* without the lines of values between ``name @=tag`` and ``@tag``.
 
-    The flag is true for the statement ``name @=tag`` itself.
+    The second value is True for the statement ``name @=tag`` itself.
     """
     tag = b""
     for statement in statements(text):
@@ -180,7 +183,7 @@ def _skip_tagged_values(text: bytes) -> Iterator[tuple[_Statement, bool]]:
 def _read_setting(words: bytes, description: SubmitDescription, *, is_certain: bool, is_tagged: bool) -> None:
     """Add one setting to *description*.
 
-    *is_certain*: all conditions around it are known. *is_tagged*: its value has several lines.
+    *is_certain*: condor_submit surely reads the setting. *is_tagged*: the setting is ``name @=tag``.
     """
     if words[:7].lower() == b"include":
         name = _include_name(words, description.macros)
@@ -205,7 +208,7 @@ def _read_setting(words: bytes, description: SubmitDescription, *, is_certain: b
 
 
 def _read_queue_arguments(text: bytes, statement: _Statement, words: bytes) -> tuple[str, int]:
-    """Return the arguments of ``queue``, with its item lines up to ``)``, and their end in *text*."""
+    """Return the arguments of a queue statement, with the item lines up to ``)``, and their end in *text*."""
     if not re.search(rb"\([^)]*\Z", words):
         return as_text(words).strip(), statement.end
     at, lines = statement.end, [words]
@@ -219,7 +222,7 @@ def _read_queue_arguments(text: bytes, statement: _Statement, words: bytes) -> t
 
 
 def _include_name(words: bytes, macros: Mapping[str, str]) -> str:
-    """Return the file of an include statement; empty for a command or an unknown macro."""
+    """Return the file of an include statement; empty if it includes a command or has an unknown macro."""
     options, _, name = as_text(words).partition(":")
     name = expand(name.strip(), macros)
     command = "command" in options.lower() or name.endswith("|")
@@ -227,7 +230,7 @@ def _include_name(words: bytes, macros: Mapping[str, str]) -> str:
 
 
 def expand(text: str, macros: Mapping[str, str]) -> str:
-    """Return *text* with each ``$(name)`` expanded that *macros* (names in lower case) has."""
+    """Return *text* with the values of *macros* (names in lower case) in place of ``$(name)``."""
     for _ in range(20):
         more = MACRO.sub(lambda m: macros.get(m[1].lower(), m[2] if m[2] is not None else m[0]), text)
         if more == text:
@@ -241,6 +244,6 @@ def as_text(line: bytes) -> str:
 
 
 def line_ending(text: bytes) -> bytes:
-    """Return the line ending of the first line of *text*."""
+    """Return the line ending of the first line of *text*, LF or CRLF; LF if *text* has no line ending."""
     first = text.find(b"\n")
     return b"\r\n" if first > 0 and text[first - 1 : first] == b"\r" else b"\n"

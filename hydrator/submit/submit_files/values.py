@@ -1,9 +1,10 @@
-"""Values of a submit description: escape users' texts and file names, or return why that is impossible.
+"""Values of a submit description: escape users' texts and file names, or say why that is impossible.
 
 condor_submit expands ``$(X)`` and ``$NAME(X)`` as macros. A backslash at the end of a line continues the
-line, and a control character ends the line or is dropped. HTCondor expands ``$$(X)`` when it matches the job;
-in arguments and environment, ``$$(DOLLARDOLLAR)`` gives ``$$``. Tested on HTCondor 23.9.6 and 25.14.1
-(tests/integration/test_submit_language.py). Pure.
+line. A control character ends the line, or condor_submit drops it. HTCondor expands ``$$(X)`` when it
+matches the job; in arguments and environment, ``$$(DOLLARDOLLAR)`` becomes ``$$``. Pure.
+
+Tested on HTCondor 23.9.6 and 25.14.1 (tests/integration/test_submit_language.py).
 """
 
 import re
@@ -25,7 +26,8 @@ def quote_arguments(words: Sequence[str]) -> str:
 def escape_dollars(text: str) -> str:
     """Return *text* for arguments or environment with every ``$`` escaped, so that none begins a macro.
 
-    A single ``$`` comes after the doubled ones: before them it would be part of their names.
+    Example: ``$$$`` becomes ``$$(DOLLARDOLLAR)$(DOLLAR)``. In the reverse order HTCondor would read the
+    ``$(DOLLAR)`` as part of the macro after it.
     """
     return re.sub(
         r"\$+", lambda m: "$$(DOLLARDOLLAR)" * (len(m[0]) // 2) + "$(DOLLAR)" * (len(m[0]) % 2), text
@@ -33,7 +35,7 @@ def escape_dollars(text: str) -> str:
 
 
 def unfit_reason(text: str) -> str:
-    """Return why *text* cannot be one value of a submit description; empty if it can."""
+    """Return the reason why *text* cannot be a value in a submit description; empty if it can."""
     if not text.strip():
         return "it is blank"
     if odd := next((letter for letter in text if _is_control(letter)), ""):
@@ -46,12 +48,15 @@ def unfit_reason(text: str) -> str:
 
 
 def unfit_value_reason(text: str) -> str:
-    """Return why *text* cannot be a value outside arguments, where ``$$`` has no escape."""
+    """Return the reason why *text* cannot be a value of a command other than arguments; empty if it can.
+
+    Only arguments and environment have an escape for ``$$``.
+    """
     return unfit_reason(text) or ("it has $$ in it, which HTCondor would replace" if "$$" in text else "")
 
 
 def unfit_name_reason(path: str) -> str:
-    """Return why the file *path* cannot be in a list of files that travel with a job; empty if it can."""
+    """Return the reason why *path* cannot be in transfer_input_files; empty if it can."""
     if why := unfit_value_reason(path):
         return why
     if "," in path:
@@ -62,9 +67,9 @@ def unfit_name_reason(path: str) -> str:
 
 
 def line_problems(lines: Iterable[str]) -> list[str]:
-    """Return one sentence for each of *lines* that condor_submit would not read as one line."""
+    """Return one sentence for each of *lines* that condor_submit would not read unchanged as one line."""
     return [
-        f"a line of the submit description cannot be written: {why}: {line[:200]!r}"
+        f"condor_submit cannot read a line of the submit description: {why}: {line[:200]!r}"
         for line in lines
         if line and (why := unfit_reason(line))
     ]

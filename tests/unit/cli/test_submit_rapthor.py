@@ -558,7 +558,7 @@ def test_run_that_no_site_can_start_warns_or_exits_with_3(host):
         CATALOGUE.replace('sites.UK = "available"\nsites.AU', "sites.AU")
     )
     output = (
-        "no site has all of its data now: UK has 1 of 2 (lofar:L2.ms absent);"
+        "no site has all data of the run now: UK has 1 of 2 (lofar:L2.ms absent);"
         " AU has 0 of 2 (lofar:L1.ms absent, lofar:L2.ms STAGING)"
     )
     done = host.submit("[L1.ms, L2.ms]", "-o", "waits")

@@ -164,7 +164,7 @@ def test_dag_that_dagman_rejects_gives_one_sentence(text, sentence):
 @pytest.mark.parametrize("name", ['a"b.dag', "a\\b.dag"])
 def test_copy_name_that_a_dag_file_cannot_contain_is_rejected(name):
     dag = read("SPLICE S s.dag\n")
-    with pytest.raises(SubmitFileError, match="a DAG file cannot name it"):
+    with pytest.raises(SubmitFileError, match="a DAG file cannot contain this file name"):
         add_datasets_to_dag(b"SPLICE S s.dag\n", {}, dag, "x", copies={0: name})
 
 

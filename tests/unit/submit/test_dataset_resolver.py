@@ -97,7 +97,7 @@ def test_did_of_the_names_table_in_no_catalogue_is_unknown_but_named():
     resolution = found("L1.ms", dids=["a:other"], names={"L1.ms": "a:gone"})
     assert resolution.dids == ("a:gone",)
     assert resolution.unknown_names["L1.ms"].startswith(
-        "a:gone is in no catalogue; if another dataset is meant, map the name under [submit]"
+        "a:gone is in no catalogue; if you mean another dataset, add the name to [submit]"
     )
 
 

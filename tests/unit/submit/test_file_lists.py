@@ -59,9 +59,7 @@ def test_each_dataset_is_listed_by_the_first_catalogue_that_has_it():
 def test_dataset_that_no_catalogue_lists_counts_as_one_file_with_a_notice():
     listing = list_files([A, B], settings({}), [Lister({A: files("x:1")})])
     assert (listing.unlisted_dids, listing.problems) == ({B}, [])
-    assert "lofar:B: no catalogue here lists files of it" in str(
-        single_file_notice(settings({}).storage, listing)
-    )
+    assert "lofar:B: no catalogue lists files of it" in str(single_file_notice(settings({}).storage, listing))
     assert single_file_notice(settings({"rule": "name"}).storage, listing) is None
 
 
@@ -99,7 +97,10 @@ def test_area_without_a_matching_address_is_reported_with_an_example():
     chosen = settings({"rule": "catalogue", "rse": "R", "address_prefix": "file://localhost:0/d"}).storage
     there = {A: (DatasetFile("x:1", 1, {"R": ("file://localhost/d/1",)}),)}
     assert address_mismatches(chosen, there) == [
-        "[[storage]] of UK: no address at R begins with file://localhost:0/d/; one is file://localhost/d/1"
+        (
+            "[[storage]] of UK: no file address at R begins with file://localhost:0/d/;"
+            " an example is file://localhost/d/1: correct address_prefix"
+        )
     ]
     fits = {A: (DatasetFile("x:1", 1, {"R": ("file://localhost:0/d/1",)}),)}
     assert address_mismatches(chosen, fits) == []

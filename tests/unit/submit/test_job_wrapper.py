@@ -271,7 +271,7 @@ def test_wrapper_reports_cluster_options_that_it_changed(node):
     done = node.run("--parset", "run.parset", "--", "cat", "run.parset")
     assert "max_cores = 1\n" in f"{done.stdout}\n"
     assert done.stderr == (
-        "hydrator: [cluster] of run.parset is of another machine than this slot: max_cores = 96 is now 1\n"
+        "hydrator: [cluster] of run.parset does not fit this slot: max_cores = 96 is now 1\n"
     )
 
 
@@ -297,7 +297,7 @@ def test_evicted_job_continues_after_its_finished_operations(node):
     fill(node, calibrate_1=".done solutions.h5", image_1="jobstore")
     done = node.run("--keep", "rapthor", "--", "sh", "-c", "ls -A rapthor/pipelines/*; exit 7")
     assert (done.returncode, done.stdout) == (7, ".done\nsolutions.h5\n")
-    assert done.stderr == "hydrator: the job was evicted before: it continues after calibrate_1\n"
+    assert done.stderr == "hydrator: the job was evicted before: Rapthor continues after calibrate_1\n"
     assert operations(node) == {}  # its output is the rest of the folder
 
 
@@ -493,7 +493,7 @@ def test_site_without_storage_misses_every_dataset(node):
     node.takes("lofar:L1.ms", sites={})
     done = node.run("true")
     assert done.returncode == 85
-    assert "no path is known" in done.stderr
+    assert "hydrator-paths.json has no path for it" in done.stderr
 
 
 def test_file_server_without_an_answer_is_a_miss(tmp_path):

@@ -112,7 +112,7 @@ def test_missing_files_are_one_miss_with_their_number_and_an_example(element):
     done = element.run("true")
     assert done.returncode == 85
     path = element.storage / hash_path("lofar:b")
-    why = f"lofar:L1.ms (1 of its 3 files cannot be read, first {path}: No such file or directory)"
+    why = f"lofar:L1.ms (1 of its 3 files cannot be read; the first: {path}: No such file or directory)"
     assert f"not readable at UK: {why}" in done.stderr
     assert "lofar:L1.ms UK" in messages.read_text()
 
@@ -145,7 +145,7 @@ def test_file_list_that_leads_out_of_the_folder_is_rejected(element, bad, where)
     done = element.run("true")
     assert (done.returncode, done.stderr) == (
         2,
-        "hydrator: the files of lofar:L1.ms in hydrator-paths.json cannot be read: make it again\n",
+        "hydrator: the files of lofar:L1.ms in hydrator-paths.json are not valid: write the file again\n",
     )
 
 
@@ -166,13 +166,13 @@ def test_check_reads_every_file_of_a_folder(element):
     (path / "ANTENNA" / "table.dat").write_text("antennas")
     assert miss(element) == ""
     (path / "ANTENNA" / "table.f0").symlink_to("gone")
-    assert "has ANTENNA/table.f0, of which: No such file or directory" in miss(element)
+    assert "has a file ANTENNA/table.f0 that cannot be read: No such file or directory" in miss(element)
 
 
 def test_folder_with_too_few_bytes_is_a_miss(element):
     element.holds("L1.ms", "12345")
     assert miss(element, size=5) == ""
-    assert "has 5 of 6 bytes" in miss(element, size=6)
+    assert "has only 5 of 6 bytes" in miss(element, size=6)
 
 
 @pytest.mark.parametrize("left", ["", None])
@@ -257,7 +257,7 @@ BAD = {
     "a device": (tar_of(WHOLE, device("dev", tarfile.CHRTYPE)), "neither file nor folder: 'dev'"),
     "a pipe": (tar_of(WHOLE, device("pipe", tarfile.FIFOTYPE)), "neither file nor folder: 'pipe'"),
     "a member twice": (tar_of({"a": b"x"})[:1024] + tar_of({"a": b"y"}), "has a member twice"),
-    "cut within a member": (GOOD[:1300], "is not a tar file, or incomplete"),
+    "cut within a member": (GOOD[:1300], "is not a tar file, or is incomplete"),
     "cut between members": (GOOD[:1536], "breaks off at byte 1536"),
     "garbled": (GOOD[:1536] + b"x" * 512 + GOOD[2048:], "breaks off at byte 1536"),
     "no archive": (b"x" * 2048, "is not a tar file"),
@@ -354,7 +354,7 @@ def test_archive_too_large_for_the_scratch_folder_is_a_node_failure(element):
     messages = element.chirp()
     done = element.run("true")
     assert done.returncode == 85
-    assert f"unpacking takes {1 << 43} bytes and {element.scratch} has " in done.stderr
+    assert f"unpacking needs {1 << 43} bytes, but {element.scratch} has only " in done.stderr
     assert "ChirpDataLocalityMissed " in messages.read_text()
     assert "ChirpDataLocalityMisses" not in messages.read_text()
 
@@ -363,5 +363,5 @@ def test_archive_with_too_many_members_is_not_unpacked(tmp_path):
     path = tmp_path / "many.tar"
     path.write_bytes(tar_of({f"f{n}": b"" for n in range(5)}))
     assert job_start.Archive(str(path), max_members=6).size() == 0
-    with pytest.raises(job_start.RetryElsewhere, match="over 4 members"):
+    with pytest.raises(job_start.RetryElsewhere, match="more than 4 members"):
         job_start.Archive(str(path), max_members=4).size()

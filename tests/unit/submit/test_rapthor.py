@@ -261,7 +261,7 @@ def test_toil_params_are_merged_and_never_empty():
 
 
 def test_toil_params_without_equals_sign_are_rejected():
-    with pytest.raises(ConfigError, match="has no '='"):
+    with pytest.raises(ConfigError, match="is not NAME=VALUE"):
         toil_params({}, "nonsense")
 
 

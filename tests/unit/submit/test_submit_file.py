@@ -188,7 +188,7 @@ def test_each_node_gets_a_vars_line_at_the_end_of_the_dag():
     assert done.notes == (
         "x.dag: no dataset is known for node B: it stays unchanged",
         "x.dag: node C has RequiredDatasets already: it stays unchanged",
-        "x.dag: SPLICE S other.dag: this command does not read its nodes: filter that file too",
+        "x.dag: SPLICE S other.dag: this command does not read that file's nodes: filter it too",
     )
     again = add_datasets_to_dag(done.text, {"A": [A]}, read_dag(done.text, none), "x.dag")
     assert again.text == done.text

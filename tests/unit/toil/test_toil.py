@@ -121,8 +121,8 @@ def test_condor_variables_override_toil_htcondor_params():
     [
         ("rank", "is not name=value"),
         ("=1", "is not name=value"),
-        ("+IsToilJob=false", "which Toil's jobs set themselves"),
-        ("MY.toiljobid=3", "which Toil's jobs set themselves"),
+        ("+IsToilJob=false", "which this batch system sets itself"),
+        ("MY.toiljobid=3", "which this batch system sets itself"),
         ("+X=1\nqueue 100", "line break"),
     ],
 )
