@@ -1,7 +1,7 @@
 """Values of an explanation of a job: causes, reasons, remedies, one answer for each site.
 
-``hydrator why --json`` prints the fields. The text below a field is the meaning of its key, also in
-``missing_data``, ``pool_facts`` and ``summary``; the reference shows it.
+``hydrator why --json`` prints the fields of these classes, and of those in ``missing_data``,
+``pool_facts`` and ``summary``. The text below a field is the description of its JSON key.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from .pool_facts import JobFacts
 
 
 class MismatchCause(StrEnum):
-    """Causes that keep a job from a slot, in the order of the funnel."""
+    """Causes that keep a job from a slot, in the order in which :func:`.explain.funnel` applies them."""
 
     DATA = "data"
     UNREADABLE_DATA = "missed"  # the job ran there and could not read its data
@@ -84,7 +84,7 @@ class SiteMatch:
 
     @property
     def display_name(self) -> str:
-        """Return the site for people, with its pool if that is another one."""
+        """Return the site's name for people, with its pool if that is not the job's own pool."""
         return f"{self.site} (pool {self.pool}, by flocking)" if self.pool else self.site
 
 

@@ -27,25 +27,25 @@ from .pool_facts import JobFacts, SlotDatasetState, SlotGroup
 class MissingReason(StrEnum):
     """Reasons why a dataset does not count at a slot."""
 
-    STATE = "state"  # the slot has another state than AVAILABLE
-    STALE = "stale"  # the slot has AVAILABLE, but the fact is too old
-    NO_AGE = "no age"  # the slot has AVAILABLE without the time of that fact
-    NOT_YET_IN_SLOTS = "not yet"  # the daemon has it there; the slot does not list it yet
-    NOT_IN_DEMAND = "not asked"  # not in demand: the daemon publishes it once a job names it
-    OVER_BUDGET = "left out"  # the size budget left it out
-    CASE_COLLISION = "clash"  # another dataset differs in letter case only
-    MISSPELT = "case"  # the existing dataset has another letter case
+    STATE = "state"  # the slot ad gives the dataset another state than AVAILABLE
+    STALE = "stale"  # the slot ad says AVAILABLE, but the fact is too old
+    NO_AGE = "no age"  # the slot ad says AVAILABLE, but has no time of this fact
+    NOT_YET_IN_SLOTS = "not yet"  # the daemon knows the dataset at the site; the slot ad does not list it yet
+    NOT_IN_DEMAND = "not asked"  # not in demand: the daemon publishes the dataset once a job names it
+    OVER_BUDGET = "left out"  # the size budget leaves the dataset out of the site's ad
+    CASE_COLLISION = "clash"  # another dataset's name differs in letter case only
+    MISSPELT = "case"  # the catalogue has this name in another letter case
     INVALID_NAME = "refused"  # the name is not a DID
-    PRIVATE = "private"  # the job names it without its pseudonym
-    UNSEEN = "unseen"  # no catalogue answered
+    PRIVATE = "private"  # the job names a private dataset without its pseudonym
+    UNSEEN = "unseen"  # no catalogue answered about the dataset
     UNHYDRATED = "unhydrated"  # the slot has no DataLocality attributes
     ELSEWHERE = "elsewhere"  # the dataset is at other sites only
-    NOWHERE = "nowhere"  # no catalogue has it
+    NOWHERE = "nowhere"  # no catalogue has the dataset
 
 
 @dataclass(frozen=True, slots=True)
 class MissingDataset:
-    """One dataset that does not count at a site, with its state in slot ads, else in the daemon."""
+    """One dataset that does not count at a site, with its state in the slot ads, else in the daemon."""
 
     did: str
     """the dataset as the job names it"""
@@ -91,8 +91,9 @@ def is_here_clause_true(
 ) -> bool:
     """Evaluate ``DataLocalityHere`` for a slot with *states*, *as_of_by_did* and *default_as_of* (Unix s).
 
-    Names are case-sensitive, as in the job's expression. *any_after* None is ``require``. If
-    *max_age_seconds* or a fact's time is None, the comparison is undefined and nothing counts.
+    Names are case-sensitive, as in the job's expression. *any_after* is None for a job that requires its
+    data. If *max_age_seconds* or a fact's time is None, the ClassAd comparison of ages is undefined, and
+    the dataset does not count.
     """
     if any_after is not None and now >= any_after:
         return True
@@ -108,7 +109,7 @@ def is_here_clause_true(
 def list_missing_datasets(
     job: JobFacts, site: Site, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
 ) -> tuple[MissingDataset, ...]:
-    """Return every dataset that does not count at some of *groups*, with the reason at the first of them."""
+    """Return every dataset that does not count in one of *groups*, with the reason in the first one."""
     missing = [
         MissingDataset(text, MissingReason.INVALID_NAME, f"{shorten(text)} is not a DID: {reason}")
         for text, reason in job.invalid_names.items()
@@ -126,7 +127,7 @@ def list_missing_datasets(
 def _arrival_fields(
     missing: MissingDataset, did: Did, site: Site, knowledge: DaemonKnowledge | None
 ) -> dict[str, Any]:
-    """Return the bytes of *did* still to arrive at *site*, and their expected time."""
+    """Return the bytes of *did* that are still to arrive at *site*, and their expected time of arrival."""
     total = knowledge.snapshot.bytes_total.get(did) if knowledge else None
     if missing.is_at_site or total is None:
         missing_bytes = 0 if missing.is_at_site else None
@@ -195,7 +196,7 @@ def _find_fact(did: Did, site: Site, knowledge: DaemonKnowledge | None) -> Fact 
 
 
 def _provenance_fields(fact: Fact | None, now: datetime) -> dict[str, Any]:
-    """Return the fields of a MissingDataset with the provenance of *fact*; none without provenance."""
+    """Return the provenance of *fact* as fields of a MissingDataset; no fields without provenance."""
     why = describe_provenance(fact.provenance, now) if fact else ""
     return {"rule": fact.provenance.rule or None, "explanation": why} if fact and why else {}
 
@@ -215,7 +216,7 @@ def _explain_stale(
         return MissingDataset(
             did,
             MissingReason.NO_AGE,
-            f"{did} is AVAILABLE there, but the slots give no time for it",
+            f"{did} is AVAILABLE there, but the slot ads have no time of this fact",
             **values,
         )
     limit = (
@@ -224,7 +225,7 @@ def _explain_stale(
         else f"; the job accepts no fact older than {format_duration(job.max_age_seconds)}"
     )
     age = format_duration(to_unix(now) - slot_state.as_of)
-    text = f"{did} was AVAILABLE {age} ago{limit}: check the hook's source (hydrator status, hydrator check)"
+    text = f"{did} was AVAILABLE {age} ago{limit}: check where the hook reads its facts"
     return MissingDataset(did, MissingReason.STALE, text, **values)
 
 
@@ -233,7 +234,7 @@ def _state_text(state: str, fraction: float | None) -> str:
         DatasetState.STAGING: "on its way",
         DatasetState.PARTIAL: "the site has some files only, and no transfer runs",
         DatasetState.NEARLINE: "on tape only",
-        DatasetState.STUCK: "its rule is stuck: ask its owner",
+        DatasetState.STUCK: "its rule is stuck: ask the rule's owner",
         DatasetState.UNKNOWN: "no catalogue has answered for too long",
     }
     words = next((text for other, text in meaning.items() if other == state), "")
@@ -243,7 +244,7 @@ def _state_text(state: str, fraction: float | None) -> str:
 def _explain_absent_from_slots(
     did: Did, site: Site, knowledge: DaemonKnowledge | None, provenance_fields: dict[str, Any]
 ) -> MissingDataset:
-    """Explain why the slots of *site* do not list *did*; its state is then the daemon's."""
+    """Explain why the slots of *site* do not list *did*. The state in the answer is the daemon's."""
     if knowledge is None:
         text = f"{did} is not listed in the slot ads of this site"
         return MissingDataset(did, MissingReason.ELSEWHERE, text)
@@ -270,7 +271,7 @@ def _explain_absent_from_slots(
 
 
 def _explain_absent_from_site(did: Did, knowledge: DaemonKnowledge) -> MissingDataset:
-    """Explain a dataset of which the daemon has no fact at the site."""
+    """Explain a dataset about which the daemon has no fact at the site."""
     if reason := knowledge.snapshot.unseen_reasons.get(did):
         return MissingDataset(did, MissingReason.UNSEEN, f"{did}: no catalogue answered ({shorten(reason)})")
     elsewhere = [
@@ -302,10 +303,10 @@ def _state_fields(fact: Fact | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class DatasetCounts:
-    """Counts of a job's datasets at a site: usable ones, and the others by condition.
+    """Counts of a job's datasets at a site: the usable ones, and the others by their condition.
 
-    ``missing_bytes`` are still to arrive there; None if no size is known, a lower bound without
-    ``has_all_sizes``. ``ready_at`` is the expected arrival of the last staging dataset, Unix s.
+    ``missing_bytes`` are still to arrive at the site; None if no size is known. They are a lower bound if
+    ``has_all_sizes`` is False. ``ready_at`` is the expected arrival of the last staging dataset, Unix s.
     """
 
     usable_count: int

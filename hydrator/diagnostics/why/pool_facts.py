@@ -1,6 +1,6 @@
 """Pool facts: one job and the slots as values, from the pool's answers, for ``hydrator why``.
 
-Pure. The negotiator's ClassAd library evaluated the clauses (adapters/condor: ``evaluate_match``).
+Pure. The negotiator's ClassAd library has evaluated the clauses (adapters/condor: ``evaluate_match``).
 """
 
 import re
@@ -50,9 +50,9 @@ class JobStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SlotDatasetState:
-    """One dataset in a slot ad; ``is_usable`` is the value of the job's own expression.
+    """One dataset in a slot ad; ``is_usable`` is the value of the job's expression for this dataset.
 
-    ``has_exact_name`` is false if the slot has the name with another letter case only.
+    ``has_exact_name`` is False if the slot ad has the name only in another letter case.
     """
 
     is_usable: bool
@@ -64,7 +64,7 @@ class SlotDatasetState:
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One clause: its text, its value now, and its value on the unused slot."""
+    """One clause of an expression: its text, its value now, and its value if the slot were unused."""
 
     text: str
     value: str
@@ -77,7 +77,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class SlotGroup:
-    """Slots of one site that are equal for the job; ``largest_resources`` has each resource's maximum."""
+    """Slots of one site that are equal for the job; ``largest_resources`` has the maxima of these slots."""
 
     site: Site
     slots: int
@@ -156,7 +156,7 @@ def parse_job(
 ) -> JobFacts:
     """Parse a job from the text of its ad's attributes.
 
-    A value that is not a list of strings counts as one invalid name.
+    A RequiredDatasets that is not a list of strings counts as one invalid name.
     """
     ad = {name.lower(): text for name, text in texts.items()}
     number = _parse_number(ad.get("jobstatus"))
@@ -200,7 +200,7 @@ _STATUS_ATTRIBUTES = (
 
 
 def with_requests(job: JobFacts, match_result: Mapping[str, Any]) -> JobFacts:
-    """Return the job with its evaluated requests: RequestMemory may be an expression."""
+    """Return the job with the values of its requests; RequestMemory, for example, may be an expression."""
     numbers = {name: valid_number(value) for name, value in match_result["requests"].items()}
     return replace(job, requests={name: value for name, value in numbers.items() if value is not None})
 
@@ -221,7 +221,7 @@ def fact_expressions(dids: Iterable[Did]) -> list[str]:
 
 
 def parse_slot_groups(match_result: Mapping[str, Any], dids: Sequence[Did]) -> list[SlotGroup]:
-    """Return the slots of an answer of ``evaluate_match``, without dynamic ones, which are in use by jobs."""
+    """Return the slots in an answer of ``evaluate_match``; leave out dynamic slots, since jobs use them."""
     return [
         _parse_slot_group(row, match_result["clauses"], dids)
         for row in match_result["groups"]
@@ -256,7 +256,7 @@ def _parse_slot_group(row: Mapping[str, Any], clauses: Sequence[str], dids: Sequ
 
 
 def _parse_dataset_state(values: Sequence[object]) -> SlotDatasetState:
-    """Parse the five values of one dataset; a state under another spelling belongs to another dataset."""
+    """Parse the five values of one dataset; a state under another letter case is another dataset's."""
     is_usable, state, share, as_of, has_exact_name = values
     valid_state = _valid_state(state)
     if valid_state is not None and has_exact_name is False:
@@ -272,7 +272,7 @@ def parse_string_literal(text: str | None) -> str | None:
 
 
 def parse_string_list(text: str | None) -> list[str]:
-    """Return the strings of a ClassAd list of literals; nothing for another value, or for a list too long."""
+    """Return the strings of a ClassAd list of literals; an empty list for another value or a long text."""
     if text is None or len(text) > MAX_LIST_CHARS or not (items := _LIST.fullmatch(text.strip())):
         return []
     return [parse_string_literal(literal.strip()) or "" for literal in re.findall(_ITEM, items[1])]
@@ -300,7 +300,7 @@ def _to_integer(value: object) -> int | None:
 
 
 def _valid_state(value: object) -> str | None:
-    """Return a dataset's state in a slot ad; None for an invalid value, since any startd may write one."""
+    """Return a dataset's state in a slot ad; None for an invalid value: a startd can write any value."""
     return value if isinstance(value, str) and value in set(DatasetState) else None
 
 

@@ -209,7 +209,12 @@ def test_check_of_a_healthy_installation_has_no_advice(tmp_path):
             "replace slot ads",
             "-authz READ -authz DAEMON",
         ),
-        (Pool(too_much=frozenset({"NEGOTIATOR"})), Level.WARN, "read claims", "-authz READ -authz DAEMON"),
+        (
+            Pool(too_much=frozenset({"NEGOTIATOR"})),
+            Level.WARN,
+            "read the claim ids",
+            "-authz READ -authz DAEMON",
+        ),
         (
             Pool(too_much=frozenset({"ADMINISTRATOR"})),
             Level.WARN,
@@ -348,7 +353,7 @@ def test_allowed_merge_is_advice_with_its_side_effect_at_each_collector():
         (Level.ADVICE, "collector cm1:9618"),
         (Level.ADVICE, "collector cm2:9618"),
     ]
-    assert "read claims, and with them use any slot" in found[0].message
+    assert "read the claim ids of all slots, and so use any slot" in found[0].message
     assert "docs/explanation/slot-merge.md" in found[0].todo
 
 
