@@ -55,7 +55,7 @@ class Credential:
         )
 
     def is_renewal_due(self, now: datetime) -> bool:
-        """Return whether an operator should renew it now, or the daemon failed to renew it in time."""
+        """Return whether an operator should renew the credential, or the daemon did not renew it in time."""
         left = self.expires_at - now
         if self.renewed_by is Renewer.DAEMON or self.lifetime is None:
             return left <= (timedelta(0) if self.renewed_by is Renewer.DAEMON else timedelta(days=7))

@@ -8,7 +8,10 @@ from hydrator.reconcile.audit.ledger import Audit
 
 
 def find_distrusted_sites(audit: Audit, threshold: float) -> Iterator[tuple[Site, str]]:
-    """Yield each site whose trust is below *threshold*, and a line (1: one false fact is enough)."""
+    """Yield each site whose trust is below *threshold*, with a line for people.
+
+    With a threshold of 1, one false fact is enough.
+    """
     for site, tally in sorted(audit.tallies.items()):
         if tally.advertised_trust < threshold:
             audited = format_count(tally.true_count + tally.false_count, "audited fact")

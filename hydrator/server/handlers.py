@@ -217,7 +217,7 @@ class NameRoute:
     """The route that returns the names that jobs use for datasets.
 
     Args:
-        look_up: returns the names; None if the server requires no tokens: then it refuses every request.
+        look_up: returns the names. None if the server requires no tokens: the route refuses requests.
         limiter: limits how many datasets one token may look up; None for no limit.
     """
 

@@ -50,7 +50,7 @@ class RequestPolicy:
 
     Attributes:
         rate_limiter: limits the requests of one address, and of one token.
-        name_limiter: limits the datasets whose names in jobs one token may look up.
+        name_limiter: limits how many names of datasets one token may look up.
         behind_proxy: True if a proxy sends the requests; the client is the last address
             in ``X-Forwarded-For``.
         hosts: names that the server answers to; None for any name.
@@ -112,9 +112,8 @@ class RequestMiddleware:
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         self.http_metrics.record_request(scope, status, seconds)
-        if logging.getLogger("hydrator").isEnabledFor(
-            logging.DEBUG
-        ):  # a cheap test: a server may get thousands of requests a second
+        # a cheap test, since the server may get thousands of requests a second
+        if logging.getLogger("hydrator").isEnabledFor(logging.DEBUG):
             # log the route, not the path: the path may contain a private name
             route = self.http_metrics.route_label(scope)
             fields = {"method": scope["method"], "route": route, "status": status}

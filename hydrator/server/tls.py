@@ -16,8 +16,8 @@ class TlsCertificate:
     """A certificate and its key for TLS 1.2 and later.
 
     The server checks the files when a client connects. If it cannot use the new
-    pair (for example, because the new key is missing), it logs this once. The
-    old pair stays in use until the files change again.
+    pair (for example, because the new key is missing), the server logs this once.
+    The old pair stays in use until the files change again.
 
     Args:
         certificate: PEM, the server's own certificate first, then its chain.

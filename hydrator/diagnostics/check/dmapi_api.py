@@ -32,7 +32,7 @@ def dmapi_findings(openapi: Any, list_path: str = "") -> Iterator[Finding]:  # n
     if not isinstance(paths, Mapping) or not paths:
         yield failure(
             _SUBJECT,
-            "its openapi.json describes no paths",
+            "the server's openapi.json describes no paths",
             "check that the URL is that of a DMAPI server",
         )
         return
@@ -76,10 +76,12 @@ def _check_list_path(list_path: str, path_items: Mapping[str, Any]) -> Finding:
         return ok(_SUBJECT, f"the server has GET {path}, as list_path says")
     if has_path:
         todo = 'list_path = "/data/list/{namespace}" lets demand.patterns find datasets'
-        return advice(_SUBJECT, f"the server has GET {path}, which this project only assumed", todo)
+        return advice(_SUBJECT, f"the server has GET {path}; the project had only assumed this path", todo)
     level = Level.FAIL if list_path else Level.ADVICE
     todo = "find the path in openapi.json, then set list_path" if list_path else "leave list_path unset"
-    return Finding(level, _SUBJECT, f"the server has no GET {path}, which this project only assumed", todo)
+    return Finding(
+        level, _SUBJECT, f"the server has no GET {path}; the project had only assumed this path", todo
+    )
 
 
 def _normalize_path(path: str) -> str:

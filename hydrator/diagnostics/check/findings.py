@@ -1,4 +1,4 @@
-"""Findings of an examination, and the ports that it needs."""
+"""Findings of an examination, and the ports that the examinations need."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -113,7 +113,7 @@ def _error_remedy(error: HydratorError) -> str:
     if isinstance(error, PoolDenied):
         return "authorize the daemon's identity, or give the daemon a valid token: docs/reference/security.md"
     if isinstance(error, PoolError):
-        return "check that HTCondor runs there; check htcondor.collector and htcondor.token_directory"
+        return "check that the HTCondor daemon runs; check htcondor.collector and htcondor.token_directory"
     if isinstance(error, CatalogueError):
         return "check that the catalogue runs and that its credentials are valid"
     return ""

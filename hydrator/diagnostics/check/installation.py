@@ -26,7 +26,8 @@ def check_packages(owners: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
         if others:
             yield failure(
                 "installation",
-                f"the package {package} also belongs to {', '.join(others)}: one overwrites the other one",
+                f"the package {package} also belongs to {', '.join(others)}:"
+                " these distributions overwrite each other's files",
                 "install classad-hydrator in a virtual environment of its own",
             )
             return
@@ -79,4 +80,6 @@ def check_folder(folder: Path, subject: str, key: str) -> Iterator[Finding]:
     if os.access(existing, os.W_OK | os.X_OK):
         yield ok(subject, f"{folder} is writable")
     else:
-        yield failure(subject, f"{existing} is not writable", f"change its owner, or change {key}")
+        yield failure(
+            subject, f"{existing} is not writable", f"change the owner of this folder, or change {key}"
+        )

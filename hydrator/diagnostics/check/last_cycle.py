@@ -28,7 +28,7 @@ def hung_after_seconds(poll_seconds: float) -> float:
 def silence_reason(
     last_cycle_at: int | None, owner: str | None, now: datetime, max_silence_seconds: float
 ) -> str | None:
-    """Return the reason why the daemon counts as stopped or hung; None if it works.
+    """Return the reason why the daemon counts as stopped or hung; None if the daemon works.
 
     Args:
         last_cycle_at: start of the daemon's last cycle, Unix s; None before the first cycle.
@@ -74,7 +74,7 @@ def check_last_cycle(
 
 
 def _find_old_cycle(age_seconds: float, max_silence_seconds: float, *, is_running: bool) -> Finding | None:
-    """Return the finding about a cycle whose report is outdated; None for a current one."""
+    """Return the finding about a cycle whose report is outdated; None for a current report."""
     if not is_running:
         message = f"no daemon runs here; the last cycle was {format_duration(max(0, age_seconds))} ago"
         return warning("daemon", message, _NO_DAEMON_TODO)
@@ -129,8 +129,8 @@ def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator
     for name, one in report["publishers"].items():
         if one.get("not_read_back") and not one["error"]:
             message = (
-                f"in its last cycle, {format_duration(age_seconds)} ago, publisher {name} did not"
-                " show all ads that it accepted: "
+                f"in its last cycle, {format_duration(age_seconds)} ago, publisher {name} accepted"
+                " these ads and does not show them: "
             )
             message += ", ".join(one["not_read_back"])
             todo = "the next cycle sends these ads again; if this persists, find other writers there"

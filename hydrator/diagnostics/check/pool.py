@@ -63,7 +63,7 @@ def _allow_line_advice(daemon: str, level: str, answer: AuthorizationResult) -> 
 
 
 def check_merge_access(pool: CheckPoolClient, failed_collectors: AbstractSet[str]) -> list[Finding]:
-    """Check that collectors outside *failed_collectors* accept slot merges; report the risk."""
+    """Check that collectors outside *failed_collectors* accept slot merges; report the risk of this right."""
     return [
         finding
         for collector in pool.collectors()
@@ -101,10 +101,8 @@ def check_advertise_access(
     identity = _identity_text(answer)
     if answer.is_allowed:
         yield ok(subject, f"accepts site ads (DAEMON) from {identity}")
-        for (
-            level,
-            action,
-        ) in _UNNEEDED_LEVELS.items():  # DAEMON implies some of these unless the pool denies them
+        # the level DAEMON implies some of these levels unless the pool denies them
+        for level, action in _UNNEEDED_LEVELS.items():
             if not (is_merging and level == "NEGOTIATOR") and collector.ping("collector", level).is_allowed:
                 yield warning(
                     subject,
@@ -140,7 +138,7 @@ def check_schedds(
                 f"schedd {schedd}",
                 "also lets the daemon submit jobs (WRITE), which it does not need: DAEMON in"
                 " a token implies WRITE",
-                "add the daemon's identity to DENY_WRITE there: docs/reference/security.md",
+                "add the daemon's identity to the schedd's DENY_WRITE: docs/reference/security.md",
             )
         jobs = sum(group.job_count for group in answer.job_groups)
         yield ok(f"schedd {schedd}", f"{jobs} queued jobs name datasets")
@@ -150,7 +148,7 @@ def check_schedds(
 
 
 def check_edit_access(editor: JobEditorClient) -> Iterator[Finding]:
-    """Check that every schedd accepts edits of DESIRED_Sites in queued jobs; report the risk."""
+    """Check that every schedd accepts edits of DESIRED_Sites in queued jobs; report the risk of this right."""
     for schedd in sorted(str(ad["Name"]) for ad in editor.schedds()):
         yield from run_guarded(f"schedd {schedd}", _check_edit_access_at, editor, schedd)
 
@@ -165,29 +163,29 @@ def _check_edit_access_at(editor: JobEditorClient, schedd: str) -> Iterator[Find
             f"refuses edits (WRITE) from {who}: DESIRED_Sites of queued jobs stays unchanged",
             answer.token_limit_advice
             or f"{_allow_line_advice('schedd', 'WRITE', answer)},"
-            f" and create its token with -authz WRITE, {todo}",
+            f" and create the client's token with -authz WRITE, {todo}",
         )
         return
     identity = str(answer.identity)
     config = editor.config_of("schedd", ["QUEUE_SUPER_USERS", "IMMUTABLE_JOB_ATTRS"], schedd)
     if not {identity, identity.partition("@")[0]} & _split_list(config.get("QUEUE_SUPER_USERS")):
         message = f"does not list {who} in QUEUE_SUPER_USERS: DESIRED_Sites stays unchanged"
-        yield failure(subject, message, f"add {identity} to QUEUE_SUPER_USERS there, {todo}")
+        yield failure(subject, message, f"add {identity} to the schedd's QUEUE_SUPER_USERS, {todo}")
     elif not editor.has_user_record(schedd, identity):
         message = (
             f"has no user record of {who}, so QUEUE_SUPER_USERS has no effect: DESIRED_Sites stays unchanged"
         )
-        yield failure(subject, message, f"run condor_qusers -add {identity} there, {todo}")
+        yield failure(subject, message, f"run condor_qusers -add {identity} at the schedd, {todo}")
     elif "desired_sites" in {word.lower() for word in _split_list(config.get("IMMUTABLE_JOB_ATTRS"))}:
         message = "forbids changes of DESIRED_Sites of queued jobs (IMMUTABLE_JOB_ATTRS)"
-        yield failure(subject, message, f"remove it from IMMUTABLE_JOB_ATTRS there, {todo}")
+        yield failure(subject, message, f"remove DESIRED_Sites from the schedd's IMMUTABLE_JOB_ATTRS, {todo}")
     else:
         yield advice(
             subject,
             f"lets {who} edit every queued job, and so run any command as any user:"
             " HTCondor has no narrower permission",
-            "protect its token like the root password of the schedd's host; keep it apart from the"
-            " daemon's token (publish.desired_sites.token_directory): docs/explanation/desired-sites.md",
+            "protect the token of this identity like the root password of the schedd's host, and keep it"
+            " apart from the daemon's token (publish.desired_sites.token_directory): docs/explanation/desired-sites.md",
         )
 
 

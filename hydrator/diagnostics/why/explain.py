@@ -78,12 +78,12 @@ def explain_before_submit(
     """
     sites = _explain_sites_before_submit(job, groups, knowledge, now, only_site)
     complete_sites = tuple(at.site for at in sites if at.matching_slots)
-    nowhere = f"{only_site} does not have" if only_site else "no site with slots has"
+    place = f"{only_site} (or it has no slots)" if only_site else "any one site with slots"
     return JobExplanation(
         job=job,
         verdict=f"all data is at {comma_separated(complete_sites)}"
         if complete_sites
-        else f"{nowhere} all data of the job now",
+        else f"not all data of the job is now at {place}",
         matching_sites=complete_sites,
         could_run=bool(complete_sites),
         sites=tuple(sites),
@@ -98,7 +98,7 @@ def _explain_sites_before_submit(
     now: datetime,
     only_site: Site | None,
 ) -> list[SiteMatch]:
-    """Explain the sites with slots, then the sites with data only; *only_site* even without either."""
+    """Explain the sites with slots, then the sites with data only; explain *only_site* in any case."""
     sites = [
         _explain_site_before_submit(job, site, list(site_groups), knowledge, now)
         for (_, site), site_groups in _group_by_site(groups)
@@ -136,7 +136,7 @@ def _funnel_word(cause: MismatchCause, job: JobFacts, now: datetime) -> str:
         case MismatchCause.PLATFORM:
             return "of the job's platform"
         case MismatchCause.PATH:
-            return "with a path to its data"
+            return "with a path to the job's data"
         case MismatchCause.REQUIREMENT:
             return "that meet the job's requirements"
         case MismatchCause.START:

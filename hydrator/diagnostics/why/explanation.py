@@ -20,7 +20,7 @@ class MismatchCause(StrEnum):
     """Causes that keep a job from a slot, in the order in which :func:`.explain.funnel` applies them."""
 
     DATA = "data"
-    UNREADABLE_DATA = "missed"  # the job ran there and could not read its data
+    UNREADABLE_DATA = "missed"  # the job ran at the site and could not read its data
     CORES = "cores"
     MEMORY = "memory"
     DISK = "disk"
@@ -90,7 +90,7 @@ class SiteMatch:
 
 @dataclass(frozen=True, slots=True)
 class JobExplanation:
-    """The explanation of one job, or of several equal ones."""
+    """The explanation of one job, or of several equal jobs."""
 
     job: JobFacts
     """the job"""

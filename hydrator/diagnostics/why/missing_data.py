@@ -109,7 +109,10 @@ def is_here_clause_true(
 def list_missing_datasets(
     job: JobFacts, site: Site, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
 ) -> tuple[MissingDataset, ...]:
-    """Return every dataset that does not count in one of *groups*, with the reason in the first one."""
+    """Return every dataset that does not count at the slots of a group.
+
+    The reason of a dataset is the one at the first such group.
+    """
     missing = [
         MissingDataset(text, MissingReason.INVALID_NAME, f"{shorten(text)} is not a DID: {reason}")
         for text, reason in job.invalid_names.items()
@@ -170,7 +173,7 @@ def _explain_missing(
         text = f"{did} is {state}{_age_suffix(slot_state.as_of, now)}"
         if (
             fact and fact.state != slot_state.state
-        ):  # the provenance of another state does not explain this one
+        ):  # the provenance of another state does not explain this state
             provenance = {}
         return MissingDataset(
             did, MissingReason.STATE, text + _provenance_suffix(provenance), **values, **provenance
@@ -216,7 +219,7 @@ def _explain_stale(
         return MissingDataset(
             did,
             MissingReason.NO_AGE,
-            f"{did} is AVAILABLE there, but the slot ads have no time of this fact",
+            f"the slot ads list {did} as AVAILABLE, but without the time of this fact",
             **values,
         )
     limit = (
@@ -225,7 +228,7 @@ def _explain_stale(
         else f"; the job accepts no fact older than {format_duration(job.max_age_seconds)}"
     )
     age = format_duration(to_unix(now) - slot_state.as_of)
-    text = f"{did} was AVAILABLE {age} ago{limit}: check where the hook reads its facts"
+    text = f"{did} was AVAILABLE {age} ago{limit}: find the cause with hydrator status and hydrator check"
     return MissingDataset(did, MissingReason.STALE, text, **values)
 
 
@@ -261,11 +264,12 @@ def _explain_absent_from_slots(
     state = _state_text(fact.state, fact.fraction) + _provenance_suffix(provenance_fields)
     if did in knowledge.demanded_dids:
         reason = MissingReason.NOT_YET_IN_SLOTS
-        text = f"{did} is {state} there according to the daemon; the slot ads do not list it yet"
+        text = f"{did} is {state} at this site according to the daemon; the slot ads do not list it yet"
     else:
         reason = MissingReason.NOT_IN_DEMAND
         text = (
-            f"{did} is {state} there according to the catalogue; the daemon publishes it once a job names it"
+            f"{did} is {state} at this site according to the catalogue;"
+            " the daemon publishes it once a job names it"
         )
     return MissingDataset(did, reason, text, **provenance_fields, **_state_fields(fact))
 
@@ -280,10 +284,10 @@ def _explain_absent_from_site(did: Did, knowledge: DaemonKnowledge) -> MissingDa
         if did in facts.facts
     ]
     if elsewhere:
-        text = f"{did} is not there; it is at {shorten_list(elsewhere)}"
+        text = f"{did} is not at this site; it is at {shorten_list(elsewhere)}"
         return MissingDataset(did, MissingReason.ELSEWHERE, text)
     if did not in knowledge.demanded_dids | knowledge.queried_dids:
-        text = "the daemon does not poll it yet: it queries the schedds in its next cycle (hydrator status)"
+        text = "the daemon does not poll it yet; in its next cycle the daemon queries the schedds (hydrator status)"
         return MissingDataset(did, MissingReason.NOT_IN_DEMAND, f"{did}: {text}")
     near = knowledge.similar_names.get(did, ())
     advice = f"did you mean {' or '.join(near)}?" if near else "check the spelling (case matters)"

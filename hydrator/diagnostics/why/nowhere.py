@@ -8,7 +8,10 @@ from hydrator.submit.nearest_names import find_absent_dids
 
 
 def explain_no_complete_site(beliefs: DaemonKnowledge, dids: AbstractSet[Did]) -> str:
-    """Explain why no site can start a job with *dids* now; empty if a site can, or if that is not known."""
+    """Explain why no site can start a job with *dids* now.
+
+    Return an empty text if a site can start the job, or if the answer is unknown.
+    """
     if absent := find_absent_dids(beliefs, dids):
         return shorten_list([_unknown_did_text(beliefs, did) for did in absent], "; ")
     looked_for = beliefs.demanded_dids | beliefs.queried_dids

@@ -110,13 +110,15 @@ def _reason_text(
         case MismatchCause.PLATFORM:
             return f"the slots have another platform: {clause_list} is not true"
         case MismatchCause.PATH:
-            return "no path to its data is configured for this site: add a [[storage]] on the submit host"
+            return (
+                "no path to the job's data is configured for this site: add a [[storage]] on the submit host"
+            )
         case MismatchCause.START:
             return f"the slots refuse the job: {clause_list} is not true in their START or limits"
         case _:
             if not failing_clauses:
                 return (
-                    "its requirements are not true, although each clause is true:"
+                    "the job's requirements are not true, although each clause is true:"
                     " they may be nested too deeply to evaluate"
                 )
             is_undefined = all(
@@ -126,7 +128,7 @@ def _reason_text(
                 if clause.text in failing_clauses and not clause.is_true
             )
             why = ": the slots do not define the attributes of this clause" if is_undefined else ""
-            return f"its own requirement {clause_list} is not true{why}"
+            return f"the job's own requirement {clause_list} is not true{why}"
 
 
 def _misses_text(job: JobFacts, site: Site, now: datetime) -> str:
@@ -140,7 +142,7 @@ def _misses_text(job: JobFacts, site: Site, now: datetime) -> str:
             " the slot ad listed it"
         )
     else:
-        text = f"its last run there could not read its data (it ended with status {MISSED_EXIT_STATUS})"
+        text = f"the job's last run there could not read its data (exit status {MISSED_EXIT_STATUS})"
     if job.missed_until is not None and job.missed_until > to_unix(now) and site in job.missed_sites:
         text += f"; the job avoids the site until {format_time(job.missed_until, now)}"
     return f"{text}; see the job's stderr"
@@ -163,7 +165,7 @@ def _resource_use_text(job: JobFacts, groups: Sequence[SlotGroup]) -> str:
             total = max(group.largest_resources.get(f"TotalSlot{name}", 0) for group in groups)
             parts.append(
                 f"{_amount_with_unit(cause, free)} free of {_amount_with_unit(cause, total)},"
-                f" it requests {requested_amount(cause, job)}"
+                f" the job requests {requested_amount(cause, job)}"
             )
     return "; ".join(parts) or "other jobs use these slots"
 
@@ -178,7 +180,7 @@ _RESOURCE = {
 
 def requested_amount(cause: MismatchCause, job: JobFacts) -> str:
     amount = job.requests.get(_RESOURCE[cause])
-    return f"the {cause} that it requests" if amount is None else _amount_with_unit(cause, amount)
+    return f"the {cause} that the job requests" if amount is None else _amount_with_unit(cause, amount)
 
 
 def capacity_text(cause: MismatchCause, groups: Sequence[SlotGroup]) -> str:

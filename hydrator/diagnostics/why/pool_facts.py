@@ -256,7 +256,10 @@ def _parse_slot_group(row: Mapping[str, Any], clauses: Sequence[str], dids: Sequ
 
 
 def _parse_dataset_state(values: Sequence[object]) -> SlotDatasetState:
-    """Parse the five values of one dataset; a state under another letter case is another dataset's."""
+    """Parse the five values of one dataset.
+
+    A state under a name in another letter case belongs to another dataset.
+    """
     is_usable, state, share, as_of, has_exact_name = values
     valid_state = _valid_state(state)
     if valid_state is not None and has_exact_name is False:
@@ -272,7 +275,7 @@ def parse_string_literal(text: str | None) -> str | None:
 
 
 def parse_string_list(text: str | None) -> list[str]:
-    """Return the strings of a ClassAd list of literals; an empty list for another value or a long text."""
+    """Return the strings of a ClassAd list of literals; an empty list for any other value."""
     if text is None or len(text) > MAX_LIST_CHARS or not (items := _LIST.fullmatch(text.strip())):
         return []
     return [parse_string_literal(literal.strip()) or "" for literal in re.findall(_ITEM, items[1])]

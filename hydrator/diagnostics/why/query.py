@@ -74,7 +74,7 @@ class WhyQuery:
 
 @dataclass(frozen=True, slots=True)
 class WhyResult:
-    """The answers, and for each schedd whose query failed the reason."""
+    """The answers, and by schedd the reason of a failed query."""
 
     answers: tuple[JobExplanation, ...]
     unreachable_schedds: Mapping[str, str] = field(default_factory=dict)
@@ -111,7 +111,7 @@ def ask_job(query: WhyQuery, cluster: int, proc: int | None, schedd: str | None)
 
 
 def _knowledge_for(query: WhyQuery, jobs: Sequence[JobFacts]) -> DaemonKnowledge | None:
-    """Return the daemon's knowledge of the datasets of *jobs*; if its state is unreadable, over HTTP."""
+    """Return the daemon's knowledge of the datasets of *jobs*; over HTTP if its state is unreadable."""
     wanted_dids = frozenset(did for job in jobs for did in job.datasets)
     knowledge = (
         query.fetch_knowledge(wanted_dids)
@@ -186,7 +186,7 @@ def _explain_ended_job(
             return _history_answer(ad, name, query.now)
     job_number = f"{cluster}" if proc is None else f"{cluster}.{proc}"
     failures = [f"{name} did not answer: {reason}" for name, reason in unreachable_schedds.items()]
-    where = "no schedd that answered has it" if failures else "no schedd has it"
+    where = "no schedd that answered has the job" if failures else "no schedd has the job"
     raise PoolError(f"job {job_number}", "; ".join([f"{where}, in its queue or its history", *failures]))
 
 

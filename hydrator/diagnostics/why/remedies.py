@@ -93,7 +93,7 @@ def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], now: datetime) ->
 
 
 def _manual_remedy(missing: Sequence[MissingDataset]) -> Remedy:
-    """Return what a person must do for the first of *missing* that no waiting cures."""
+    """Return what a person must do about the first dataset of *missing* that waiting does not bring."""
     first = next((one for one in missing if _arrival_remedy(one) is None), None)
     match first.reason if first else None:
         case (
@@ -113,13 +113,13 @@ def _manual_remedy(missing: Sequence[MissingDataset]) -> Remedy:
         case _ if first and first.state == DatasetState.NEARLINE:
             return Remedy(10, "create a rule that brings the data from tape")
         case _ if first and first.state == DatasetState.STUCK:
-            return Remedy(10, "the owner of the stuck rule repairs it")
+            return Remedy(10, "the owner of the stuck rule repairs the rule")
         case _:
-            return Remedy(10, "create a rule that brings the data there")
+            return Remedy(10, "create a rule that brings the data to the site")
 
 
 def _combined_arrival_remedies(missing: Sequence[MissingDataset]) -> list[Remedy]:
-    """Return the change after which all of *missing* count; an empty list if one needs a person."""
+    """Return the change after which all of *missing* count; an empty list if a person must act."""
     all_remedies = [_arrival_remedy(one) for one in missing]
     if any(way is None for way in all_remedies):
         return []
@@ -149,9 +149,9 @@ def _arrival_remedy(missing: MissingDataset) -> Remedy | None:
         case MissingReason.STATE | MissingReason.NOT_YET_IN_SLOTS | MissingReason.NOT_IN_DEMAND if (
             missing.state == DatasetState.UNKNOWN
         ):
-            return Remedy(5, f"fresh facts about {missing.did}")
+            return Remedy(5, f"the daemon gets fresh facts about {missing.did}")
         case MissingReason.STALE | MissingReason.NO_AGE | MissingReason.UNSEEN:
-            return Remedy(5, f"fresh facts about {missing.did}")
+            return Remedy(5, f"the daemon gets fresh facts about {missing.did}")
         case MissingReason.UNHYDRATED:
             return Remedy(8, "install the hook at the site, if the site has the data")
         case MissingReason.MISSPELT:

@@ -95,7 +95,7 @@ class DatasetAnswer(TypedDict):
     ]
     clashes_with: list[DidText]
     left_out_at: Annotated[
-        list[str], Field(description="sites whose ads leave out the dataset for the size budget")
+        list[str], Field(description="sites whose ads leave out the dataset because of the size budget")
     ]
     similar_names: Annotated[
         list[DidText], Field(description="for a named dataset that is at no site: similar names that exist")
@@ -179,7 +179,11 @@ class DatasetsParameters(TypedDict, total=False):
     ]
     limit: Annotated[
         int,
-        Field(ge=1, le=MAX_DATASETS, description="most datasets in one answer; default: all named datasets"),
+        Field(
+            ge=1,
+            le=MAX_DATASETS,
+            description="largest number of datasets in one answer; default: all named datasets",
+        ),
     ]
     after: Annotated[DidText, Field(description="the `next` of an earlier answer")]
 

@@ -192,7 +192,7 @@ _ROUTES: Final[Mapping[str, _Route]] = {
         is_public=True,
     ),
     "/readyz": _Route(
-        "The daemon loaded a complete state, or read one.",
+        "The daemon loaded a complete state, or read one from the catalogues.",
         _json_response(models.Ready),
         (503,),
         is_public=True,

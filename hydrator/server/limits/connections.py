@@ -40,7 +40,7 @@ class ConnectionLimiter:
         max_connections: largest number of open connections.
         max_per_address: largest number from one address; see :func:`hydrator.server.limits.rate.client_key`.
         request_seconds: time limit of one request. It runs from the connection, or from the
-            previous answer, to the end of the answer. It includes a TLS handshake.
+            previous answer, to the end of the answer. The first request includes the TLS handshake.
         on_cut: called with the reason when a limit closes a connection.
     """
 
@@ -122,7 +122,7 @@ class LimitedListener(socket.socket):
         """Accept the next connection.
 
         Raises:
-            ConnectionAbortedError: there are too many connections, so this one was closed. asyncio goes on.
+            ConnectionAbortedError: there are too many connections, so the limiter closed this one.
         """
         accepted, address = super().accept()
         admitted = self._limiter.admit(accepted, address[0] if isinstance(address, tuple) else "")

@@ -1,4 +1,4 @@
-"""Templates of the pages for people: one HTML text, without scripts and without other files.
+"""Templates of the pages for people: each page is one HTML text, without scripts or external files.
 
 Colour is never the only sign of a state. A page is light or dark as the reader's system asks.
 """

@@ -31,7 +31,7 @@ def parse_job_query(query: bytes) -> JobQuery | None:
     """Parse the query of the address.
 
     Returns:
-        None if the query names no job; an empty JobQuery, which is not a job, if it cannot be read.
+        None if the query names no job; an empty JobQuery, which is not a job, if the query is unreadable.
     """
     try:
         fields = parse_qs(

@@ -589,9 +589,11 @@ def test_denying_schedd_does_not_hide_a_job_of_another_schedd():
 
 
 def test_unknown_job_names_the_unreachable_schedds():
-    with pytest.raises(PoolError, match=r"job 7\.1: no schedd that answered has it.*b did not answer.*eve"):
+    with pytest.raises(
+        PoolError, match=r"job 7\.1: no schedd that answered has the job.*b did not answer.*eve"
+    ):
         ask_job(asked(FakePool({"a": [], "b": DENIED})), 7, 1, None)
-    with pytest.raises(PoolError, match="job 7: no schedd has it"):
+    with pytest.raises(PoolError, match="job 7: no schedd has the job"):
         ask_job(asked(FakePool({"a": []})), 7, None, None)
 
 

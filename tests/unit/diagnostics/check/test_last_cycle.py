@@ -69,7 +69,7 @@ def test_publisher_without_its_ads_is_a_warning_with_the_sites():
     lacking = {"collector cm2:9618": {"error": None, "not_read_back": ["CAM", "RAL"], "ads": 0}}
     [(level, _, words)] = said(WELL | {"publishers": lacking})
     assert level is Level.WARN
-    assert "publisher collector cm2:9618 did not show all ads that it accepted: CAM, RAL" in words
+    assert "publisher collector cm2:9618 accepted these ads and does not show them: CAM, RAL" in words
 
 
 def test_stopped_daemon_is_reported_at_once():
