@@ -148,7 +148,7 @@ def check_schedds(
 
 
 def check_edit_access(editor: JobEditorClient) -> Iterator[Finding]:
-    """Check that every schedd accepts edits of DESIRED_Sites in queued jobs; report the risk of this right."""
+    """Check that every schedd accepts edits of DESIRED_Sites in queued jobs; report the risk of edits."""
     for schedd in sorted(str(ad["Name"]) for ad in editor.schedds()):
         yield from run_guarded(f"schedd {schedd}", _check_edit_access_at, editor, schedd)
 
@@ -185,7 +185,8 @@ def _check_edit_access_at(editor: JobEditorClient, schedd: str) -> Iterator[Find
             f"lets {who} edit every queued job, and so run any command as any user:"
             " HTCondor has no narrower permission",
             "protect the token of this identity like the root password of the schedd's host, and keep it"
-            " apart from the daemon's token (publish.desired_sites.token_directory): docs/explanation/desired-sites.md",
+            " apart from the daemon's token (publish.desired_sites.token_directory):"
+            " docs/explanation/desired-sites.md",
         )
 
 

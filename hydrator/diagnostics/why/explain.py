@@ -78,7 +78,7 @@ def explain_before_submit(
     """
     sites = _explain_sites_before_submit(job, groups, knowledge, now, only_site)
     complete_sites = tuple(at.site for at in sites if at.matching_slots)
-    place = f"{only_site} (or it has no slots)" if only_site else "any one site with slots"
+    place = f"{only_site}, or {only_site} has no slots" if only_site else "any one site with slots"
     return JobExplanation(
         job=job,
         verdict=f"all data is at {comma_separated(complete_sites)}"

@@ -287,7 +287,7 @@ def _explain_absent_from_site(did: Did, knowledge: DaemonKnowledge) -> MissingDa
         text = f"{did} is not at this site; it is at {shorten_list(elsewhere)}"
         return MissingDataset(did, MissingReason.ELSEWHERE, text)
     if did not in knowledge.demanded_dids | knowledge.queried_dids:
-        text = "the daemon does not poll it yet; in its next cycle the daemon queries the schedds (hydrator status)"
+        text = "the daemon does not poll it yet; the next cycle queries the schedds (hydrator status)"
         return MissingDataset(did, MissingReason.NOT_IN_DEMAND, f"{did}: {text}")
     near = knowledge.similar_names.get(did, ())
     advice = f"did you mean {' or '.join(near)}?" if near else "check the spelling (case matters)"
