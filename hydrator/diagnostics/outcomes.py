@@ -250,7 +250,7 @@ def median(values: Sequence[float]) -> float | None:
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
-    """Return the quantile of sorted *values* at *share* (0 to 1), one of the values; None without values."""
+    """Return the quantile of sorted *values* at *share* (0 to 1): one of the values, or None."""
     return values[max(0, math.ceil(share * len(values)) - 1)] if values else None
 
 

@@ -41,9 +41,9 @@ def check_slots(
     if wiped:
         yield advice(
             "slots",
-            f"{len(wiped)} have no attributes until the next merge, since their startds just"
+            f"{len(wiped)} of the slots have no attributes until the next merge, since their startds just"
             f" sent an update: {name_list(wiped)}",
-            "if most checks show this, install the hook: docs/explanation/slot-merge.md states the coverage",
+            "if most checks show this, install the hook: docs/explanation/slot-merge.md",
         )
     yield from _check_hooks(slots)
     yield from _check_start_expressions(slots, is_merging=inputs.is_merging)
@@ -66,7 +66,7 @@ def _check_sites(
     if homeless:
         yield warning(
             "slots",
-            f"{len(homeless)} name no site: {name_list(homeless)}",
+            f"{len(homeless)} of the slots name no site: {name_list(homeless)}",
             f"advertise one of {', '.join(inputs.slot_attributes)}, or extend sites.slot_attributes",
         )
     unknown_sites = slot_sites - sites
@@ -86,7 +86,7 @@ def _check_unhydrated(names: Sequence[str], *, is_merging: bool) -> Iterator[Fin
         )
         yield warning(
             "slots",
-            f"{len(names)} at known sites have no DataLocality attributes: {name_list(names)}",
+            f"{len(names)} of the slots at known sites have no DataLocality attributes: {name_list(names)}",
             "install the hook there: docs/how-to/operate/install-on-a-glidein.md"
             + (merge_advice if is_merging else ""),
         )

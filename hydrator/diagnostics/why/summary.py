@@ -15,7 +15,7 @@ from .pool_facts import JobFacts, JobStatus
 
 @dataclass(frozen=True, slots=True)
 class JobSummary:
-    """Counts of jobs, and of idle jobs by the sites that have all their data, according to the daemon.
+    """Counts of jobs, and the sites with the data of the idle jobs, according to the daemon.
 
     ``complete_by_site`` counts an idle job at each site that has all its data. ``complete_nowhere``
     counts idle jobs without such a site; ``example`` is one of them. ``unknown_jobs`` counts

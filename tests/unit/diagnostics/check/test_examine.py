@@ -165,7 +165,7 @@ def test_slot_waiting_for_the_next_merge_is_only_advice(seconds):
     ]
     assert (found.level, found.message.split(":")[0]) == (
         Level.ADVICE,
-        "1 have no attributes until the next merge, since their startds just sent an update",
+        "1 of the slots have no attributes until the next merge, since their startds just sent an update",
     )
 
 
@@ -230,7 +230,12 @@ def test_check_of_a_healthy_installation_has_no_advice(tmp_path):
             "install-with-systemd",
         ),
         (Pool(slots_there=[]), Level.WARN, "lists no slot", ""),
-        (Pool(slots_there=[slot(GLIDEIN_Site=None)]), Level.WARN, "1 name no site", "GLIDEIN_Site"),
+        (
+            Pool(slots_there=[slot(GLIDEIN_Site=None)]),
+            Level.WARN,
+            "1 of the slots name no site",
+            "GLIDEIN_Site",
+        ),
         (
             Pool(slots_there=[slot(site="MARS")]),
             Level.WARN,
