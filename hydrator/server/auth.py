@@ -2,7 +2,7 @@
 
 A line of the file is ``HASH MADE ROLE``; a ``#`` begins a comment. HASH is the
 SHA-256 of the token in hex, and MADE is the date of its creation. A token is
-256 random bits, so nobody can guess it. A slow hash with salt protects
+256 random bits, so guessing is hopeless. A slow hash with salt protects
 passwords that people choose; for tokens it would only slow the server down.
 """
 
@@ -61,7 +61,7 @@ class Grant:
 
     @property
     def key(self) -> str:
-        """A short name of the grant for people; nobody can derive the token from this name."""
+        """A short name of the grant for people; this name does not reveal the token."""
         return self.digest[:12]
 
     @property

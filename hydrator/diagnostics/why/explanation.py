@@ -40,15 +40,15 @@ class Reason:
     cause: MismatchCause
     """data, missed, cores, memory, disk, gpus, platform, path, requirement, start…"""
     is_about_data: bool
-    """the cause is data"""
+    """true if the cause is data"""
     slots: int
-    """slots that it excludes"""
+    """slots that this reason excludes"""
     text: str
-    """one sentence"""
+    """the reason in one sentence"""
     clauses: tuple[str, ...] = ()
     """clauses of the expressions that are not true"""
     missing_datasets: tuple[MissingDataset, ...] = ()
-    """datasets that do not count at the site"""
+    """datasets of the job that do not count at the site"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +66,17 @@ class SiteMatch:
     """One site: its slots, the matching ones, the obstacles at the others, and the cheapest remedy."""
 
     site: Site
-    """its name"""
+    """name of the site"""
     slots: int
-    """its slots"""
+    """slots of the site"""
     matching_slots: int
-    """slots that match now"""
+    """slots of the site that match now"""
     reasons: tuple[Reason, ...] = ()
-    """obstacles at the other slots"""
+    """obstacles at the slots that do not match"""
     remedy: Remedy | None = None
-    """cheapest change that helps there"""
+    """cheapest change that lets the job match at the site"""
     dataset_counts: DatasetCounts | None = None
-    """null: all datasets count there"""
+    """counts of the job's datasets; null: all datasets count at the site"""
     held_change: str | None = None
     """change of the site's ad that the daemon holds back"""
     pool: str = ""
@@ -95,20 +95,20 @@ class JobExplanation:
     job: JobFacts
     """the job"""
     verdict: str
-    """one sentence"""
+    """the answer in one sentence"""
     matching_sites: tuple[str, ...]
     """sites with a slot that matches now"""
     could_run: bool
-    """it would match now, runs, or has run"""
+    """true if the job would match now, runs, or has run"""
     notes: tuple[str, ...] = ()
     """further remarks"""
     wait: str | None = None
     """end of the wait for its data"""
     funnel: str = ""
-    """slots left after each condition"""
+    """number of slots that remain after each cause"""
     remedy: str | None = None
-    """the cheapest change that helps"""
+    """the cheapest change that lets the job match"""
     sites: tuple[SiteMatch, ...] = ()
-    """each site, with the obstacles there"""
+    """each site, with the obstacles at the site"""
     block_reason: str | None = None
     """limit or priority that keeps the job from slots that match"""

@@ -52,21 +52,21 @@ class MissingDataset:
     reason: MissingReason
     """state, stale, not yet, elsewhere…"""
     text: str
-    """one sentence"""
+    """the reason in one sentence"""
     state: str | None = None
     """state in the slot ads, else in the daemon's snapshot"""
     fraction: Share | None = None
-    """share on disk"""
+    """share of the dataset on disk"""
     as_of: UnixTime | None = None
-    """time of that fact"""
+    """time of this fact"""
     rule: str | None = None
     """rule of the catalogue that holds or transfers the dataset"""
     explanation: str | None = None
     """the catalogue's reason for that state"""
     missing_bytes: Bytes | None = None
-    """bytes still to arrive there; null: size unknown"""
+    """bytes that must still arrive at the site; null: size unknown"""
     ready_at: UnixTime | None = None
-    """expected time of completion"""
+    """expected time at which the dataset is complete"""
     similar_names: tuple[Did, ...] = ()
     """similar names that exist, for a name that no catalogue has"""
 
@@ -314,13 +314,13 @@ class DatasetCounts:
     """
 
     usable_count: int
-    """datasets of the job that count there"""
+    """datasets of the job that count at the site"""
     other_counts: Annotated[Mapping[str, int], Title("WORD")]
-    """the other datasets, by their condition there"""
+    """the other datasets, by their condition at the site"""
     missing_bytes: Bytes | None = None
-    """bytes still to arrive there, of datasets of known size"""
+    """bytes that must still arrive at the site, of datasets of known size"""
     has_all_sizes: bool = True
-    """the sizes of all missing datasets are known"""
+    """true if the sizes of all missing datasets are known"""
     ready_at: UnixTime | None = None
     """expected arrival of the last staging dataset"""
 

@@ -142,7 +142,7 @@ def _misses_text(job: JobFacts, site: Site, now: datetime) -> str:
             " the slot ad listed it"
         )
     else:
-        text = f"the job's last run there could not read its data (exit status {MISSED_EXIT_STATUS})"
+        text = f"the job's last run there could not read its data (it ended with status {MISSED_EXIT_STATUS})"
     if job.missed_until is not None and job.missed_until > to_unix(now) and site in job.missed_sites:
         text += f"; the job avoids the site until {format_time(job.missed_until, now)}"
     return f"{text}; see the job's stderr"

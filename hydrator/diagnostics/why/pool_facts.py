@@ -110,41 +110,41 @@ class JobFacts:
     status: JobStatus | None
     """idle, running, held…"""
     datasets: tuple[Did, ...] = ()
-    """datasets that it names"""
+    """datasets that the job names"""
     invalid_names: Annotated[Mapping[str, str], Title("NAME")] = field(default_factory=dict)
-    """names that are not DIDs, with the reason"""
+    """names in the job that are not DIDs, with the reason"""
     private_datasets: tuple[Did, ...] = ()
-    """private datasets that it names without a pseudonym"""
+    """private datasets that the job names without a pseudonym"""
     mode: str | None = None
     """require, wait or prefer"""
     any_after: UnixTime | None = None
-    """time from which it may run anywhere"""
+    """time from which the job may run anywhere"""
     max_age_seconds: int | None = None
-    """older facts do not count for it"""
+    """largest age of a fact that counts for the job"""
     is_transformed: bool = False
-    """the schedd's transform was applied"""
+    """true if the schedd's transform was applied"""
     is_released: bool = False
-    """`hydrator release` lets it run anywhere"""
+    """true if `hydrator release` lets the job run anywhere"""
     opens_paths: bool = False
-    """it opens paths at the site and cannot fetch"""
+    """true if the job opens paths at the site and cannot fetch data"""
     misses: tuple[Miss, ...] = ()
-    """datasets that it could not read where it ran, the oldest first"""
+    """datasets that the job could not read where it ran, the oldest first"""
     missed_sites: tuple[str, ...] = ()
-    """sites that it avoids since then"""
+    """sites that the job avoids because of these datasets"""
     missed_until: UnixTime | None = None
-    """time from which it tries them again"""
+    """time from which the job tries these sites again"""
     concurrency_limits: str = ""
-    """its ConcurrencyLimits"""
+    """ConcurrencyLimits of the job"""
     uploads: int = 0
-    """jobs of its user at its schedd that send input files or wait to send them"""
+    """jobs of the same user at the schedd that send input files or wait to send them"""
     max_uploads: int | None = None
-    """from this many on, the schedd requests no slots for that user"""
+    """at this number of such jobs, the schedd requests no slots for the user"""
     can_release: bool = False
-    """the caller may release it with `hydrator release`"""
+    """true if the caller may release the job with `hydrator release`"""
     requests: Annotated[Mapping[str, float], Title("RESOURCE")] = field(default_factory=dict)
-    """resources that it requests"""
+    """resources that the job requests"""
     status_attributes: Annotated[Mapping[str, Any], Title("ATTRIBUTE")] = field(default_factory=dict)
-    """attributes that explain its status"""
+    """attributes of the job that explain its status"""
 
     @property
     def has_required_datasets(self) -> bool:

@@ -56,7 +56,7 @@ class JobSummary:
 
 
 def summarize_jobs(jobs: Sequence[JobFacts], knowledge: DaemonKnowledge | None) -> JobSummary:
-    """Summarize *jobs*; each stands for ``job_count`` equal jobs.
+    """Summarize *jobs*; each one counts as ``job_count`` equal jobs.
 
     Args:
         jobs: one job of each kind.
