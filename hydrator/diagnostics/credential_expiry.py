@@ -1,7 +1,7 @@
-"""Expiry of credentials: tokens and certificates, and the party that renews each.
+"""Expiry times of tokens and certificates, and the party that renews each.
 
-Nothing is verified here: the server that receives a credential verifies it. A credential without
-a readable end (a password, a token of Rucio's own in a file) is not listed.
+This module verifies no credential; the server that receives a credential verifies it. A credential
+without a readable expiry time (a password, a token of Rucio's own in a file) is not listed.
 Pure: texts in, values out; ``wiring`` reads the files.
 """
 
@@ -22,7 +22,7 @@ from hydrator.domain.untrusted import claims_of
 RENEWAL_LIFE_DIVISOR = 10
 """An operator must renew a credential once less than 1/10 of its lifetime is left."""
 MAX_RENEWAL_LEAD = timedelta(days=30)
-"""No renewal is due earlier than this before the end. The alerts use the same two rules."""
+"""A renewal is due at most this long before the expiry. The alerts use this rule and the 1/10 rule."""
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
 _SEQUENCE, _INTEGER, _VERSION, _UTC_TIME, _TIME = 0x30, 0x02, 0xA0, 0x17, 0x18
 
@@ -38,8 +38,8 @@ class Renewer(StrEnum):
 class Credential:
     """A token or certificate that the daemon presents.
 
-    *name* is its key in the configuration, *docs_section* its heading in
-    docs/reference/credentials.md; *issued_at* is None if the credential does not have it.
+    *name* is the credential's key in the configuration; *docs_section* is its heading in
+    docs/reference/credentials.md. *issued_at* is None if the credential has no time of issue.
     """
 
     name: str
@@ -55,14 +55,14 @@ class Credential:
         )
 
     def is_renewal_due(self, now: datetime) -> bool:
-        """Return whether an operator should renew it now, or the daemon failed to renew it in time."""
+        """Return whether an operator should renew the credential, or the daemon did not renew it in time."""
         left = self.expires_at - now
         if self.renewed_by is Renewer.DAEMON or self.lifetime is None:
             return left <= (timedelta(0) if self.renewed_by is Renewer.DAEMON else timedelta(days=7))
         return left <= min(self.lifetime / RENEWAL_LIFE_DIVISOR, MAX_RENEWAL_LEAD)
 
     def expiry_text(self, now: datetime) -> str:
-        """One line of text for people."""
+        """The expiry time as one line for people."""
         left = (self.expires_at - now).total_seconds()
         when = f"{self.expires_at:%Y-%m-%d %H:%M} UTC"
         renewal = "; the daemon renews it" if self.renewed_by is Renewer.DAEMON else ""
@@ -78,7 +78,7 @@ class Credential:
 
 
 def parse_token(name: str, docs_section: str, text: str) -> Credential | None:
-    """Parse the JWT in *text* (RFC 7519); None if it is not a JWT, or never ends."""
+    """Parse the JWT in *text* (RFC 7519); return None if *text* is not a JWT, or a JWT that never expires."""
     claims = claims_of(text.strip())
     until = _to_datetime(claims.get("exp"))
     since = _to_datetime(claims.get("iat")) or _to_datetime(claims.get("nbf"))
@@ -86,9 +86,9 @@ def parse_token(name: str, docs_section: str, text: str) -> Credential | None:
 
 
 def parse_idtokens(texts: Iterable[str]) -> list[Credential]:
-    """Parse HTCondor's tokens, one a line; return for each pool (``iss``) the token that ends last.
+    """Parse HTCondor's tokens, one a line; return for each pool (``iss``) the token that expires last.
 
-    Any token of a pool is sufficient, so a pool with one that never ends is left out.
+    One valid token is sufficient, so a pool with a token that never expires is left out.
     """
     by_pool: dict[str, list[datetime | None]] = {}
     since: dict[tuple[str, datetime], datetime | None] = {}
@@ -113,7 +113,7 @@ def parse_idtokens(texts: Iterable[str]) -> list[Credential]:
 
 
 def parse_certificates(name: str, docs_section: str, pem: str) -> Credential | None:
-    """Return the certificate in *pem* that ends first, of a chain or a proxy; None if none is readable."""
+    """Return the certificate in *pem* (a chain or a proxy) that expires first; None if none is readable."""
     spans = []
     for body in _PEM.findall(pem):
         try:
@@ -127,12 +127,12 @@ def parse_certificates(name: str, docs_section: str, pem: str) -> Credential | N
 
 
 def login_credential(name: str, login: TokenValidity | None) -> Credential | None:
-    """Return the token of a catalogue's login; the catalogue requests another one before its end."""
+    """Return a catalogue's login token; the catalogue requests a new token before this one expires."""
     return Credential(name, "logins", Renewer.DAEMON, login.valid_until, login.valid_from) if login else None
 
 
 def credential_rows(credentials: Iterable[Credential]) -> list[dict[str, Any]]:
-    """Return rows for the state and for ``--json``."""
+    """Return *credentials* as rows, for the saved state and for ``--json``."""
     return [
         {
             "credential": one.name,
@@ -146,7 +146,7 @@ def credential_rows(credentials: Iterable[Credential]) -> list[dict[str, Any]]:
 
 
 def parse_credential_rows(rows: Sequence[Mapping[str, Any]]) -> list[Credential]:
-    """Parse rows of :func:`credential_rows`; skip rows of an older version, which the daemon replaces."""
+    """Parse rows of :func:`credential_rows`; skip rows of an older version: the daemon replaces them."""
     return [
         Credential(
             str(row["credential"]),
@@ -164,7 +164,7 @@ def validity(der: bytes) -> tuple[datetime, datetime]:
     """Return the start and end of an X.509 certificate's validity (RFC 5280, 4.1.2.5).
 
     Raises:
-        ValueError, IndexError: it is not a certificate.
+        ValueError, IndexError: *der* is not a certificate.
     """
     _, certificate, _ = _read_element(der, _SEQUENCE)
     _, rest, _ = _read_element(certificate, _SEQUENCE)
@@ -180,7 +180,7 @@ def validity(der: bytes) -> tuple[datetime, datetime]:
 
 
 def _read_element(data: bytes, expected_tag: int | None = None) -> tuple[int, bytes, bytes]:
-    """Return the tag and content of the first element of DER *data*, and the rest."""
+    """Return the tag and content of the first element of *data* (DER), and the bytes after the element."""
     tag, length, start = data[0], data[1], 2
     if length & 0x80:
         start += length & 0x7F
@@ -191,7 +191,7 @@ def _read_element(data: bytes, expected_tag: int | None = None) -> tuple[int, by
 
 
 def _asn1_time(tag: int, text: bytes) -> datetime:
-    """Parse a time. UTCTime has two digits for the year: 50 and later are of the last century."""
+    """Parse an ASN.1 time. The year of a UTCTime has two digits: 50 to 99 mean 1950 to 1999."""
     digits = text.decode("ascii")
     if tag == _UTC_TIME:
         digits = ("19" if digits[:2] >= "50" else "20") + digits

@@ -22,7 +22,7 @@ class AuthorizationResult(Protocol):
 
 
 class DaemonProbe(Protocol):
-    """The queries to a single daemon; without a name, to the one of the pool or this host."""
+    """The queries to a single daemon; without *name* they go to the first daemon of this kind."""
 
     def config_of(
         self, daemon: DaemonKind, names: Iterable[str], name: str | None = None
@@ -31,6 +31,6 @@ class DaemonProbe(Protocol):
 
 
 class ScheddProbe(DaemonProbe, Protocol):
-    """The queries to a schedd about users, too."""
+    """The queries to a single daemon, and a query to a schedd about its users."""
 
     def has_user_record(self, schedd: str, user: str) -> bool: ...

@@ -12,7 +12,7 @@ from .outcomes import AdHistory, EndedJob, JobOutcome, determine_outcome, parse_
 
 @dataclass(frozen=True, slots=True)
 class JobOutcomeBatch:
-    """Jobs that ended since the last call."""
+    """Jobs that ended since the last call of :func:`collect_outcomes`."""
 
     outcomes: tuple[JobOutcome, ...] = ()
     """Outcomes of jobs that name datasets and started."""
@@ -33,9 +33,9 @@ def collect_outcomes(
 
     Args:
         history: returns each ended job once.
-        load_entries: loads the history of the sites' ads; called only if a job needs it.
-        sizes: bytes of datasets, for jobs without sizes.
-        default_scope: scope of datasets that a job names without one.
+        load_entries: loads the history of the sites' ads; called only if a job with datasets started.
+        sizes: bytes of each dataset, for jobs that do not have the sizes.
+        default_scope: scope of datasets that a job names without a scope.
 
     Raises:
         PoolError: the query of the collector failed.

@@ -1,12 +1,13 @@
 """Outcomes of jobs that named datasets: the share of their data at their site, and their waiting time.
 
-A job's site is the one that its schedd recorded of the slot where it ran last
-(``MachineAttrDataLocalitySite0``, see ``hydrator submit pool-config``). The datasets there are those
-of the site's ad at that start, from the history table, minus the datasets that the job itself
-reported as missing. If the site or the ad of that time is unknown, the result is unknown.
+A job's site is the site of the slot where the job ran last. The schedd records this site in the job
+(``MachineAttrDataLocalitySite0``, see ``hydrator submit pool-config``). The history table has the
+site's ad at the last start of the job. The job's local datasets are the available datasets of this
+ad, minus the datasets that the job reported as missing. Without the site or this ad, the result is
+unknown.
 
-Pure: values in, values out. The job's owner can write any value into its ad, so a value of the
-wrong type counts as absent.
+Pure: values in, values out. The owner of a job can write any value into the job's ad, so a value of
+the wrong type counts as absent.
 """
 
 import bisect
@@ -40,7 +41,7 @@ class LocalityResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """A job that left its queue; ``datasets`` is None without a valid list of DIDs."""
+    """A job that left its queue; ``datasets`` is None if the job has no valid list of DIDs."""
 
     submitted_at: datetime | None
     first_started_at: datetime | None
@@ -52,7 +53,7 @@ class EndedJob:
 
     @property
     def wait_time(self) -> timedelta | None:
-        """Return the time from submission to the first start; None if it never started."""
+        """Return the time from submission to the first start; None without two valid times."""
         if (
             self.submitted_at is None
             or self.first_started_at is None
@@ -64,7 +65,7 @@ class EndedJob:
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """The locality of one job that started; bytes count datasets of known size."""
+    """The locality of one job that started; the bytes are those of the datasets of known size."""
 
     job: EndedJob
     locality: LocalityResult
@@ -89,7 +90,7 @@ class AdHistory:
         return site in self._ads
 
     def available_datasets(self, site: Site, time: datetime) -> frozenset[Did] | None:
-        """Return the datasets on disk at *site* by its ad of that time; None if the history lacks it."""
+        """Return the datasets on disk at *site* by its ad at *time*; None if the history has no such ad."""
         place = bisect.bisect_right(self._times.get(site, []), time) - 1
         if place < 0:
             return None
@@ -102,7 +103,7 @@ class AdHistory:
 
 
 def parse_ended_job(row: Mapping[str, Any], default_scope: str | None = None) -> EndedJob:
-    """Parse a job: ``QDate``, ``JobStartDate`` and ``JobCurrentStartDate`` (Unix s), ``site``,
+    """Parse a job from the keys ``QDate``, ``JobStartDate`` and ``JobCurrentStartDate`` (Unix s), ``site``,
     ``datasets`` (names, or None), ``bytes`` (by name) and ``misses`` (the texts of MISSES_ATTRIBUTE).
     """
     names = row.get("datasets")
@@ -126,7 +127,10 @@ def parse_ended_job(row: Mapping[str, Any], default_scope: str | None = None) ->
 
 
 def determine_outcome(job: EndedJob, ad_history: AdHistory, sizes: Mapping[Did, int]) -> JobOutcome:
-    """Determine the locality of *job*, which names datasets and started; *sizes* complete its own."""
+    """Determine the locality of *job*, which names datasets and started.
+
+    *sizes* has the bytes of datasets for which the job itself has no size.
+    """
     wanted_dids = job.datasets or frozenset()
     available_dids = (
         ad_history.available_datasets(job.site, job.last_started_at)
@@ -158,13 +162,13 @@ def determine_outcome(job: EndedJob, ad_history: AdHistory, sizes: Mapping[Did, 
 
 @dataclass(slots=True)
 class OutcomeCounts:
-    """Outcome counts of one site or of all."""
+    """Counts of outcomes at one site, or at all sites together."""
 
     job_counts: dict[LocalityResult, int] = field(default_factory=lambda: dict.fromkeys(LocalityResult, 0))
     bytes_at_site: int = 0
     bytes_elsewhere: int = 0
     jobs_with_misses: int = 0
-    """Jobs that missed datasets there, wherever they ended; in the total, each job counts once."""
+    """Jobs that could not read datasets at the site, wherever they ended; the total has each job once."""
 
     def add(self, job_outcome: JobOutcome) -> None:
         self.job_counts[job_outcome.locality] += 1
@@ -173,20 +177,20 @@ class OutcomeCounts:
 
     @property
     def share_of_jobs(self) -> float | None:
-        """Return the share of jobs with a known result that found all data; None without such jobs."""
+        """Return the share of jobs with all data at their site, of the jobs with a known result, or None."""
         known_count = sum(self.job_counts.values()) - self.job_counts[LocalityResult.UNKNOWN]
         return self.job_counts[LocalityResult.ALL] / known_count if known_count else None
 
     @property
     def share_of_bytes(self) -> float | None:
-        """Return the share of bytes at the site, of all bytes of known size and place."""
+        """Return the share of bytes that were at the job's site, of the bytes of known size and place."""
         total = self.bytes_at_site + self.bytes_elsewhere
         return self.bytes_at_site / total if total else None
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomeSummary:
-    """Outcomes of many jobs; waits are those of started jobs, sorted, in seconds."""
+    """Outcomes of many jobs. The waiting times are those of jobs that started: in seconds, sorted."""
 
     total: OutcomeCounts
     sites: Mapping[Site, OutcomeCounts]
@@ -196,11 +200,11 @@ class OutcomeSummary:
     wait_seconds: tuple[float, ...]
     """Waits of jobs that name datasets."""
     other_wait_seconds: tuple[float, ...]
-    """Waits of jobs that name none."""
+    """Waits of jobs that name no datasets."""
 
     @property
     def added_wait_seconds(self) -> float | None:
-        """Return the median wait of jobs that name datasets minus that of the others, s."""
+        """Return the median wait of jobs with datasets minus that of jobs without datasets, in seconds."""
         one, other = median(self.wait_seconds), median(self.other_wait_seconds)
         return None if one is None or other is None else one - other
 
@@ -246,16 +250,16 @@ def median(values: Sequence[float]) -> float | None:
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
-    """Return the least of sorted *values* that *share* (0 to 1) of them do not exceed, or None."""
+    """Return the quantile of sorted *values* at *share* (0 to 1): one of the values, or None."""
     return values[max(0, math.ceil(share * len(values)) - 1)] if values else None
 
 
 def _moment(value: object) -> datetime | None:
-    return valid_time(value) if value else None  # 0: the event did not happen
+    return valid_time(value) if value else None  # 0 means that the event did not happen
 
 
 def _parse_dids(names: Iterable[object], default_scope: str | None) -> frozenset[Did] | None:
-    """Parse all DIDs; return None if one is invalid, since a part of the list is not conclusive."""
+    """Parse all DIDs; return None if a name is invalid: a part of the list would give a wrong result."""
     try:
         return frozenset(parse_did(str(name), default_scope) for name in names) or None
     except BadDid:
@@ -263,7 +267,7 @@ def _parse_dids(names: Iterable[object], default_scope: str | None) -> frozenset
 
 
 def _parse_sizes(sizes: Mapping[Any, object], dids: frozenset[Did], scope: str | None) -> dict[Did, int]:
-    """Parse sizes by DID; the job's record ignores letter case, so the spelling of *dids* counts."""
+    """Parse the size of each DID. ClassAds ignore letter case, so a key may differ from the DID in case."""
     spellings = {did.lower(): did for did in dids}
     known_sizes: dict[Did, int] = {}
     for name, size in sizes.items():

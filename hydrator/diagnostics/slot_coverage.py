@@ -1,4 +1,4 @@
-"""Slot coverage: slots of the pool with the current attributes, with outdated ones, and without."""
+"""Slot coverage: counts of the pool's slots with current, outdated, or no DataLocality attributes."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -12,12 +12,12 @@ class Coverage(StrEnum):
     """Version of the site's ad on a slot."""
 
     CURRENT = "current"  # the generation that the daemon publishes
-    OUTDATED = "outdated"  # another generation: the hook's next run brings the current one
+    OUTDATED = "outdated"  # another generation: the hook's next run replaces it
     NONE = "none"  # no attributes: no hook and no merge has reached the slot
 
 
 UNKNOWN_SITE = Site("unknown")
-"""The site name under which slots count that have no site, or a site that no catalogue covers."""
+"""The name for slots that have no site, or a site that no catalogue covers."""
 
 
 def count_coverage(
@@ -30,7 +30,7 @@ def count_coverage(
         ads: the published ads, by site.
 
     Returns:
-        Every site of *ads* and :data:`UNKNOWN_SITE`, each with every kind, including counts of 0.
+        The counts of every :class:`Coverage`, also 0, for each site of *ads* and :data:`UNKNOWN_SITE`.
     """
     counts: dict[Site, Counter[Coverage]] = {site: Counter() for site in (*ads, UNKNOWN_SITE)}
     for slot in slots:

@@ -8,10 +8,13 @@ from hydrator.reconcile.audit.ledger import Audit
 
 
 def find_distrusted_sites(audit: Audit, threshold: float) -> Iterator[tuple[Site, str]]:
-    """Yield each site whose trust is below *threshold* (1: any false fact counts), with one line."""
+    """Yield each site whose trust is below *threshold*, with a line for people.
+
+    With a threshold of 1, one false fact is enough.
+    """
     for site, tally in sorted(audit.tallies.items()):
         if tally.advertised_trust < threshold:
             audited = format_count(tally.true_count + tally.false_count, "audited fact")
             now = format_count(audit.count_false_claims(site), "dataset")
-            counts = f"{tally.false_count} of {audited} were false, {now} corrected now"
+            counts = f"{tally.false_count} of {audited} were false; the daemon now corrects {now}"
             yield site, f"trust {tally.advertised_trust:.2f}: {counts}"

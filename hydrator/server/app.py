@@ -1,9 +1,8 @@
 """ASGI app of the daemon: its routes, and who may use each.
 
-Read-only by construction: the app gets a function that returns the present
-:class:`ServerState`, and nothing that could change it. The webhook passes events
-on; an event says which dataset to poll, not where the dataset is. DESIGN.md,
-"Over HTTP", has the contract.
+The app cannot change the state: it only gets a function that returns the present
+:class:`ServerState`. The webhook passes events on; an event says which dataset to
+poll, not where the dataset is. docs/reference/security.md, "Over HTTP", has the contract.
 """
 
 from collections.abc import Callable
@@ -51,12 +50,12 @@ def build_app(
 ) -> Starlette:
     """Build the app.
 
-    Without an *authenticator* every client may read everything; but the *services* are then disabled.
+    Without an *authenticator* every client may read everything, but the *services* are disabled.
 
     Args:
         get_state: returns the present state.
-        registry: the metrics of ``/metrics``. Requests are counted in it too, and
-            the counts go on when another app is built on it.
+        registry: the metrics of ``/metrics``, with the counts of requests. A new app
+            with the same registry continues these counts.
         max_age: how long caches between the daemon and the hooks may keep an ad.
         authenticator: decides which token may use which route.
         services: pseudonyms, explanations of jobs, and the webhook.
@@ -89,11 +88,11 @@ def _build_guard(
 
 
 def _build_data_routes(state: StateRoutes, ad: AdRoute, guard: _Guard) -> list[Route]:
-    """Build the routes that read; the last three are open to all, as orchestrators have no token."""
+    """Build the routes that only read. The last three need no token, since orchestrators have none."""
     return [
         Route("/", state.overview, middleware=guard(Role.READ)),
         Route("/v1/sites", state.sites, middleware=guard(Role.READ)),
-        # the name of a site may contain "/", which arrives decoded
+        # a site's name may contain "/"; the path has it decoded
         Route("/v1/sites/{site:path}/ad", ad.get, middleware=guard(Role.SITE)),
         Route("/v1/datasets", state.datasets, middleware=guard(Role.READ)),
         Route("/metrics", state.metrics, middleware=guard(Role.READ)),

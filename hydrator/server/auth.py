@@ -1,9 +1,9 @@
 """Bearer tokens of the HTTP API: one file has their hashes and roles.
 
 A line of the file is ``HASH MADE ROLE``; a ``#`` begins a comment. HASH is the
-SHA-256 of the token in hex. A token is 256 random bits, so it cannot be found
-by trial. A slow hash with salt protects passwords that people choose; here it
-would only slow the server down.
+SHA-256 of the token in hex, and MADE is the date of its creation. A token is
+256 random bits, so guessing is hopeless. A slow hash with salt protects
+passwords that people choose; for tokens it would only slow the server down.
 """
 
 import base64
@@ -38,7 +38,7 @@ class Role(StrEnum):
 
     SITE = "site"  # read the ad of one site, and nothing else
     READ = "read"  # read everything that is published
-    SUBMIT = "submit"  # like read; also exchange names of private datasets for those that jobs use
+    SUBMIT = "submit"  # like read; also look up the pseudonyms of private datasets
     EVENT = "event"  # report that a dataset changed, and nothing else
 
 
@@ -61,7 +61,7 @@ class Grant:
 
     @property
     def key(self) -> str:
-        """A short name for people; the token cannot be derived from it."""
+        """A short name of the grant for people; this name does not reveal the token."""
         return self.digest[:12]
 
     @property
@@ -74,7 +74,7 @@ class Grant:
         return f"{self.digest} {self.created_on} {self.role_text}\n"
 
     def is_valid_for(self, required_role: Role, site: Site | None) -> bool:
-        """Return whether the grant covers *required_role*; SITE is required for the ad of *site*."""
+        """Return whether the grant covers *required_role*, which is SITE for the ad of *site*."""
         if required_role is Role.SITE and self.role is Role.SITE:
             return self.site == site
         if Role.EVENT in (required_role, self.role):
@@ -124,15 +124,15 @@ def _parse_grant(line: str) -> Grant | None:
 class TokenAuthenticator:
     """Authorization by token, from a file that is read again when it changes.
 
-    A line that cannot be read grants nothing, and is logged once. If the file
-    cannot be read, every request is refused as 503 and not as 401: a hook then
-    prints its cached ad, and no client concludes that its token is wrong.
+    An invalid line grants nothing, and the daemon logs it once. If the file is
+    unreadable, the server answers every request with 503 and not with 401. Then
+    a hook prints its cached ad, and no client concludes that its token is wrong.
 
     Args:
         file: the tokens file.
 
     Attributes:
-        own_token: the token of this process, which reads back what it serves; never on disk.
+        own_token: the token with which the daemon reads its own answers; never on disk.
     """
 
     def __init__(self, file: Path) -> None:
@@ -146,7 +146,7 @@ class TokenAuthenticator:
         """Build an authenticator and load *file*.
 
         Raises:
-            ConfigError: the file cannot be read, or others may write in it.
+            ConfigError: the file is unreadable, or other users may write to it.
         """
         authenticator = cls(file)
         try:
@@ -162,12 +162,12 @@ class TokenAuthenticator:
         """Return the grant that permits a request.
 
         Args:
-            authorization: its Authorization header: ``Bearer TOKEN``, or Basic
+            authorization: the request's Authorization header: ``Bearer TOKEN``, or Basic
                 with the token as password, which browsers can send.
             required_role: the role that the route requires; SITE for the ad of *site*.
 
         Raises:
-            AccessDenied: no grant permits it.
+            AccessDenied: no grant permits the request.
         """
         token = _extract_token(authorization)
         if token is None:
@@ -181,7 +181,7 @@ class TokenAuthenticator:
         return grant
 
     def _find_grant(self, token: str) -> Grant | None:
-        """Return the grant of *token*; compare all, in constant time, so that timing reveals nothing."""
+        """Return the grant of *token*; compare all digests in constant time: timing reveals nothing."""
         token_digest = digest(token)
         grants = (self._own_grant, *self._current_grants())
         matching = [grant for grant in grants if hmac.compare_digest(grant.digest, token_digest)]
@@ -203,7 +203,7 @@ class TokenAuthenticator:
         return self._grants
 
     def _load_grants(self) -> None:
-        """Load the file; raise OSError if it cannot be read or must not be trusted."""
+        """Load the file; raise OSError if it is unreadable or other users may write to it."""
         self._grants, problems = parse_grants(read_protected_file(self._file))
         if problems:
             _log.error(
@@ -216,12 +216,12 @@ def read_protected_file(file: Path) -> str:
     """Return the text of *file*.
 
     Raises:
-        OSError: it cannot be read, or others than its owner may write in it.
+        OSError: the file is unreadable or too long, or users other than its owner may write to it.
     """
     with file.open("rb") as opened:
         status = os.fstat(opened.fileno())
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise PermissionError(0, "others may write in it: chmod 600 it")
+            raise PermissionError(0, "other users may write to it: run chmod 600 on it")
         text = opened.read(MAX_FILE_BYTES + 1)
     if len(text) > MAX_FILE_BYTES:
         raise OSError(0, f"it has more than {MAX_FILE_BYTES} bytes")
@@ -258,7 +258,7 @@ def append_grant(text: str, grant: Grant) -> str:
 
 
 def remove_grant(text: str, key_prefix: str) -> tuple[str, tuple[Grant, ...]]:
-    """Remove the grants whose key starts with *key_prefix*; return the other text, and those grants."""
+    """Remove the grants whose key starts with *key_prefix*; return the new text and the removed grants."""
     lines, removed = [], []
     for line in text.splitlines(keepends=True):
         grant = None if line.startswith("#") else _parse_grant(line.strip())

@@ -1,6 +1,6 @@
 """Handlers of the HTTP routes: ads for hooks, JSON for programs, pages for people.
 
-Async handlers run in the event loop, the others in its threads.
+Async handlers run in the event loop; the other handlers run in threads.
 """
 
 import gzip
@@ -54,7 +54,7 @@ WebhookHandler = Callable[[bytes], RejectReason | None]
 
 @dataclass(frozen=True, slots=True)
 class TokenServices:
-    """Services for clients with a token; one that is None is disabled."""
+    """Services for clients with a token; a service that is None is disabled."""
 
     look_up_pseudonyms: PseudonymLookup | None = None
     on_event: WebhookHandler | None = None
@@ -75,8 +75,8 @@ class AdRoute:
 
     Args:
         get_state: returns the present state.
-        max_age: how long a cache may serve an ad without asking again.
-        is_public: shared caches may store ads, as no token is required.
+        max_age: how long an HTTP cache may serve an ad without a new request.
+        is_public: True if shared caches may store ads, since the server requires no token.
     """
 
     def __init__(self, get_state: StateGetter, max_age: timedelta, *, is_public: bool) -> None:
@@ -85,10 +85,10 @@ class AdRoute:
             f"{'public' if is_public else 'private'}, max-age={int(max_age.total_seconds())}, "
             f"stale-if-error={int(STALE_IF_ERROR.total_seconds())}"
         )
-        self._encoded_ads: dict[Site, _EncodedAd] = {}  # touched by the event loop only
+        self._encoded_ads: dict[Site, _EncodedAd] = {}  # only the event loop uses this dict
 
     async def get(self, request: Request) -> Response:
-        """Return the ad; its ETag is the generation, and a header has its age, on 304 too."""
+        """Return the ad. Its ETag is the generation; a header has the time of its facts, also in a 304."""
         state = self._get_state()
         site = Site(request.path_params["site"])
         ad = state.ads.get(site)
@@ -124,7 +124,7 @@ class AdRoute:
 
 
 def _ad_not_found(state: ServerState, site: Site, *, can_see_all_sites: bool) -> HttpError:
-    """Return 404, or 503 before the first complete state, which may have the site: the hook asks again."""
+    """Return a 404 error; before the first complete state a 503 error, so that the hook asks again."""
     if state.not_ready_reason is not None:
         return HttpError(503, "not ready", state.not_ready_reason, {"ready": False})
     similar = find_similar_sites(site, state.ads.keys()) if can_see_all_sites else []
@@ -146,12 +146,12 @@ def _etag_matches(if_none_match: str | None, etag: str) -> bool:
 
 @dataclass(eq=False)
 class StateRoutes:
-    """The state of the server, for programs and for people.
+    """Routes that show the state of the server, to programs and to people.
 
     Attributes:
         get_state: returns the present state.
         registry: the metrics to expose.
-        can_explain_jobs: the overview page has the form for jobs.
+        can_explain_jobs: True if the overview page has the form that explains jobs.
     """
 
     get_state: StateGetter
@@ -172,7 +172,7 @@ class StateRoutes:
         return json_response(request, answer)
 
     def datasets(self, request: Request) -> Response:
-        """List the sites of the datasets in the query; without any, of all demanded ones, page by page."""
+        """List the sites of the named datasets; without names, of all demanded datasets, page by page."""
         query = parse_dataset_query(request.scope["query_string"])
         state = self.get_state()
         if state.snapshot is None:
@@ -197,7 +197,7 @@ class StateRoutes:
         return json_response(request, build_openapi())
 
     async def healthz(self, request: Request) -> Response:
-        """Return 200 unless the cycles hang; the state of catalogues and pool does not count."""
+        """Return 200 unless the daemon's cycles hang; failures of catalogues or the pool do not count."""
         reason = self.get_state().hang_reason
         if reason is not None:
             raise HttpError(503, "hung", reason, {"status": "hung"})
@@ -205,7 +205,7 @@ class StateRoutes:
         return json_response(request, answer)
 
     async def readyz(self, request: Request) -> Response:
-        """Return 200 once a complete state was loaded or read."""
+        """Return 200 once the daemon loaded a complete state or read one from the catalogues."""
         reason = self.get_state().not_ready_reason
         if reason is not None:
             raise HttpError(503, "not ready", reason, {"ready": False})
@@ -214,11 +214,11 @@ class StateRoutes:
 
 
 class NameRoute:
-    """The names that jobs use for datasets.
+    """The route that returns the names that jobs use for datasets.
 
     Args:
-        look_up: returns the names; None where the server does not require tokens; the route is then refused.
-        limiter: limits how many names one token may exchange; None for no limit.
+        look_up: returns the names. None if the server requires no tokens: the route refuses requests.
+        limiter: limits how many datasets one token may look up; None for no limit.
     """
 
     def __init__(self, look_up: PseudonymLookup | None, limiter: RateLimiter | None) -> None:
@@ -227,10 +227,13 @@ class NameRoute:
         self._lock = threading.Lock()
 
     def get(self, request: Request) -> Response:
-        """Return pseudonyms of private datasets and the unchanged names of others."""
+        """Return pseudonyms of private datasets, and the unchanged names of other datasets."""
         if self._look_up is None:
             raise HttpError(
-                403, "no tokens", "names are exchanged for tokens only: set publish.http.tokens_file"
+                403,
+                "no tokens",
+                "this server gives pseudonyms only to clients with a token, and no tokens are configured:"
+                " set publish.http.tokens_file",
             )
         dids = parse_dids(request.scope["query_string"])
         if not dids:
@@ -242,7 +245,7 @@ class NameRoute:
         return json_response(request, answer)
 
     def _check_limit(self, request: Request, count: int) -> None:
-        """Refuse a token that exchanges more names than submissions do: it may search for names in use."""
+        """Refuse a token that looks up more names than submissions need: a client may be guessing names."""
         if self._limiter is None:
             return
         grant: Grant = request.scope["grant"]
@@ -250,12 +253,12 @@ class NameRoute:
             wait_seconds = self._limiter.take(grant.digest, count)
         if wait_seconds:
             seconds = str(math.ceil(wait_seconds))
-            detail = f"too many names were exchanged with this token: ask again in {seconds} s"
+            detail = f"this token looked up too many names: ask again in {seconds} s"
             raise HttpError(429, "too many names", detail, headers={"Retry-After": seconds})
 
 
 class EventRoute:
-    """The webhook for events; *on_event* is None if it is disabled."""
+    """The webhook for events; *on_event* is None if the webhook is disabled."""
 
     def __init__(self, on_event: WebhookHandler | None) -> None:
         self._on_event = on_event
@@ -269,18 +272,18 @@ class EventRoute:
         if reason is RejectReason.GARBLED:
             raise HttpError(400, "no event", 'send one JSON object: {"event_type": "close", "payload": {…}}')
         if reason is RejectReason.TOO_MANY:
-            detail = "events arrive faster than the daemon reads them: send it again in 1 s"
+            detail = "events arrive faster than the daemon reads them: send this event again in 1 s"
             raise HttpError(429, "too many events", detail, headers={"Retry-After": "1"})
         answer: models.Accepted = {"version": 1}
         return json_response(request, answer, 202)
 
 
 class JobRoute:
-    """The page that explains an idle job; one at a time, since each asks the whole pool.
+    """The page that explains an idle job. It explains one job at a time, since it queries the whole pool.
 
     Args:
-        get_state: returns the present state, of which the page shows the time.
-        explain: explains a job; None where the server requires no tokens.
+        get_state: returns the present state; the page shows the time of this state.
+        explain: explains a job; None if the server requires no tokens.
     """
 
     def __init__(self, get_state: StateGetter, explain: JobExplainer | None) -> None:
@@ -292,7 +295,8 @@ class JobRoute:
         """Return the page; its status says whether the job could be explained."""
         if self._explain is None:
             detail = (
-                "this page explains jobs for tokens only: set publish.http.tokens_file, or run hydrator why"
+                "this page explains jobs only to clients with a token, and no tokens are configured:"
+                " set publish.http.tokens_file, or run hydrator why"
             )
             raise HttpError(403, "no tokens", detail)
         query = parse_job_query(request.scope["query_string"])

@@ -36,7 +36,7 @@ class UnixSocket:
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn that sets an event once it answers."""
+    """A uvicorn server that sets an event once it answers requests."""
 
     def __init__(self, config: uvicorn.Config, answering: threading.Event) -> None:
         super().__init__(config)
@@ -55,7 +55,7 @@ class HttpServer:
         host: an address or a name of this machine; ``0.0.0.0`` or ``::`` for all addresses.
         port: 0 to 65535; 0 selects a free port, which ``url`` then names.
         unix: a socket in the file system instead of *host* and *port*.
-        certificate: serve HTTPS with it.
+        certificate: the certificate for HTTPS; None for HTTP.
         token: the token with which the daemon reads its own answers.
         limiter: limits the number of connections, and the time of a request.
     """
@@ -94,7 +94,7 @@ class HttpServer:
 
     @property
     def endpoint(self) -> ServerEndpoint | None:
-        """Address, token and certificate for clients on this machine; None while it does not run."""
+        """Address, token and certificate for clients on this machine; None while the server does not run."""
         url = self.url
         if url is None:
             return None
@@ -108,9 +108,9 @@ class HttpServer:
     def start(
         self, timeout: timedelta = timedelta(seconds=10), *, predecessor: "HttpServer | None" = None
     ) -> None:
-        """Start, and return once requests are answered; do nothing if it already runs.
+        """Start the server, and return once it answers requests; do nothing if it already runs.
 
-        Together with a *predecessor* at the same address, both answer until that one is stopped.
+        With a *predecessor* at the same address, both servers answer until the predecessor is stopped.
 
         Raises:
             ConfigError: the address is wrong, in use or forbidden, or the server
@@ -155,7 +155,7 @@ class HttpServer:
         return _listen_unix(self._unix) if self._unix else _listen(self._host, self._port)
 
     def _inherit_socket(self, predecessor: "HttpServer") -> socket.socket:
-        """Return a listening socket: at the predecessor's address, a duplicate of its socket."""
+        """Return a listening socket; if the address is the predecessor's, a duplicate of its socket."""
         listening = predecessor._listening_socket
         if predecessor.url is None or listening is None:
             return self._bind()
@@ -167,7 +167,7 @@ class HttpServer:
             return self._bind()
         if (self._host, self._port) == (predecessor._host, predecessor._port):
             return socket.socket(fileno=os.dup(listening.fileno()))
-        # all addresses, and one of them: both may bind the port while both sockets have SO_REUSEPORT
+        # one socket on all addresses and one on a single address can share a port: both need SO_REUSEPORT
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
             return _listen(self._host, self._port, reuse_port=self._port == listening.getsockname()[1])
@@ -175,7 +175,7 @@ class HttpServer:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
 
     def stop(self, timeout: timedelta = timedelta(seconds=5)) -> None:
-        """Stop the server; open requests get two seconds. Do nothing if it does not run."""
+        """Stop the server; open requests get two seconds. Do nothing if the server does not run."""
         if self._uvicorn is None or self._thread is None:
             return
         self._uvicorn.should_exit = True
@@ -198,9 +198,10 @@ class HttpServer:
 
 
 def _listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
-    """Return a listening socket; it is bound here and not by uvicorn, so that errors are one sentence.
+    """Return a listening socket. This function binds it, not uvicorn, so that an error is one sentence.
 
-    With *reuse_port* it shares the port with a socket of this process that allows it, and with no other.
+    With *reuse_port*, the socket can share its port with another socket of this process that has
+    SO_REUSEPORT now. No later socket can share the port.
     """
     where = _url_text(host, port)
     if not 0 <= port <= 65535:  # getaddrinfo would use the port modulo 65536
@@ -248,13 +249,13 @@ def _url_text(host: str, port: int) -> str:
 
 
 def _listen_unix(unix: UnixSocket) -> socket.socket:
-    """Return a listening socket at *unix*; replace the socket of an ended server, and nothing else."""
+    """Return a listening socket at *unix*; replace a socket that an ended server left, but no other file."""
     path = unix.path
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if _is_stale_socket(path):
             path.unlink()
-        # Linux binds with the mode of the socket: at no moment may everybody connect
+        # Linux gives the new file the mode of the socket, so other users can never connect
         os.fchmod(listening.fileno(), unix.mode)
         listening.bind(str(path))
         path.chmod(unix.mode)

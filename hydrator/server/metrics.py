@@ -46,7 +46,7 @@ def build_cut_counter(registry: CollectorRegistry) -> Callable[[str], None]:
 
 
 class HttpMetrics:
-    """Counts and durations of requests: one series a route, never one a path."""
+    """Counts and durations of requests: one series for each route, not for each path."""
 
     def __init__(self, registry: CollectorRegistry, routes: list[Route]) -> None:
         self._routes: dict[object, str] = {

@@ -50,8 +50,9 @@ class RequestPolicy:
 
     Attributes:
         rate_limiter: limits the requests of one address, and of one token.
-        name_limiter: limits the names of private datasets that one token may exchange.
-        behind_proxy: the client is the last address in ``X-Forwarded-For``.
+        name_limiter: limits how many names of datasets one token may look up.
+        behind_proxy: True if a proxy sends the requests; the client is the last address
+            in ``X-Forwarded-For``.
         hosts: names that the server answers to; None for any name.
     """
 
@@ -66,7 +67,7 @@ class RequestMiddleware:
     """Limits, security headers and metrics of every request, before all routes.
 
     Attributes:
-        inner: the app behind it.
+        inner: the app behind this middleware.
         http_metrics: counts requests.
         policy: the limits of requests.
         body_limits: by path, the largest body in bytes; other paths accept no body.
@@ -84,7 +85,7 @@ class RequestMiddleware:
         started_at = time.perf_counter()
         status: int | None = None
         request_id = _request_id(scope, behind_proxy=self.policy.behind_proxy)
-        # every request has its own context, which uvicorn's log lines share
+        # every request has its own log context; uvicorn's log lines about the request have it too
         structlog.contextvars.bind_contextvars(request=request_id)
 
         async def send_with_headers(message: Message) -> None:
@@ -111,8 +112,9 @@ class RequestMiddleware:
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         self.http_metrics.record_request(scope, status, seconds)
-        if logging.getLogger("hydrator").isEnabledFor(logging.DEBUG):  # cheap, for thousands a second
-            # the route, not the path, which may contain a private name
+        # a cheap test, since the server may get thousands of requests a second
+        if logging.getLogger("hydrator").isEnabledFor(logging.DEBUG):
+            # log the route, not the path: the path may contain a private name
             route = self.http_metrics.route_label(scope)
             fields = {"method": scope["method"], "route": route, "status": status}
             _log.debug("request", **fields, seconds=round(seconds, 4))
@@ -122,7 +124,7 @@ class RequestMiddleware:
         return check_rate(self.policy.rate_limiter, ("address", client), f"from {client}")
 
     def _check_host(self, scope: Scope) -> HttpError | None:
-        """Refuse a request for another host name: a page of that name may read the answers."""
+        """Refuse a request for an unknown host name: a web page of this name could read the answers."""
         host = Headers(scope=scope).get("Host")
         hosts = self.policy.hosts
         if hosts is None or host is None or hosts.is_allowed(host):
@@ -135,7 +137,7 @@ class RequestMiddleware:
 
 
 def _request_id(scope: Scope, *, behind_proxy: bool) -> str:
-    """Return the id of a request for logs: the proxy's, if it is valid, else a random one."""
+    """Return the id of a request for the logs: the proxy's id if that is valid, else a random id."""
     proxy_id = Headers(scope=scope).get(REQUEST_ID_HEADER, "") if behind_proxy else ""
     return proxy_id if _VALID_REQUEST_ID.match(proxy_id) else secrets.token_hex(8)
 
@@ -143,7 +145,7 @@ def _request_id(scope: Scope, *, behind_proxy: bool) -> str:
 def check_rate(
     rate_limiter: RateLimiter | None, limit_key: tuple[str, str], client_text: str
 ) -> HttpError | None:
-    """Return a 429 error if the client must wait, else None; *client_text* names it in the sentence."""
+    """Return a 429 error if the client must wait, else None; *client_text* names the client in the detail."""
     wait_seconds = 0.0 if rate_limiter is None else rate_limiter.take(limit_key)
     if not wait_seconds:
         return None
@@ -153,7 +155,7 @@ def check_rate(
 
 
 def _client_key(scope: Scope, *, behind_proxy: bool) -> str:
-    """Return the client under which limits count; see :func:`hydrator.server.limits.rate.client_key`."""
+    """Return the key by which limits count a client; see :func:`hydrator.server.limits.rate.client_key`."""
     address = scope["client"][0] if scope.get("client") else "the proxy"
     if behind_proxy:
         forwarded = ",".join(Headers(scope=scope).getlist("X-Forwarded-For")).rpartition(",")[2].strip()
@@ -163,7 +165,7 @@ def _client_key(scope: Scope, *, behind_proxy: bool) -> str:
 
 @dataclass(eq=False)
 class AuthMiddleware:
-    """Authorization of one route: a request without a sufficient token is refused."""
+    """Authorization of one route: refuse a request without a sufficient token."""
 
     inner: ASGIApp
     authenticator: TokenAuthenticator | None
@@ -190,13 +192,13 @@ _ERROR_BY_STATUS: Final = {401: "not authenticated", 403: "not authorized", 503:
 
 
 def can_see_all_sites(scope: Scope) -> bool:
-    """Return whether the client may read the names of other sites."""
+    """Return whether the client may read the names of all sites."""
     grant: Grant | None = scope.get("grant")
     return grant is None or grant.role is not Role.SITE
 
 
 def _check_limits(scope: Scope, body_limits: Mapping[str, int]) -> HttpError | None:
-    """Refuse a URL or a head that is too long, and a body that the route does not read."""
+    """Refuse a URL or a request head that is too long, and a body that is too large or not allowed."""
     length = len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"]) + 1
     if length > MAX_URL_BYTES:
         detail = f"the URL has {length} bytes (limit {MAX_URL_BYTES}): ask for fewer datasets at a time"
@@ -210,9 +212,9 @@ def _check_limits(scope: Scope, body_limits: Mapping[str, int]) -> HttpError | N
     max_size = body_limits.get(scope["path"], 0)
     if max_size == 0 and (size != "0" or "Transfer-Encoding" in headers):
         return HttpError(413, "body not allowed", "this path accepts no body: send the request without one")
-    # the size of a chunked body is unknown until it was read
+    # the size of a chunked body is unknown until the server has read the body
     if not _is_at_most(size, max_size) or "Transfer-Encoding" in headers:
-        detail = f"send at most {max_size} bytes, in one piece, with a Content-Length"
+        detail = f"send at most {max_size} bytes with a Content-Length, not in chunks"
         return HttpError(413, "body too large", detail)
     return None
 

@@ -1,4 +1,4 @@
-"""HTTP responses: JSON, with one sentence for an error, gzipped if that saves bytes."""
+"""HTTP responses: JSON answers, errors with one sentence, and compression with gzip."""
 
 import gzip
 import json
@@ -20,7 +20,7 @@ _ERROR_HEADERS: Final[Mapping[int, dict[str, str]]] = {
 
 
 class HttpError(HTTPException):
-    """An error response: its kind in a few words, and a sentence; *extra_fields* join the JSON."""
+    """An error response: a kind in a few words, one sentence, and *extra_fields* of the JSON object."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class HttpError(HTTPException):
 
 def json_response(request: Request, content: Mapping[str, object], status: int = 200) -> Response:
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    if not text.isprintable():  # \u… is equal JSON, and shows control characters to people
+    if not text.isprintable():  # \u… means the same in JSON, and makes control characters visible
         text = json.dumps(content, separators=(",", ":"))
     return bytes_response(request, f"{text}\n".encode(), "application/json", status)
 
@@ -52,7 +52,7 @@ def bytes_response(request: Request, body: bytes, media_type: str, status: int =
 
 
 async def error_response(request: Request, exc: Exception) -> Response:
-    """Build the JSON of every error, of a handler or of the router."""
+    """Build the JSON answer to an error of a handler or of the router."""
     if isinstance(exc, HttpError):
         answer = json_response(
             request, {"error": exc.error, "detail": exc.detail, **exc.extra_fields}, exc.status_code
@@ -75,8 +75,8 @@ async def error_response(request: Request, exc: Exception) -> Response:
 
 
 async def internal_error_response(request: Request, _: Exception) -> Response:
-    """Build the response to a bug; Starlette passes the exception on to the server's log."""
-    detail = "the daemon failed to answer; its log has the traceback"
+    """Build the answer to a request that met a bug; Starlette also passes the exception to the log."""
+    detail = "the request failed because of a bug in the daemon; the daemon's log has the traceback"
     return json_response(request, {"error": "internal error", "detail": detail}, 500)
 
 

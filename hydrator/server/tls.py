@@ -15,16 +15,16 @@ _log = structlog.get_logger("hydrator")
 class TlsCertificate:
     """A certificate and its key for TLS 1.2 and later.
 
-    The files are checked when a client connects. A pair that cannot be used,
-    such as a new certificate whose key is not there yet, is logged once. The old
-    pair stays in use until the files change again.
+    The server checks the files when a client connects. If it cannot use the new
+    pair (for example, because the new key is missing), the server logs this once.
+    The old pair stays in use until the files change again.
 
     Args:
         certificate: PEM, the server's own certificate first, then its chain.
         key: PEM, without a passphrase.
 
     Attributes:
-        context: for the server; each handshake uses the current pair.
+        context: the TLS context of the server; each handshake uses the current pair.
         pem: the certificate in use, without its chain.
 
     Raises:
@@ -54,7 +54,7 @@ class TlsCertificate:
         try:
             self._current_context, self.pem = self._load_pair()
         except (OSError, ValueError) as error:
-            reason = f"{self._describe_error(error)}; the old one stays in use"
+            reason = f"{self._describe_error(error)}; the old certificate stays in use"
             _log.error("cannot load the new certificate", why=reason)
         else:
             _log.info("certificate reloaded", file=str(self._files[0]))

@@ -18,15 +18,15 @@ class ServerState:
         ads: ads for hooks.
         snapshot: facts by site; None before the first reading.
         demand: datasets that jobs name; None before the first query.
-        not_ready_reason: why a complete state does not exist yet; None once it does.
+        not_ready_reason: why a complete state does not exist yet; None once it exists.
         now: time of this state.
-        published_at: last publication of each ad. A site without one counts as
-            published *now*: an ad that is served live cannot expire.
-        held_reasons: by site, why its ad stays as it is. The breaker holds those in
-            ``held_losses``; those in ``withheld_reasons`` have no ad of this daemon
-            yet; all others are rolled back.
-        hang_reason: why the daemon counts as hanging; None if it does not.
-        max_age: older facts do not count.
+        published_at: time of the last publication of each ad. An ad without a time
+            counts as published *now*: the server serves it live, so it cannot expire.
+        held_reasons: by site, why the daemon does not change its ad. The breaker holds
+            the sites in ``held_losses``. The sites in ``withheld_reasons`` have no ad
+            of this daemon yet. All other sites are rolled back.
+        hang_reason: why the daemon counts as hanging; None if it does not hang.
+        max_age: largest age of a fact that counts.
         changes: the last decisions, oldest first.
         omitted_dids: by site, the datasets that its ad has no room for.
         troubles: sentences on failures of the last cycle, such as a catalogue that does not answer.

@@ -208,7 +208,7 @@ def test_the_keyboard_reaches_everything_in_reading_order_and_shows_where_it_is(
             "Show all",
             "Datasets",
         ),
-        *("Next", "Last", "What was decided lately, newest first"),
+        *("Next", "Last", "Changes of ads, newest first"),
     ]
     assert [one for one in order if one.endswith("|none")] == []
 

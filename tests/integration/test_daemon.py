@@ -416,7 +416,8 @@ def test_a_probe_finds_a_wiped_disk_and_no_private_name_is_given_to_it_or_to_any
     checked, status = daemon.command("check", "--json"), daemon.command("status")
     (finding,) = [each for each in json.loads(checked.stdout) if each["subject"] == "site CAM"]
     assert re.fullmatch(
-        r"trust 0\.\d+: \d+ of \d+ audited facts were false, 1 dataset corrected now", finding["message"]
+        r"trust 0\.\d+: \d+ of \d+ audited facts were false; the daemon now corrects 1 dataset",
+        finding["message"],
     )
     assert "CAM: trust 0." in status.stdout
     event = "catalogue repeated a claim that the audit disproved"

@@ -194,7 +194,7 @@ def test_job_with_the_plain_name_of_a_private_dataset_gets_advice_from_why(insta
     output = installed.run("why", str(job), check=False)
     assert output.returncode == 3
     assert f"{PLAIN} is private and is never advertised under its own name" in output.stdout
-    assert "submit it again with `hydrator submit`" in output.stdout
+    assert "submit the job again with `hydrator submit`" in output.stdout
     page = get(installed, hidden, f"/why?job={job}")
     assert page.status_code == 200
     hidden_name = opaque(installed, hidden, PLAIN)

@@ -241,7 +241,7 @@ def test_busy_site_and_site_that_is_too_small_have_different_reasons(installed: 
     (nl,) = [at for at in answer["sites"] if at["site"] == "NL"]
     assert [reason["cause"] for reason in nl["reasons"]] == ["busy"]
     assert "0 cores free of 2 cores" in nl["reasons"][0]["text"]
-    assert answer["remedy"] == "a slot becomes free (then it matches at NL)"
+    assert answer["remedy"] == "a slot becomes free (then the job matches at NL)"
     pool.run("condor_rm", str(full), user="alice")
     assert installed.ran_at(job) == ["NL"]
     (answer,) = ask(installed, str(job), status=0)
@@ -271,13 +271,15 @@ def test_cluster_of_many_kinds_of_jobs_is_explained_in_part_and_summarised(insta
     more = answer["more"]
     assert (more["job_kinds"], more["jobs"], more["by_status"]) == (3, 3, {"held": 3})
     words = installed.run("why", str(job), check=False).stdout.splitlines()[-1]
-    assert words == f"and 3 more kinds of its jobs, 3 jobs: 3 held; for example: hydrator why {job}.20"
+    assert (
+        words == f"and 3 more kinds of the cluster's jobs, 3 jobs: 3 held; for example: hydrator why {job}.20"
+    )
     installed.pool.run("condor_rm", str(job), user="alice")
 
 
 def test_an_unknown_job_an_unknown_schedd_and_a_bad_name_get_one_sentence_each(installed: Installation):
     for words, status, sentence in (
-        (["4711.0"], 1, "no schedd has it"),
+        (["4711.0"], 1, "no schedd has the job"),
         (["1", "--schedd", "nobody@here"], 1, "does not know it"),
         (["no_scope"], 2, "is neither a job (123 or 123.4) nor a dataset: it has no scope"),
         (["why:uk", "--schedd", "x"], 2, "applies to a job"),
@@ -365,7 +367,9 @@ def test_typo_gets_the_nearest_name_and_no_offer_of_a_release(installed: Install
     answer, uk = asked()
     (missing,) = uk["reasons"][0]["missing_datasets"]
     assert (missing["reason"], missing["similar_names"]) == ("nowhere", ["why:L1234_SB001.ms"])
-    assert uk["remedy"]["text"] == "submit it again with why:L1234_SB001.ms instead of why:L1243_SB001.ms"
+    assert (
+        uk["remedy"]["text"] == "submit the job again with why:L1234_SB001.ms instead of why:L1243_SB001.ms"
+    )
     assert not answer["job"]["can_release"]
     installed.pool.run("condor_rm", str(job), user="alice")
 

@@ -11,7 +11,7 @@ _REQUIRED_PATHS = (
     ("/data/locate/{}/{}", ("sort", "limit")),
     ("/metadata/{}/{}", ("plugin",)),
 )
-"""By path, the parameters that the adapter sends; all are GET requests, and all were recorded."""
+"""By path, the parameters of the adapter's GET requests; a live server answered all of them."""
 _PARAMETER = re.compile(r"\{[^}]*\}")
 _VERSION = re.compile(r"\A(/api)?/v\d+(?=/)")
 _SUBJECT = "dmapi"
@@ -22,8 +22,8 @@ def dmapi_findings(openapi: Any, list_path: str = "") -> Iterator[Finding]:  # n
 
     Args:
         openapi: its ``/openapi.json``.
-        list_path: the configured path that lists a namespace. The path was only inferred, so its absence
-            is a failure only if it is configured.
+        list_path: the configured path that lists a namespace; empty if unset. No live server has shown this
+            path to the project, so a server without it fails only if the path is configured.
 
     Returns:
         One finding for each path: ``fail`` for a required path that is missing.
@@ -32,7 +32,7 @@ def dmapi_findings(openapi: Any, list_path: str = "") -> Iterator[Finding]:  # n
     if not isinstance(paths, Mapping) or not paths:
         yield failure(
             _SUBJECT,
-            "its openapi.json describes no paths",
+            "the server's openapi.json describes no paths",
             "check that the URL is that of a DMAPI server",
         )
         return
@@ -49,7 +49,7 @@ def _check_path(
 ) -> Iterator[Finding]:
     call = path_item.get("get") if path_item else None
     if not isinstance(call, Mapping):
-        todo = "the adapter does not support this release: report it to its maintainers"
+        todo = "the adapter does not support this DMAPI release: report it to classad-hydrator's maintainers"
         yield failure(_SUBJECT, f"the server has no GET {path}, which the adapter needs", todo)
         return
     parameter_list = call.get("parameters")
@@ -76,10 +76,12 @@ def _check_list_path(list_path: str, path_items: Mapping[str, Any]) -> Finding:
         return ok(_SUBJECT, f"the server has GET {path}, as list_path says")
     if has_path:
         todo = 'list_path = "/data/list/{namespace}" lets demand.patterns find datasets'
-        return advice(_SUBJECT, f"the server has GET {path}, which was only inferred", todo)
+        return advice(_SUBJECT, f"the server has GET {path}; the project had only assumed this path", todo)
     level = Level.FAIL if list_path else Level.ADVICE
     todo = "find the path in openapi.json, then set list_path" if list_path else "leave list_path unset"
-    return Finding(level, _SUBJECT, f"the server has no GET {path}, which was only inferred", todo)
+    return Finding(
+        level, _SUBJECT, f"the server has no GET {path}; the project had only assumed this path", todo
+    )
 
 
 def _normalize_path(path: str) -> str:

@@ -1,7 +1,7 @@
 """``hydrator check``: examine an installation and give advice on each problem.
 
 Every examination queries the real service: the catalogue, the collector, the
-schedds, the negotiator, the slots. None changes anything.
+schedds, the negotiator, the slots. No examination changes anything.
 """
 
 import importlib.metadata
@@ -38,7 +38,7 @@ from hydrator.domain.model import Site
 
 
 def examine(inputs: CheckInputs) -> list[Finding]:
-    """Examine the whole installation. A failed examination stops no other; one cause gives one finding."""
+    """Examine the whole installation; one cause gives one finding. After a failure the next check runs."""
     findings = _run_checks(inputs)
     failed_subjects = {finding.subject for finding in findings if finding.level is Level.FAIL}
     return [finding for finding in findings if finding.failed_part not in failed_subjects]
@@ -99,5 +99,5 @@ def _check_pool(
 def _check_rollbacks(rollbacks: Mapping[Site, str]) -> Iterator[Finding]:
     """Report each rollback: an operator started it, and only an operator ends it."""
     for site, why in sorted(rollbacks.items()):
-        todo = f"run hydrator rollback {shlex.quote(site)} --end once its catalogue is correct again"
+        todo = f"run hydrator rollback {shlex.quote(site)} --end once the site's catalogue is correct"
         yield warning(f"site {site}", f"is {why}", todo)

@@ -1,4 +1,4 @@
-"""Findings of an examination, and the ports that it needs."""
+"""Findings of an examination, and the ports that the examinations need."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ _Arguments = ParamSpec("_Arguments")
 
 
 class Level(StrEnum):
-    """Severity of a finding: ``fail`` makes ``hydrator check`` exit 1."""
+    """Severity of a finding: ``fail`` makes ``hydrator check`` exit with status 1."""
 
     OK = "ok"
     ADVICE = "advice"
@@ -34,8 +34,8 @@ class Level(StrEnum):
 class Finding:
     """The result of one examination, with advice on a problem.
 
-    ``failed_part`` is the part of the installation that failed for the daemon. If the check itself sees
-    a failure of that part, both are the same problem.
+    ``failed_part`` names the catalogue or publisher that failed in the daemon's last cycle. If the check
+    itself finds a failure of this part, :func:`examine` drops this finding as a duplicate.
     """
 
     level: Level
@@ -91,7 +91,7 @@ class CheckInputs:
 
 
 class JobEditorClient(ScheddProbe, Protocol):
-    """A pool client of the identity that edits queued jobs, which may differ from the daemon's."""
+    """A pool client of the identity that edits queued jobs; it may differ from the daemon's identity."""
 
     def schedds(self) -> list[dict[str, Any]]: ...
 
@@ -102,7 +102,7 @@ def run_guarded(
     *args: _Arguments.args,
     **kwargs: _Arguments.kwargs,
 ) -> list[Finding]:
-    """Return the findings of *check*; an error of the examined part is a finding about *subject*."""
+    """Return the findings of *check*; turn an error of the examined part into a finding."""
     try:
         return list(check(*args, **kwargs))
     except HydratorError as error:
@@ -113,7 +113,7 @@ def _error_remedy(error: HydratorError) -> str:
     if isinstance(error, PoolDenied):
         return "authorize the daemon's identity, or give the daemon a valid token: docs/reference/security.md"
     if isinstance(error, PoolError):
-        return "check that HTCondor runs there; check htcondor.collector and htcondor.token_directory"
+        return "check that the HTCondor daemon runs; check htcondor.collector and htcondor.token_directory"
     if isinstance(error, CatalogueError):
         return "check that the catalogue runs and that its credentials are valid"
     return ""

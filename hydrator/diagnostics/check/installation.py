@@ -26,7 +26,8 @@ def check_packages(owners: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
         if others:
             yield failure(
                 "installation",
-                f"the package {package} also belongs to {', '.join(others)}: one overwrites the other",
+                f"the package {package} also belongs to {', '.join(others)}:"
+                " these distributions overwrite each other's files",
                 "install classad-hydrator in a virtual environment of its own",
             )
             return
@@ -57,15 +58,15 @@ def check_broker(broker: EventSource) -> Iterator[Finding]:
     except EventsError as error:
         yield warning(
             subject,
-            f"{error.reason}: without its events, the daemon sees changes only when it polls",
+            f"{error.reason}: without events from this broker, the daemon sees changes only when it polls",
             f"check that the broker runs, and check [[events.stomp]] {broker.name}: docs/reference/events.md",
         )
 
 
 def check_held_changes(changes: Mapping[Site, str]) -> Iterator[Finding]:
     for site, why in sorted(changes.items()):
-        todo = "check its catalogue: docs/how-to/operate/when-a-change-is-held.md"
-        yield warning(f"site {site}", f"a change is held: {why}", todo)
+        todo = "check the site's catalogue: docs/how-to/operate/when-a-change-is-held.md"
+        yield warning(f"site {site}", f"the daemon holds back a change: {why}", todo)
 
 
 def check_trust(inputs: CheckInputs) -> Iterator[Finding]:
@@ -79,4 +80,6 @@ def check_folder(folder: Path, subject: str, key: str) -> Iterator[Finding]:
     if os.access(existing, os.W_OK | os.X_OK):
         yield ok(subject, f"{folder} is writable")
     else:
-        yield failure(subject, f"{existing} is not writable", f"change its owner, or change {key}")
+        yield failure(
+            subject, f"{existing} is not writable", f"change the owner of this folder, or change {key}"
+        )

@@ -1,7 +1,7 @@
 """Findings from the daemon's last cycle, in addition to the examinations of ``hydrator check``.
 
-The check often runs as another user than the daemon: root may read a list of datasets, or a
-token, that the daemon's user may not. So the check reports the daemon's own failures too.
+The check often runs as another user than the daemon. For example, root can read a token that the
+daemon's user cannot read. So the check also reports the failures of the daemon itself.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,24 +15,24 @@ from hydrator.reconcile.ads.site_ads import implausible_generations
 
 _CHECK_SERVICE_TODO = "check it with systemctl status hydrator, or kubectl get pods; its log has the reason"
 
-_NO_DAEMON_TODO = f"{_CHECK_SERVICE_TODO}; expected if a timer runs `hydrator once`"
+_NO_DAEMON_TODO = f"{_CHECK_SERVICE_TODO}; this is normal if a timer runs `hydrator once`"
 
 _SKEW_SECONDS = 60
 
 
 def hung_after_seconds(poll_seconds: float) -> float:
-    """Return after how many seconds without a cycle a daemon counts as hung: two polls and a slow cycle."""
+    """Return the seconds without a cycle after which a daemon counts as hung: two poll intervals and 60 s."""
     return 2 * poll_seconds + 60
 
 
 def silence_reason(
     last_cycle_at: int | None, owner: str | None, now: datetime, max_silence_seconds: float
 ) -> str | None:
-    """Return the reason why the daemon counts as stopped or hung; None if it works.
+    """Return the reason why the daemon counts as stopped or hung; None if the daemon works.
 
     Args:
-        last_cycle_at: start of its last cycle, Unix s; None before the first.
-        owner: its process, from the lock of its state; None if no process holds the lock.
+        last_cycle_at: start of the daemon's last cycle, Unix s; None before the first cycle.
+        owner: the process that holds the lock of the daemon's state; None without such a process.
         now: current time.
         max_silence_seconds: largest age of the last cycle.
     """
@@ -44,7 +44,7 @@ def silence_reason(
     if owner is None:
         return f"no daemon runs here; {ago}"
     if last_cycle_at is not None and to_unix(now) - last_cycle_at > max_silence_seconds:
-        return f"process {owner} holds the state and completes no cycle; {ago}"
+        return f"process {owner} holds the lock of the state but completes no cycle; {ago}"
     return None
 
 
@@ -56,7 +56,7 @@ def check_last_cycle(
     Args:
         report: the last report that the daemon saved (:func:`hydrator.reconcile.result.summary`).
         now: time of the check.
-        max_silence_seconds: with an older last cycle the daemon does not run, and its report is outdated.
+        max_silence_seconds: if the last cycle is older, the daemon does not run and the report is outdated.
         is_running: False if no process holds the lock of the state.
     """
     if not report:
@@ -74,7 +74,7 @@ def check_last_cycle(
 
 
 def _find_old_cycle(age_seconds: float, max_silence_seconds: float, *, is_running: bool) -> Finding | None:
-    """Return the finding about a cycle whose report is outdated; None for a current one."""
+    """Return the finding about a cycle whose report is outdated; None for a current report."""
     if not is_running:
         message = f"no daemon runs here; the last cycle was {format_duration(max(0, age_seconds))} ago"
         return warning("daemon", message, _NO_DAEMON_TODO)
@@ -96,14 +96,16 @@ def _check_parts(report: Mapping[str, Any], age_seconds: float) -> Iterator[Find
     for kind, name, error in errors:
         if error:
             message = f"in its last cycle, {format_duration(age_seconds)} ago, {kind} {name}: {error}"
-            todo = "if this check finds nothing wrong with it, run the check as the daemon's user"
+            todo = f"if this check finds nothing wrong with the {kind}, run the check as the daemon's user"
             yield failure("daemon", message, todo, name)
 
 
 def _check_rejected_ads(report: Mapping[str, Any]) -> Iterator[Finding]:
     for publisher, ads in report.get("rejected", {}).items():
         for name, why in ads.items():
-            message = f"publisher {publisher} shows an ad that the daemon did not adopt, {name}: {why}"
+            message = (
+                f"publisher {publisher} shows an ad that the daemon does not accept as its own, {name}: {why}"
+            )
             todo = "find the writer: docs/reference/security.md; list a standby daemon in standby.identities"
             yield warning("daemon", message, todo)
 
@@ -111,24 +113,27 @@ def _check_rejected_ads(report: Mapping[str, Any]) -> Iterator[Finding]:
 def _check_letter_case(report: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield findings for names that differ from another name in letter case only."""
     for did, spellings in report.get("misspelt", {}).items():
-        message = f"no catalogue has the wanted dataset {did}; with other letter case: {', '.join(spellings)}"
+        message = (
+            f"no catalogue has the wanted dataset {did}, but one has the name in another letter case:"
+            f" {', '.join(spellings)}"
+        )
         todo = "submit the jobs again, or correct the pin, with the catalogue's spelling"
         yield warning("letter case", message, todo)
     for clash in report.get("clashes", []):
-        message = f"not advertised, because only letter case distinguishes them: {', '.join(clash)}"
-        yield warning("letter case", message, "rename one of them in the catalogue")
+        message = f"not advertised, because only letter case distinguishes these names: {', '.join(clash)}"
+        yield warning("letter case", message, "rename one of these datasets in the catalogue")
 
 
 def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator[Finding]:
-    """Yield findings for publishers that accepted an ad and do not show it, or soon lost it."""
+    """Yield findings for publishers that do not show an ad that they accepted, or that have two writers."""
     for name, one in report["publishers"].items():
         if one.get("not_read_back") and not one["error"]:
             message = (
-                f"in its last cycle, {format_duration(age_seconds)} ago, publisher {name} did not"
-                " show all ads that it accepted: "
+                f"in its last cycle, {format_duration(age_seconds)} ago, publisher {name} accepted"
+                " these ads and does not show them: "
             )
             message += ", ".join(one["not_read_back"])
-            todo = "the next cycle sends them again; if this persists, find other writers there"
+            todo = "the next cycle sends these ads again; if this persists, find other writers there"
             yield warning("daemon", message, todo)
     for name, why in report.get("rivals", {}).items():
         todo = "stop one of the two daemons, or make one a standby: docs/how-to/operate/stand-by.md"
@@ -136,17 +141,19 @@ def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator
 
 
 def check_generations(ads: Mapping[Site, SiteAd], now: datetime) -> Iterator[Finding]:
-    """Yield findings for generations of the daemon's *ads* that every hook refuses."""
+    """Yield a finding for each of the daemon's *ads* that every hook refuses because of its generation."""
     for site, generation in implausible_generations(ads, now).items():
-        message = f"every hook refuses its generation {generation}, which is in the future"
-        yield failure(f"site {site}", message, f"hydrator renumber {site}: docs/how-to/operate/upgrade.md")
+        message = f"every hook refuses the site's ad, because its generation {generation} is in the future"
+        yield failure(
+            f"site {site}", message, f"run hydrator renumber {site}: docs/how-to/operate/upgrade.md"
+        )
 
 
 def check_private_names(trouble: str | None) -> Iterator[Finding]:
     """Yield a finding if the daemon may lose names of private datasets."""
     if trouble:
         todo = (
-            "find the client that exchanges so many names; check owner, mode and space of state_dir:"
+            "find the client that looks up so many names; check owner, mode and free space of state_dir:"
             " docs/how-to/operate/private-datasets.md"
         )
-        yield warning("private", f"names of private datasets may be lost: {trouble}", todo)
+        yield warning("private", f"the daemon may lose names of private datasets: {trouble}", todo)

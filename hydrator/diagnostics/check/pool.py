@@ -26,7 +26,7 @@ RANK_TERM = "DataLocalityRank"
 
 _UNNEEDED_LEVELS = {
     "ADVERTISE_STARTD": "replace slot ads",
-    "NEGOTIATOR": "read claims, and with them use any slot",
+    "NEGOTIATOR": "read the claim ids of all slots, and so use any slot",
     "ADMINISTRATOR": "stop and drain daemons",
 }
 """Permissions that the daemon does not need, by authorization level at the collector."""
@@ -39,7 +39,7 @@ def check_read_access(subject: str, collector: CheckPoolClient) -> Iterator[Find
         yield failure(
             subject,
             f"the pool cannot be examined: {answer.reason}",
-            "create a token: docs/how-to/operate/install-on-a-pool.md; give it to the daemon:"
+            "create a token: docs/how-to/operate/install-on-a-pool.md; give the token to the daemon:"
             " docs/how-to/operate/install-with-systemd.md",
         )
     elif not answer.is_allowed:
@@ -57,13 +57,13 @@ def _identity_text(answer: AuthorizationResult) -> str:
 
 
 def _allow_line_advice(daemon: str, level: str, answer: AuthorizationResult) -> str:
-    """Return the line that adds the identity to a list; alone it would exclude the pool's daemons."""
+    """Return advice: the configuration line that adds the identity to the daemon's allow list."""
     line = allow_line(daemon, level, answer.identity or "hydrator@YOUR.DOMAIN")
-    return f"add to the {daemon}'s configuration, unchanged: {line}"
+    return f"add this line unchanged to the {daemon}'s configuration: {line}"
 
 
 def check_merge_access(pool: CheckPoolClient, failed_collectors: AbstractSet[str]) -> list[Finding]:
-    """Check that collectors outside *failed_collectors* accept slot merges; report the risk of that right."""
+    """Check that collectors outside *failed_collectors* accept slot merges; report the risk of this right."""
     return [
         finding
         for collector in pool.collectors()
@@ -78,18 +78,18 @@ def _check_merge_access_at(pool: CheckPoolClient, collector: str) -> Iterator[Fi
     if answer.is_allowed:
         yield advice(
             f"collector {collector}",
-            f"accepts slot merges (NEGOTIATOR) from {identity}; the same level lets it "
-            f"{_UNNEEDED_LEVELS['NEGOTIATOR']}, and HTCondor grants only both",
-            "protect its token like the negotiator's; if every slot has a hook, switch publish.merge off:"
-            " docs/explanation/slot-merge.md",
+            f"accepts slot merges (NEGOTIATOR) from {identity}; this level also lets the client "
+            f"{_UNNEEDED_LEVELS['NEGOTIATOR']}: HTCondor has no narrower level",
+            "protect the client's token like the negotiator's; if every slot has a hook,"
+            " switch publish.merge off: docs/explanation/slot-merge.md",
         )
     else:
         yield failure(
             f"collector {collector}",
             f"refuses slot merges (NEGOTIATOR) from {identity}: slots without a hook get no attributes",
             answer.token_limit_advice
-            or f"{_allow_line_advice('collector', 'NEGOTIATOR', answer)}, never pool-wide,"
-            " and -authz NEGOTIATOR to the token, or switch publish.merge off:"
+            or f"{_allow_line_advice('collector', 'NEGOTIATOR', answer)}, never to the configuration of"
+            " the whole pool, and create the token with -authz NEGOTIATOR, or switch publish.merge off:"
             " docs/explanation/slot-merge.md",
         )
 
@@ -101,10 +101,8 @@ def check_advertise_access(
     identity = _identity_text(answer)
     if answer.is_allowed:
         yield ok(subject, f"accepts site ads (DAEMON) from {identity}")
-        for (
-            level,
-            action,
-        ) in _UNNEEDED_LEVELS.items():  # DAEMON implies some of these unless the pool denies them
+        # the level DAEMON implies some of these levels unless the pool denies them
+        for level, action in _UNNEEDED_LEVELS.items():
             if not (is_merging and level == "NEGOTIATOR") and collector.ping("collector", level).is_allowed:
                 yield warning(
                     subject,
@@ -117,7 +115,8 @@ def check_advertise_access(
             subject,
             f"refuses site ads (DAEMON) from {identity}",
             answer.token_limit_advice
-            or f"{_allow_line_advice('collector', 'DAEMON', answer)}, never pool-wide",
+            or f"{_allow_line_advice('collector', 'DAEMON', answer)},"
+            " never to the configuration of the whole pool",
         )
 
 
@@ -139,7 +138,7 @@ def check_schedds(
                 f"schedd {schedd}",
                 "also lets the daemon submit jobs (WRITE), which it does not need: DAEMON in"
                 " a token implies WRITE",
-                "add the daemon's identity to DENY_WRITE there: docs/reference/security.md",
+                "add the daemon's identity to the schedd's DENY_WRITE: docs/reference/security.md",
             )
         jobs = sum(group.job_count for group in answer.job_groups)
         yield ok(f"schedd {schedd}", f"{jobs} queued jobs name datasets")
@@ -149,7 +148,7 @@ def check_schedds(
 
 
 def check_edit_access(editor: JobEditorClient) -> Iterator[Finding]:
-    """Check that every schedd accepts edits of DESIRED_Sites in queued jobs; report the right's risk."""
+    """Check that every schedd accepts edits of DESIRED_Sites in queued jobs; report the risk of edits."""
     for schedd in sorted(str(ad["Name"]) for ad in editor.schedds()):
         yield from run_guarded(f"schedd {schedd}", _check_edit_access_at, editor, schedd)
 
@@ -163,29 +162,31 @@ def _check_edit_access_at(editor: JobEditorClient, schedd: str) -> Iterator[Find
             subject,
             f"refuses edits (WRITE) from {who}: DESIRED_Sites of queued jobs stays unchanged",
             answer.token_limit_advice
-            or f"{_allow_line_advice('schedd', 'WRITE', answer)}, and -authz WRITE to its token, {todo}",
+            or f"{_allow_line_advice('schedd', 'WRITE', answer)},"
+            f" and create the client's token with -authz WRITE, {todo}",
         )
         return
     identity = str(answer.identity)
     config = editor.config_of("schedd", ["QUEUE_SUPER_USERS", "IMMUTABLE_JOB_ATTRS"], schedd)
     if not {identity, identity.partition("@")[0]} & _split_list(config.get("QUEUE_SUPER_USERS")):
         message = f"does not list {who} in QUEUE_SUPER_USERS: DESIRED_Sites stays unchanged"
-        yield failure(subject, message, f"add {identity} to QUEUE_SUPER_USERS there, {todo}")
+        yield failure(subject, message, f"add {identity} to the schedd's QUEUE_SUPER_USERS, {todo}")
     elif not editor.has_user_record(schedd, identity):
         message = (
             f"has no user record of {who}, so QUEUE_SUPER_USERS has no effect: DESIRED_Sites stays unchanged"
         )
-        yield failure(subject, message, f"run condor_qusers -add {identity} there, {todo}")
+        yield failure(subject, message, f"run condor_qusers -add {identity} at the schedd, {todo}")
     elif "desired_sites" in {word.lower() for word in _split_list(config.get("IMMUTABLE_JOB_ATTRS"))}:
         message = "forbids changes of DESIRED_Sites of queued jobs (IMMUTABLE_JOB_ATTRS)"
-        yield failure(subject, message, f"remove it from IMMUTABLE_JOB_ATTRS there, {todo}")
+        yield failure(subject, message, f"remove DESIRED_Sites from the schedd's IMMUTABLE_JOB_ATTRS, {todo}")
     else:
         yield advice(
             subject,
             f"lets {who} edit every queued job, and so run any command as any user:"
             " HTCondor has no narrower permission",
-            "protect its token like that host's root password, apart from the daemon's token"
-            " (publish.desired_sites.token_directory): docs/explanation/desired-sites.md",
+            "protect the token of this identity like the root password of the schedd's host, and keep it"
+            " apart from the daemon's token (publish.desired_sites.token_directory):"
+            " docs/explanation/desired-sites.md",
         )
 
 
@@ -204,7 +205,7 @@ def _check_schedd_configuration(pool: CheckPoolClient, schedd: str) -> Iterator[
     if "datalocality" not in (config.get("JOB_TRANSFORM_NAMES") or "").lower():
         yield warning(
             f"schedd {schedd}",
-            "has no DataLocality transform: jobs with RequiredDatasets alone are not sent to their data",
+            "has no DataLocality transform: jobs that set only RequiredDatasets ignore where their data is",
             "install the output of hydrator submit pool-config --role schedd",
         )
 

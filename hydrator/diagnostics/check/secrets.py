@@ -12,7 +12,7 @@ from hydrator.privacy.pseudonym_store import is_open_to_others
 
 
 def secret_files(settings: Settings) -> dict[str, Path]:
-    """Return every file with a secret that the configuration names, by its key."""
+    """Return every secret file that the configuration names, by its configuration key."""
     http = settings.publish.http
     files: dict[str, Path | None] = {
         "publish.http.tls_key": http.tls_key,
@@ -52,7 +52,7 @@ def examine_secrets(settings: Settings, open_pseudonym_store: Callable[[Settings
         findings.append(
             warning(
                 "private",
-                "submit hosts cannot exchange the names of private datasets: this needs tokens over HTTP",
+                "submit hosts cannot get pseudonyms of private datasets: this needs tokens over HTTP",
                 "set publish.http.tokens_file, then run hydrator token new --role submit",
             )
         )
@@ -60,7 +60,7 @@ def examine_secrets(settings: Settings, open_pseudonym_store: Callable[[Settings
 
 
 def examine_credentials(credentials: Iterable[Credential], now: datetime) -> list[Finding]:
-    """Examine tokens and certificates: ended, ending soon, or valid."""
+    """Examine whether tokens and certificates are expired, due for renewal, or valid."""
     findings = []
     for credential in credentials:
         has_ended = credential.expires_at <= now

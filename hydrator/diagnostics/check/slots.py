@@ -41,9 +41,9 @@ def check_slots(
     if wiped:
         yield advice(
             "slots",
-            f"{len(wiped)} have no attributes until the next merge, since their startds just"
+            f"{len(wiped)} of the slots have no attributes until the next merge, since their startds just"
             f" sent an update: {name_list(wiped)}",
-            "if most checks show this, install the hook: docs/explanation/slot-merge.md states the coverage",
+            "if most checks show this, install the hook: docs/explanation/slot-merge.md",
         )
     yield from _check_hooks(slots)
     yield from _check_start_expressions(slots, is_merging=inputs.is_merging)
@@ -66,7 +66,7 @@ def _check_sites(
     if homeless:
         yield warning(
             "slots",
-            f"{len(homeless)} name no site: {name_list(homeless)}",
+            f"{len(homeless)} of the slots name no site: {name_list(homeless)}",
             f"advertise one of {', '.join(inputs.slot_attributes)}, or extend sites.slot_attributes",
         )
     unknown_sites = slot_sites - sites
@@ -74,16 +74,19 @@ def _check_sites(
         yield warning(
             "slots",
             f"no catalogue covers the sites {name_list(unknown_sites)}",
-            "make the names agree: site attribute of the RSE, [catalogue.rse_sites], or --site of the hook",
+            "use one name for a site: in the RSE's site attribute or [catalogue.rse_sites],"
+            " and in the hook's --site",
         )
 
 
 def _check_unhydrated(names: Sequence[str], *, is_merging: bool) -> Iterator[Finding]:
     if names:
-        merge_advice = "; or find out why they are not merged: docs/explanation/slot-merge.md"
+        merge_advice = (
+            "; or find out why the daemon does not merge these slots: docs/explanation/slot-merge.md"
+        )
         yield warning(
             "slots",
-            f"{len(names)} at known sites have no DataLocality attributes: {name_list(names)}",
+            f"{len(names)} of the slots at known sites have no DataLocality attributes: {name_list(names)}",
             "install the hook there: docs/how-to/operate/install-on-a-glidein.md"
             + (merge_advice if is_merging else ""),
         )
@@ -121,7 +124,7 @@ def _is_merge_due(slot: Mapping[str, Any], inputs: CheckInputs) -> bool:
 
 
 def _check_hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Report problems that hooks publish in their slots; the startd's logs do not have them."""
+    """Report problems that hooks publish in their slots; the startd's log does not show these problems."""
     failing: dict[str, list[str]] = {}
     for slot in slots:
         if trouble := slot.get("DataLocalityTrouble"):
@@ -130,15 +133,15 @@ def _check_hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
         yield warning(
             "slots",
             f"the hook fails at {format_count(len(names), 'slot')}, {name_list(names)}: {trouble}",
-            "docs/how-to/operate/install-on-a-glidein.md, When nothing arrives",
+            "see docs/how-to/operate/install-on-a-glidein.md, When nothing arrives",
         )
 
 
 def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: bool) -> Iterator[Finding]:
     """Check that START has the locality clause on slots with a hook, and only there.
 
-    Other startds have no dataset attributes. With *is_merging*, a slot without
-    ``DataLocalityVia`` is one that the daemon merged or will merge.
+    A startd without a hook has no dataset attributes. With *is_merging*, a slot
+    without ``DataLocalityVia`` counts as a slot that the daemon merges.
     """
     has_clause = {str(slot["Name"]): HERE_ATTRIBUTE in str(slot.get("Start")) for slot in slots}
     via = {str(slot["Name"]): slot.get("DataLocalityVia") for slot in slots}
@@ -155,17 +158,17 @@ def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: 
     if without_clause:
         yield warning(
             "slots",
-            f"{len(without_clause)} hydrated slots have a START without {HERE_ATTRIBUTE}: a"
-            " claim may outlive "
-            f"its data by CLAIM_WORKLIFE: {name_list(without_clause)}",
+            f"{len(without_clause)} hydrated slots have a START without {HERE_ATTRIBUTE}:"
+            " after the data left the site, a claim may still run jobs for CLAIM_WORKLIFE:"
+            f" {name_list(without_clause)}",
             "install the output of hydrator submit pool-config --role startd",
         )
 
 
 def _check_merge_only_slots(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Name partitionable slots without a hook: each starts one job that needs data at a time.
+    """Report partitionable slots without a hook: each starts one job with datasets per merge or negotiation.
 
-    A slot without attributes counts too: its startd's last update may have wiped what was merged.
+    A slot without attributes counts too: its startd's last update may have removed the merged attributes.
     """
     slow = [
         str(slot["Name"])
@@ -177,10 +180,9 @@ def _check_merge_only_slots(slots: Sequence[Mapping[str, Any]]) -> Iterator[Find
     if slow:
         yield advice(
             "slots",
-            f"{format_count(len(slow), 'partitionable slot')} hydrated by merge only: each"
-            " starts one job with"
-            " datasets in each publish.merge.interval_seconds or negotiation cycle, whichever is longer:"
-            f" {name_list(slow)}",
+            f"{format_count(len(slow), 'partitionable slot')} hydrated by merge only: each starts only one"
+            " job with datasets per merge (publish.merge.interval_seconds) or per negotiation cycle,"
+            f" whichever takes longer: {name_list(slow)}",
             "if jobs are short, install the hook or use static slots: docs/explanation/slot-merge.md",
         )
 

@@ -1,7 +1,7 @@
 """Explain for each site why a job does not match there, and which change would help. Pure.
 
-The ClassAd library of the negotiator evaluates the clauses. This module decides which of them keep
-the job away from a site, and which change is cheapest.
+The ClassAd library of the negotiator evaluates each clause of the job's and the slots' expressions.
+This module decides which clauses keep the job away from a site, and which change is cheapest.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ def explain(
 
     Args:
         job: a job in a queue.
-        groups: the pool's slots, with evaluated clauses.
+        groups: the pool's slots, with the values of the clauses.
         knowledge: the daemon's knowledge; None if its state is unreadable.
         now: aware UTC time.
     """
@@ -64,26 +64,26 @@ def explain_before_submit(
     now: datetime,
     only_site: Site | None = None,
 ) -> JobExplanation:
-    """Explain a job before its submission, by its data only, without cores or START.
+    """Explain a job before its submission; only its data counts, not cores, memory or START.
 
-    A dataset outside the demand counts if a catalogue has it, since the daemon publishes it as soon as
-    a job names it.
+    A dataset that no queued job names counts at the sites where a catalogue has it on disk: the daemon
+    publishes the dataset as soon as a job names it.
 
     Args:
         job: a job that is not submitted yet, with its datasets.
-        groups: the slots, with evaluated clauses; START and resources do not count.
+        groups: the pool's slots; START and resources do not count.
         knowledge: the daemon's and the catalogues' knowledge.
         now: aware UTC time.
         only_site: explain only this site.
     """
     sites = _explain_sites_before_submit(job, groups, knowledge, now, only_site)
     complete_sites = tuple(at.site for at in sites if at.matching_slots)
-    where = f"at {only_site}, or it has no slots" if only_site else "at any one site with slots"
+    place = f"{only_site}, or {only_site} has no slots" if only_site else "any one site with slots"
     return JobExplanation(
         job=job,
         verdict=f"all data is at {comma_separated(complete_sites)}"
         if complete_sites
-        else f"not all data is {where} now",
+        else f"not all data of the job is now at {place}",
         matching_sites=complete_sites,
         could_run=bool(complete_sites),
         sites=tuple(sites),
@@ -98,7 +98,7 @@ def _explain_sites_before_submit(
     now: datetime,
     only_site: Site | None,
 ) -> list[SiteMatch]:
-    """Explain the sites with slots, then the sites with data only; *only_site* even if it has neither."""
+    """Explain the sites with slots, then the sites with data only; explain *only_site* in any case."""
     sites = [
         _explain_site_before_submit(job, site, list(site_groups), knowledge, now)
         for (_, site), site_groups in _group_by_site(groups)
@@ -113,7 +113,7 @@ def _explain_sites_before_submit(
 
 
 def funnel(job: JobFacts, groups: Sequence[SlotGroup], now: datetime) -> str:
-    """Return the slots left after each cause, such as ``12 slots → 8 with the data → 0 with 16 cores``."""
+    """Return the slots that remain after each cause: ``12 slots → 8 with the data → 0 with 16 cores``."""
     slots_left = list(groups)
     parts = [format_count(sum(group.slots for group in slots_left), "slot")]
     for cause in MismatchCause:
@@ -128,19 +128,19 @@ def funnel(job: JobFacts, groups: Sequence[SlotGroup], now: datetime) -> str:
 def _funnel_word(cause: MismatchCause, job: JobFacts, now: datetime) -> str:
     match cause:
         case MismatchCause.UNREADABLE_DATA:
-            return "where it could read its data"
+            return "where the job could read its data"
         case MismatchCause.DATA:
-            return "with the data" if _insists_on_data(job, now) else "where its data lets it run"
+            return "with the data" if _insists_on_data(job, now) else "where the data lets the job run"
         case MismatchCause.CORES | MismatchCause.MEMORY | MismatchCause.DISK | MismatchCause.GPUS:
             return f"with {requested_amount(cause, job)}"
         case MismatchCause.PLATFORM:
-            return "of its platform"
+            return "of the job's platform"
         case MismatchCause.PATH:
-            return "with a path to its data"
+            return "with a path to the job's data"
         case MismatchCause.REQUIREMENT:
-            return "that meet its requirements"
+            return "that meet the job's requirements"
         case MismatchCause.START:
-            return "whose START accepts it"
+            return "whose START accepts the job"
         case _:
             return "free now"
 
@@ -210,7 +210,7 @@ def _sites_without_slots(
     now: datetime,
     only_site: Site | None = None,
 ) -> list[SiteMatch]:
-    """Return the sites that have some of the data and no slot in the pool."""
+    """Return the sites that have some of the job's data but no slot in the pool."""
     if knowledge is None or not job.datasets:
         return []
     return [

@@ -1,7 +1,7 @@
 """Values of an explanation of a job: causes, reasons, remedies, one answer for each site.
 
-``hydrator why --json`` prints the fields. The text below a field is the meaning of its key, also in
-``missing_data``, ``pool_facts`` and ``summary``; the reference shows it.
+``hydrator why --json`` prints the fields of these classes, and of those in ``missing_data``,
+``pool_facts`` and ``summary``. The text below a field is the description of its JSON key.
 """
 
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from .pool_facts import JobFacts
 
 
 class MismatchCause(StrEnum):
-    """Causes that keep a job from a slot, in the order of the funnel."""
+    """Causes that keep a job from a slot, in the order in which :func:`.explain.funnel` applies them."""
 
     DATA = "data"
-    UNREADABLE_DATA = "missed"  # the job ran there and could not read its data
+    UNREADABLE_DATA = "missed"  # the job ran at the site and could not read its data
     CORES = "cores"
     MEMORY = "memory"
     DISK = "disk"
@@ -40,15 +40,15 @@ class Reason:
     cause: MismatchCause
     """data, missed, cores, memory, disk, gpus, platform, path, requirement, start…"""
     is_about_data: bool
-    """the cause is data"""
+    """true if the cause is data"""
     slots: int
-    """slots that it excludes"""
+    """slots that this reason excludes"""
     text: str
-    """one sentence"""
+    """the reason in one sentence"""
     clauses: tuple[str, ...] = ()
     """clauses of the expressions that are not true"""
     missing_datasets: tuple[MissingDataset, ...] = ()
-    """datasets that do not count at the site"""
+    """datasets of the job that do not count at the site"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +66,17 @@ class SiteMatch:
     """One site: its slots, the matching ones, the obstacles at the others, and the cheapest remedy."""
 
     site: Site
-    """its name"""
+    """name of the site"""
     slots: int
-    """its slots"""
+    """slots of the site"""
     matching_slots: int
-    """slots that match now"""
+    """slots of the site that match now"""
     reasons: tuple[Reason, ...] = ()
-    """obstacles at the other slots"""
+    """obstacles at the slots that do not match"""
     remedy: Remedy | None = None
-    """cheapest change that helps there"""
+    """cheapest change that lets the job match at the site"""
     dataset_counts: DatasetCounts | None = None
-    """null: all datasets count there"""
+    """counts of the job's datasets; null: all datasets count at the site"""
     held_change: str | None = None
     """change of the site's ad that the daemon holds back"""
     pool: str = ""
@@ -84,31 +84,31 @@ class SiteMatch:
 
     @property
     def display_name(self) -> str:
-        """Return the site for people, with its pool if that is another one."""
+        """Return the site's name for people, with its pool if that is not the job's own pool."""
         return f"{self.site} (pool {self.pool}, by flocking)" if self.pool else self.site
 
 
 @dataclass(frozen=True, slots=True)
 class JobExplanation:
-    """The explanation of one job, or of several equal ones."""
+    """The explanation of one job, or of several equal jobs."""
 
     job: JobFacts
     """the job"""
     verdict: str
-    """one sentence"""
+    """the answer in one sentence"""
     matching_sites: tuple[str, ...]
     """sites with a slot that matches now"""
     could_run: bool
-    """it would match now, runs, or has run"""
+    """true if the job would match now, runs, or has run"""
     notes: tuple[str, ...] = ()
     """further remarks"""
     wait: str | None = None
     """end of the wait for its data"""
     funnel: str = ""
-    """slots left after each condition"""
+    """number of slots that remain after each cause"""
     remedy: str | None = None
-    """the cheapest change that helps"""
+    """the cheapest change that lets the job match"""
     sites: tuple[SiteMatch, ...] = ()
-    """each site, with the obstacles there"""
+    """each site, with the obstacles at the site"""
     block_reason: str | None = None
     """limit or priority that keeps the job from slots that match"""

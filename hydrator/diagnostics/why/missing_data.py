@@ -27,46 +27,46 @@ from .pool_facts import JobFacts, SlotDatasetState, SlotGroup
 class MissingReason(StrEnum):
     """Reasons why a dataset does not count at a slot."""
 
-    STATE = "state"  # the slot has another state than AVAILABLE
-    STALE = "stale"  # the slot has AVAILABLE, but the fact is too old
-    NO_AGE = "no age"  # the slot has AVAILABLE without the time of that fact
-    NOT_YET_IN_SLOTS = "not yet"  # the daemon has it there; the slot does not list it yet
-    NOT_IN_DEMAND = "not asked"  # not in demand: the daemon publishes it once a job names it
-    OVER_BUDGET = "left out"  # the size budget left it out
-    CASE_COLLISION = "clash"  # another dataset differs in letter case only
-    MISSPELT = "case"  # the existing dataset has another letter case
+    STATE = "state"  # the slot ad gives the dataset another state than AVAILABLE
+    STALE = "stale"  # the slot ad says AVAILABLE, but the fact is too old
+    NO_AGE = "no age"  # the slot ad says AVAILABLE, but has no time of this fact
+    NOT_YET_IN_SLOTS = "not yet"  # the daemon knows the dataset at the site; the slot ad does not list it yet
+    NOT_IN_DEMAND = "not asked"  # not in demand: the daemon publishes the dataset once a job names it
+    OVER_BUDGET = "left out"  # the size budget leaves the dataset out of the site's ad
+    CASE_COLLISION = "clash"  # another dataset's name differs in letter case only
+    MISSPELT = "case"  # the catalogue has this name in another letter case
     INVALID_NAME = "refused"  # the name is not a DID
-    PRIVATE = "private"  # the job names it without its pseudonym
-    UNSEEN = "unseen"  # no catalogue answered
+    PRIVATE = "private"  # the job names a private dataset without its pseudonym
+    UNSEEN = "unseen"  # no catalogue answered about the dataset
     UNHYDRATED = "unhydrated"  # the slot has no DataLocality attributes
     ELSEWHERE = "elsewhere"  # the dataset is at other sites only
-    NOWHERE = "nowhere"  # no catalogue has it
+    NOWHERE = "nowhere"  # no catalogue has the dataset
 
 
 @dataclass(frozen=True, slots=True)
 class MissingDataset:
-    """One dataset that does not count at a site, with its state in slot ads, else in the daemon."""
+    """One dataset that does not count at a site, with its state in the slot ads, else in the daemon."""
 
     did: str
     """the dataset as the job names it"""
     reason: MissingReason
     """state, stale, not yet, elsewhere…"""
     text: str
-    """one sentence"""
+    """the reason in one sentence"""
     state: str | None = None
     """state in the slot ads, else in the daemon's snapshot"""
     fraction: Share | None = None
-    """share on disk"""
+    """share of the dataset on disk"""
     as_of: UnixTime | None = None
-    """time of that fact"""
+    """time of this fact"""
     rule: str | None = None
     """rule of the catalogue that holds or transfers the dataset"""
     explanation: str | None = None
     """the catalogue's reason for that state"""
     missing_bytes: Bytes | None = None
-    """bytes still to arrive there; null: size unknown"""
+    """bytes that must still arrive at the site; null: size unknown"""
     ready_at: UnixTime | None = None
-    """expected time of completion"""
+    """expected time at which the dataset is complete"""
     similar_names: tuple[Did, ...] = ()
     """similar names that exist, for a name that no catalogue has"""
 
@@ -91,8 +91,9 @@ def is_here_clause_true(
 ) -> bool:
     """Evaluate ``DataLocalityHere`` for a slot with *states*, *as_of_by_did* and *default_as_of* (Unix s).
 
-    Names are case-sensitive, as in the job's expression. *any_after* None is ``require``. If
-    *max_age_seconds* or a fact's time is None, the comparison is undefined and nothing counts.
+    Names are case-sensitive, as in the job's expression. *any_after* is None for a job that requires its
+    data. If *max_age_seconds* or a fact's time is None, the ClassAd comparison of ages is undefined, and
+    the dataset does not count.
     """
     if any_after is not None and now >= any_after:
         return True
@@ -108,7 +109,10 @@ def is_here_clause_true(
 def list_missing_datasets(
     job: JobFacts, site: Site, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
 ) -> tuple[MissingDataset, ...]:
-    """Return every dataset that does not count at some of *groups*, with the reason at the first of them."""
+    """Return every dataset that does not count at the slots of a group.
+
+    The reason of a dataset is the one at the first such group.
+    """
     missing = [
         MissingDataset(text, MissingReason.INVALID_NAME, f"{shorten(text)} is not a DID: {reason}")
         for text, reason in job.invalid_names.items()
@@ -126,7 +130,7 @@ def list_missing_datasets(
 def _arrival_fields(
     missing: MissingDataset, did: Did, site: Site, knowledge: DaemonKnowledge | None
 ) -> dict[str, Any]:
-    """Return the bytes of *did* still to arrive at *site*, and their expected time."""
+    """Return the bytes of *did* that are still to arrive at *site*, and their expected time of arrival."""
     total = knowledge.snapshot.bytes_total.get(did) if knowledge else None
     if missing.is_at_site or total is None:
         missing_bytes = 0 if missing.is_at_site else None
@@ -169,7 +173,7 @@ def _explain_missing(
         text = f"{did} is {state}{_age_suffix(slot_state.as_of, now)}"
         if (
             fact and fact.state != slot_state.state
-        ):  # the provenance of another state does not explain this one
+        ):  # the provenance of another state does not explain this state
             provenance = {}
         return MissingDataset(
             did, MissingReason.STATE, text + _provenance_suffix(provenance), **values, **provenance
@@ -195,7 +199,7 @@ def _find_fact(did: Did, site: Site, knowledge: DaemonKnowledge | None) -> Fact 
 
 
 def _provenance_fields(fact: Fact | None, now: datetime) -> dict[str, Any]:
-    """Return the fields of a MissingDataset with the provenance of *fact*; none without provenance."""
+    """Return the provenance of *fact* as fields of a MissingDataset; no fields without provenance."""
     why = describe_provenance(fact.provenance, now) if fact else ""
     return {"rule": fact.provenance.rule or None, "explanation": why} if fact and why else {}
 
@@ -215,7 +219,7 @@ def _explain_stale(
         return MissingDataset(
             did,
             MissingReason.NO_AGE,
-            f"{did} is AVAILABLE there, but the slots give no time for it",
+            f"the slot ads list {did} as AVAILABLE, but without the time of this fact",
             **values,
         )
     limit = (
@@ -224,7 +228,7 @@ def _explain_stale(
         else f"; the job accepts no fact older than {format_duration(job.max_age_seconds)}"
     )
     age = format_duration(to_unix(now) - slot_state.as_of)
-    text = f"{did} was AVAILABLE {age} ago{limit}: check the hook's source (hydrator status, hydrator check)"
+    text = f"{did} was AVAILABLE {age} ago{limit}: find the cause with hydrator status and hydrator check"
     return MissingDataset(did, MissingReason.STALE, text, **values)
 
 
@@ -233,7 +237,7 @@ def _state_text(state: str, fraction: float | None) -> str:
         DatasetState.STAGING: "on its way",
         DatasetState.PARTIAL: "the site has some files only, and no transfer runs",
         DatasetState.NEARLINE: "on tape only",
-        DatasetState.STUCK: "its rule is stuck: ask its owner",
+        DatasetState.STUCK: "its rule is stuck: ask the rule's owner",
         DatasetState.UNKNOWN: "no catalogue has answered for too long",
     }
     words = next((text for other, text in meaning.items() if other == state), "")
@@ -243,7 +247,7 @@ def _state_text(state: str, fraction: float | None) -> str:
 def _explain_absent_from_slots(
     did: Did, site: Site, knowledge: DaemonKnowledge | None, provenance_fields: dict[str, Any]
 ) -> MissingDataset:
-    """Explain why the slots of *site* do not list *did*; its state is then the daemon's."""
+    """Explain why the slots of *site* do not list *did*. The state in the answer is the daemon's."""
     if knowledge is None:
         text = f"{did} is not listed in the slot ads of this site"
         return MissingDataset(did, MissingReason.ELSEWHERE, text)
@@ -260,17 +264,18 @@ def _explain_absent_from_slots(
     state = _state_text(fact.state, fact.fraction) + _provenance_suffix(provenance_fields)
     if did in knowledge.demanded_dids:
         reason = MissingReason.NOT_YET_IN_SLOTS
-        text = f"{did} is {state} there according to the daemon; the slot ads do not list it yet"
+        text = f"{did} is {state} at this site according to the daemon; the slot ads do not list it yet"
     else:
         reason = MissingReason.NOT_IN_DEMAND
         text = (
-            f"{did} is {state} there according to the catalogue; the daemon publishes it once a job names it"
+            f"{did} is {state} at this site according to the catalogue;"
+            " the daemon publishes it once a job names it"
         )
     return MissingDataset(did, reason, text, **provenance_fields, **_state_fields(fact))
 
 
 def _explain_absent_from_site(did: Did, knowledge: DaemonKnowledge) -> MissingDataset:
-    """Explain a dataset of which the daemon has no fact at the site."""
+    """Explain a dataset about which the daemon has no fact at the site."""
     if reason := knowledge.snapshot.unseen_reasons.get(did):
         return MissingDataset(did, MissingReason.UNSEEN, f"{did}: no catalogue answered ({shorten(reason)})")
     elsewhere = [
@@ -279,10 +284,10 @@ def _explain_absent_from_site(did: Did, knowledge: DaemonKnowledge) -> MissingDa
         if did in facts.facts
     ]
     if elsewhere:
-        text = f"{did} is not there; it is at {shorten_list(elsewhere)}"
+        text = f"{did} is not at this site; it is at {shorten_list(elsewhere)}"
         return MissingDataset(did, MissingReason.ELSEWHERE, text)
     if did not in knowledge.demanded_dids | knowledge.queried_dids:
-        text = "the daemon does not poll it yet: it queries the schedds in its next cycle (hydrator status)"
+        text = "the daemon does not poll it yet; the next cycle queries the schedds (hydrator status)"
         return MissingDataset(did, MissingReason.NOT_IN_DEMAND, f"{did}: {text}")
     near = knowledge.similar_names.get(did, ())
     advice = f"did you mean {' or '.join(near)}?" if near else "check the spelling (case matters)"
@@ -302,20 +307,20 @@ def _state_fields(fact: Fact | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class DatasetCounts:
-    """Counts of a job's datasets at a site: usable ones, and the others by condition.
+    """Counts of a job's datasets at a site: the usable ones, and the others by their condition.
 
-    ``missing_bytes`` are still to arrive there; None if no size is known, a lower bound without
-    ``has_all_sizes``. ``ready_at`` is the expected arrival of the last staging dataset, Unix s.
+    ``missing_bytes`` are still to arrive at the site; None if no size is known. They are a lower bound if
+    ``has_all_sizes`` is False. ``ready_at`` is the expected arrival of the last staging dataset, Unix s.
     """
 
     usable_count: int
-    """datasets of the job that count there"""
+    """datasets of the job that count at the site"""
     other_counts: Annotated[Mapping[str, int], Title("WORD")]
-    """the other datasets, by their condition there"""
+    """the other datasets, by their condition at the site"""
     missing_bytes: Bytes | None = None
-    """bytes still to arrive there, of datasets of known size"""
+    """bytes that must still arrive at the site, of datasets of known size"""
     has_all_sizes: bool = True
-    """the sizes of all missing datasets are known"""
+    """true if the sizes of all missing datasets are known"""
     ready_at: UnixTime | None = None
     """expected arrival of the last staging dataset"""
 

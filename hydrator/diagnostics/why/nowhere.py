@@ -8,7 +8,10 @@ from hydrator.submit.nearest_names import find_absent_dids
 
 
 def explain_no_complete_site(beliefs: DaemonKnowledge, dids: AbstractSet[Did]) -> str:
-    """Explain why no site can start a job with *dids* now; empty if a site can, or if that is unknown."""
+    """Explain why no site can start a job with *dids* now.
+
+    Return an empty text if a site can start the job, or if the answer is unknown.
+    """
     if absent := find_absent_dids(beliefs, dids):
         return shorten_list([_unknown_did_text(beliefs, did) for did in absent], "; ")
     looked_for = beliefs.demanded_dids | beliefs.queried_dids
@@ -23,7 +26,7 @@ def explain_no_complete_site(beliefs: DaemonKnowledge, dids: AbstractSet[Did]) -
         if facts:
             words = shorten_list([f"{did} {_state_text(facts.get(did))}" for did in lacking])
             site_texts.append(f"{site} has {len(dids) - len(lacking)} of {len(dids)} ({words})")
-    return f"no site has all of its data now: {shorten_list(site_texts, '; ')}"
+    return f"no site has all data of the job now: {shorten_list(site_texts, '; ')}"
 
 
 def _unknown_did_text(beliefs: DaemonKnowledge, did: Did) -> str:

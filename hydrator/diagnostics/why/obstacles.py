@@ -1,4 +1,4 @@
-"""Obstacles between a job and the slots of a site: untrue clauses, their causes and sentences. Pure."""
+"""Obstacles between a job and the slots of a site: the clauses that are not true, and their causes. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ from .pool_facts import HERE_ATTRIBUTE, Clause, JobFacts, SlotGroup
 
 
 def _failing_clauses(group: SlotGroup) -> list[tuple[Clause, MismatchCause]]:
-    """Return each clause that is not true, with its cause; BUSY if it is true on an unused slot."""
+    """Return each clause that is not true, with its cause: BUSY if it would be true on the unused slot."""
     failing = [
         (clause, _cause_of(clause, MismatchCause.REQUIREMENT))
         for clause in group.job_clauses
@@ -82,11 +82,11 @@ def causes_of(group: SlotGroup) -> set[MismatchCause]:
         causes.discard(MismatchCause.BUSY)
     return causes or {
         MismatchCause.REQUIREMENT
-    }  # the expression is not true although its clauses are: nested too deeply to evaluate
+    }  # every clause is true, but the whole expression is not: it is nested too deeply to evaluate
 
 
 def _blank_string_literals(text: str) -> str:
-    # an unterminated string ends with the text, so the expression needs no backtracking
+    # an unterminated string literal ends where the text ends, so the pattern needs no backtracking
     return re.sub(r'"(?:\\.|[^"\\])*(?:"|\\?\Z)', '""', text)
 
 
@@ -110,13 +110,15 @@ def _reason_text(
         case MismatchCause.PLATFORM:
             return f"the slots have another platform: {clause_list} is not true"
         case MismatchCause.PATH:
-            return "no path is configured for its data at this site: add [[storage]] on the submit host"
+            return (
+                "no path to the job's data is configured for this site: add a [[storage]] on the submit host"
+            )
         case MismatchCause.START:
             return f"the slots refuse the job: {clause_list} is not true in their START or limits"
         case _:
             if not failing_clauses:
                 return (
-                    "its requirements are not true, although each part is:"
+                    "the job's requirements are not true, although each clause is true:"
                     " they may be nested too deeply to evaluate"
                 )
             is_undefined = all(
@@ -125,25 +127,25 @@ def _reason_text(
                 for clause in group.job_clauses
                 if clause.text in failing_clauses and not clause.is_true
             )
-            why = ": the slots do not define its attributes" if is_undefined else ""
-            return f"its own requirement {clause_list} is not true{why}"
+            why = ": the slots do not define the attributes of this clause" if is_undefined else ""
+            return f"the job's own requirement {clause_list} is not true{why}"
 
 
 def _misses_text(job: JobFacts, site: Site, now: datetime) -> str:
-    """Return the datasets that the job could not read at *site*, the time, and the end of its avoidance."""
+    """Return which datasets the job could not read at *site*, when, and until when it avoids the site."""
     site_misses = [miss for miss in job.misses if miss.site == site]
     if site_misses:
         last = site_misses[-1].missed_at
         dids = deduplicate(miss.did for miss in site_misses if miss.missed_at == last)
         text = (
             f"the job could not read {shorten_list(dids)} there {ago_text(last, now)}, although"
-            " its slot listed it"
+            " the slot ad listed it"
         )
     else:
-        text = f"its last run there could not read its data (it ended with status {MISSED_EXIT_STATUS})"
+        text = f"the job's last run there could not read its data (it ended with status {MISSED_EXIT_STATUS})"
     if job.missed_until is not None and job.missed_until > to_unix(now) and site in job.missed_sites:
-        text += f"; it avoids the site until {format_time(job.missed_until, now)}"
-    return f"{text}; see its stderr"
+        text += f"; the job avoids the site until {format_time(job.missed_until, now)}"
+    return f"{text}; see the job's stderr"
 
 
 def ago_text(moment: datetime, now: datetime) -> str:
@@ -163,7 +165,7 @@ def _resource_use_text(job: JobFacts, groups: Sequence[SlotGroup]) -> str:
             total = max(group.largest_resources.get(f"TotalSlot{name}", 0) for group in groups)
             parts.append(
                 f"{_amount_with_unit(cause, free)} free of {_amount_with_unit(cause, total)},"
-                f" it requests {requested_amount(cause, job)}"
+                f" the job requests {requested_amount(cause, job)}"
             )
     return "; ".join(parts) or "other jobs use these slots"
 
@@ -178,7 +180,7 @@ _RESOURCE = {
 
 def requested_amount(cause: MismatchCause, job: JobFacts) -> str:
     amount = job.requests.get(_RESOURCE[cause])
-    return f"the {cause} that it requests" if amount is None else _amount_with_unit(cause, amount)
+    return f"the {cause} that the job requests" if amount is None else _amount_with_unit(cause, amount)
 
 
 def capacity_text(cause: MismatchCause, groups: Sequence[SlotGroup]) -> str:
@@ -259,5 +261,5 @@ def no_slot_reason(job: JobFacts, site: Site, knowledge: DaemonKnowledge | None,
         now=to_unix(now),
         max_age_seconds=job.max_age_seconds,
     ):
-        text += ": all data of the job is there, so a glidein there would let it run"
+        text += ": the site has all data of the job, so the job could run on a glidein there"
     return Reason(MismatchCause.SLOTS, False, 0, text)

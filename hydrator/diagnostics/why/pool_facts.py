@@ -1,6 +1,6 @@
 """Pool facts: one job and the slots as values, from the pool's answers, for ``hydrator why``.
 
-Pure. The negotiator's ClassAd library evaluated the clauses (adapters/condor: ``evaluate_match``).
+Pure. The negotiator's ClassAd library has evaluated the clauses (adapters/condor: ``evaluate_match``).
 """
 
 import re
@@ -50,9 +50,9 @@ class JobStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SlotDatasetState:
-    """One dataset in a slot ad; ``is_usable`` is the value of the job's own expression.
+    """One dataset in a slot ad; ``is_usable`` is the value of the job's expression for this dataset.
 
-    ``has_exact_name`` is false if the slot has the name with another letter case only.
+    ``has_exact_name`` is False if the slot ad has the name only in another letter case.
     """
 
     is_usable: bool
@@ -64,7 +64,7 @@ class SlotDatasetState:
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One clause: its text, its value now, and its value on the unused slot."""
+    """One clause of an expression: its text, its value now, and its value if the slot were unused."""
 
     text: str
     value: str
@@ -77,7 +77,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class SlotGroup:
-    """Slots of one site that are equal for the job; ``largest_resources`` has each resource's maximum."""
+    """Slots of one site that are equal for the job; ``largest_resources`` has the maxima of these slots."""
 
     site: Site
     slots: int
@@ -110,41 +110,41 @@ class JobFacts:
     status: JobStatus | None
     """idle, running, held…"""
     datasets: tuple[Did, ...] = ()
-    """datasets that it names"""
+    """datasets that the job names"""
     invalid_names: Annotated[Mapping[str, str], Title("NAME")] = field(default_factory=dict)
-    """names that are not DIDs, with the reason"""
+    """names in the job that are not DIDs, with the reason"""
     private_datasets: tuple[Did, ...] = ()
-    """private datasets that it names without a pseudonym"""
+    """private datasets that the job names without a pseudonym"""
     mode: str | None = None
     """require, wait or prefer"""
     any_after: UnixTime | None = None
-    """time from which it may run anywhere"""
+    """time from which the job may run anywhere"""
     max_age_seconds: int | None = None
-    """older facts do not count for it"""
+    """largest age of a fact that counts for the job"""
     is_transformed: bool = False
-    """the schedd's transform was applied"""
+    """true if the schedd's transform was applied"""
     is_released: bool = False
-    """`hydrator release` lets it run anywhere"""
+    """true if `hydrator release` lets the job run anywhere"""
     opens_paths: bool = False
-    """it opens paths at the site and cannot fetch"""
+    """true if the job opens paths at the site and cannot fetch data"""
     misses: tuple[Miss, ...] = ()
-    """datasets that it could not read where it ran, the oldest first"""
+    """datasets that the job could not read where it ran, the oldest first"""
     missed_sites: tuple[str, ...] = ()
-    """sites that it avoids since then"""
+    """sites that the job avoids because of these datasets"""
     missed_until: UnixTime | None = None
-    """time from which it tries them again"""
+    """time from which the job tries these sites again"""
     concurrency_limits: str = ""
-    """its ConcurrencyLimits"""
+    """ConcurrencyLimits of the job"""
     uploads: int = 0
-    """jobs of its user at its schedd that send input files or wait to send them"""
+    """jobs of the same user at the schedd that send input files or wait to send them"""
     max_uploads: int | None = None
-    """from this many on, the schedd requests no slots for that user"""
+    """at this number of such jobs, the schedd requests no slots for the user"""
     can_release: bool = False
-    """the caller may release it with `hydrator release`"""
+    """true if the caller may release the job with `hydrator release`"""
     requests: Annotated[Mapping[str, float], Title("RESOURCE")] = field(default_factory=dict)
-    """resources that it requests"""
+    """resources that the job requests"""
     status_attributes: Annotated[Mapping[str, Any], Title("ATTRIBUTE")] = field(default_factory=dict)
-    """attributes that explain its status"""
+    """attributes of the job that explain its status"""
 
     @property
     def has_required_datasets(self) -> bool:
@@ -156,7 +156,7 @@ def parse_job(
 ) -> JobFacts:
     """Parse a job from the text of its ad's attributes.
 
-    A value that is not a list of strings counts as one invalid name.
+    A RequiredDatasets that is not a list of strings counts as one invalid name.
     """
     ad = {name.lower(): text for name, text in texts.items()}
     number = _parse_number(ad.get("jobstatus"))
@@ -200,7 +200,7 @@ _STATUS_ATTRIBUTES = (
 
 
 def with_requests(job: JobFacts, match_result: Mapping[str, Any]) -> JobFacts:
-    """Return the job with its evaluated requests: RequestMemory may be an expression."""
+    """Return the job with the values of its requests; RequestMemory, for example, may be an expression."""
     numbers = {name: valid_number(value) for name, value in match_result["requests"].items()}
     return replace(job, requests={name: value for name, value in numbers.items() if value is not None})
 
@@ -221,7 +221,7 @@ def fact_expressions(dids: Iterable[Did]) -> list[str]:
 
 
 def parse_slot_groups(match_result: Mapping[str, Any], dids: Sequence[Did]) -> list[SlotGroup]:
-    """Return the slots of an answer of ``evaluate_match``, without dynamic ones, which are in use by jobs."""
+    """Return the slots in an answer of ``evaluate_match``; leave out dynamic slots, since jobs use them."""
     return [
         _parse_slot_group(row, match_result["clauses"], dids)
         for row in match_result["groups"]
@@ -256,7 +256,10 @@ def _parse_slot_group(row: Mapping[str, Any], clauses: Sequence[str], dids: Sequ
 
 
 def _parse_dataset_state(values: Sequence[object]) -> SlotDatasetState:
-    """Parse the five values of one dataset; a state under another spelling belongs to another dataset."""
+    """Parse the five values of one dataset.
+
+    A state under a name in another letter case belongs to another dataset.
+    """
     is_usable, state, share, as_of, has_exact_name = values
     valid_state = _valid_state(state)
     if valid_state is not None and has_exact_name is False:
@@ -272,7 +275,7 @@ def parse_string_literal(text: str | None) -> str | None:
 
 
 def parse_string_list(text: str | None) -> list[str]:
-    """Return the strings of a ClassAd list of literals; nothing for another value, or for a list too long."""
+    """Return the strings of a ClassAd list of literals; an empty list for any other value."""
     if text is None or len(text) > MAX_LIST_CHARS or not (items := _LIST.fullmatch(text.strip())):
         return []
     return [parse_string_literal(literal.strip()) or "" for literal in re.findall(_ITEM, items[1])]
@@ -300,7 +303,7 @@ def _to_integer(value: object) -> int | None:
 
 
 def _valid_state(value: object) -> str | None:
-    """Return a dataset's state in a slot ad; None for an invalid value, since any startd may write one."""
+    """Return a dataset's state in a slot ad; None for an invalid value: a startd can write any value."""
     return value if isinstance(value, str) and value in set(DatasetState) else None
 
 

@@ -1,6 +1,6 @@
-"""Query about one job: ask its schedd and the slots, and build the explanation.
+"""Query about one job: query its schedd and the pool's slots, and build the explanation.
 
-``hydrator why`` and the daemon's page use it, so both give the same answer.
+``hydrator why`` and the daemon's page use this module, so both give the same answer.
 """
 
 import re
@@ -74,7 +74,7 @@ class WhyQuery:
 
 @dataclass(frozen=True, slots=True)
 class WhyResult:
-    """The answers, and by schedd the reason why its query failed."""
+    """The answers, and by schedd the reason of a failed query."""
 
     answers: tuple[JobExplanation, ...]
     unreachable_schedds: Mapping[str, str] = field(default_factory=dict)
@@ -86,8 +86,8 @@ def ask_job(query: WhyQuery, cluster: int, proc: int | None, schedd: str | None)
     """Find the job at its schedd and evaluate it against every slot; equal jobs of a cluster share an answer.
 
     Raises:
-        ConfigError: several schedds have a job of this number.
-        PoolError: no schedd has it, or the query of the pool failed.
+        ConfigError: several schedds have a job with this number.
+        PoolError: no schedd has the job, or the query of the pool failed.
     """
     names = [schedd] if schedd else [str(ad["Name"]) for ad in query.pool.schedds()]
     queued: dict[str, list[dict[str, Any]]] = {}
@@ -111,7 +111,7 @@ def ask_job(query: WhyQuery, cluster: int, proc: int | None, schedd: str | None)
 
 
 def _knowledge_for(query: WhyQuery, jobs: Sequence[JobFacts]) -> DaemonKnowledge | None:
-    """Return the daemon's knowledge of the datasets of *jobs*, from its state, else over HTTP."""
+    """Return the daemon's knowledge of the datasets of *jobs*; over HTTP if its state is unreadable."""
     wanted_dids = frozenset(did for job in jobs for did in job.datasets)
     knowledge = (
         query.fetch_knowledge(wanted_dids)
@@ -148,19 +148,19 @@ def _explain_queued_job(query: WhyQuery, schedd: str, row: Mapping[str, Any]) ->
     )
     answer = explain(job, groups, _knowledge_for(query, [job]), now=query.now)
     notes = [
-        f"pool {pool}, to which its schedd flocks, did not answer: {why}"
+        f"pool {pool}, to which the job's schedd flocks, did not answer: {why}"
         for pool, why in (match_result.get("unreachable_pools") or {}).items()
     ]
     return replace(answer, notes=(*answer.notes, *notes))
 
 
 def _attribute_text(ad: Mapping[str, str], name: str) -> str | None:
-    """Return the text of an attribute; ads ignore letter case."""
+    """Return the text of the attribute *name*, in any letter case."""
     return next((text for key, text in ad.items() if key.lower() == name.lower()), None)
 
 
 def _count_uploads(query: WhyQuery, schedd: str, ad: Mapping[str, str], facts: ScheddFacts) -> int:
-    """Return the number of jobs of the job's user that send input now; 0 if the schedd has no limit."""
+    """Return how many jobs of the user send input now; 0 if the schedd does not limit their number."""
     user = parse_string_literal(_attribute_text(ad, "User"))
     if facts.max_uploads is None or user is None:
         return 0
@@ -186,7 +186,7 @@ def _explain_ended_job(
             return _history_answer(ad, name, query.now)
     job_number = f"{cluster}" if proc is None else f"{cluster}.{proc}"
     failures = [f"{name} did not answer: {reason}" for name, reason in unreachable_schedds.items()]
-    where = "no schedd that answered has it" if failures else "no schedd has it"
+    where = "no schedd that answered has the job" if failures else "no schedd has the job"
     raise PoolError(f"job {job_number}", "; ".join([f"{where}, in its queue or its history", *failures]))
 
 
@@ -206,8 +206,5 @@ def _history_answer(ad: Mapping[str, Any], schedd: str, now: datetime) -> JobExp
 
 
 def datasets_over_budget(snapshot: Snapshot, demand: Demand, budget: Budget) -> Mapping[Site, frozenset[Did]]:
-    """Return by site the datasets that the size budget leaves out of its ad."""
+    """Return for each site the datasets that the size budget leaves out of the site's ad."""
     return dids_without_room(draft_site_ads(snapshot, demand, budget=budget))
-
-
-# --- in words ---------------------------------------------------------------------------------------------

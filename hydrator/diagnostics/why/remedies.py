@@ -21,18 +21,18 @@ from .pool_facts import JobFacts, SlotGroup
 
 
 def cheapest_remedy_text(sites: Sequence[SiteMatch]) -> str | None:
-    """Return the cheapest change, with all sites where the job would match then."""
+    """Return the cheapest change, and all sites where the job would match after it."""
     best = min((at.remedy for at in sites if at.remedy), key=lambda way: way.cost, default=None)
     if best is None:
         return None
     site_names = [at.display_name for at in sites if at.remedy == best]
-    return f"{best.text} (then it matches at {shorten_list(site_names)})"
+    return f"{best.text} (then the job matches at {shorten_list(site_names)})"
 
 
 def find_group_remedy(
     job: JobFacts, group: SlotGroup, reasons: Sequence[Reason], now: datetime
 ) -> Remedy | None:
-    """Return the change that lets the job match *group*: the cheapest remedy of each cause, together."""
+    """Return the changes that together let the job match *group*: the cheapest remedy of each cause."""
     ways = [
         _cause_remedy(cause, job, group, reasons, now)
         for cause in sorted(causes_of(group), key=list(MismatchCause).index)
@@ -54,7 +54,7 @@ def _cause_remedy(
         case MismatchCause.CORES | MismatchCause.MEMORY | MismatchCause.DISK | MismatchCause.GPUS:
             return Remedy(4, f"ask for {capacity_text(cause, [group])} or less")
         case MismatchCause.PATH:
-            return Remedy(7, "submit it again with a [[storage]] for the site")
+            return Remedy(7, "submit the job again with a [[storage]] for the site")
         case MismatchCause.REQUIREMENT:
             return Remedy(7, "change the job's own requirements (condor_qedit, or submit again)")
         case MismatchCause.START:
@@ -76,13 +76,14 @@ def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], now: datetime) ->
     ways = []
     if job.any_after is not None and job.any_after > to_unix(now):
         left = job.any_after - to_unix(now)
-        ways.append(Remedy(2 if left <= 3600 else 3, f"the wait ends in {format_duration(left)}"))
+        cost = 2 if left <= 3600 else 3
+        ways.append(Remedy(cost, f"the job's wait for its data ends in {format_duration(left)}"))
     if missing:
         ways += _combined_arrival_remedies(missing)
     releasable = job.is_transformed and not (job.is_released or job.opens_paths)
     if job.can_release and releasable and all(one.is_at_site for one in missing):
         cluster = job.name.partition(".")[0]
-        text = f"hydrator release 'ClusterId == {cluster}' lets it run anywhere, with its data or without"
+        text = f"hydrator release 'ClusterId == {cluster}' lets the job run anywhere, even without its data"
         ways.append(Remedy(6, text))
     best = min(ways, key=lambda way: way.cost, default=None)
     if best is None:
@@ -92,7 +93,7 @@ def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], now: datetime) ->
 
 
 def _manual_remedy(missing: Sequence[MissingDataset]) -> Remedy:
-    """Return the action of a person that cures the first of *missing* for which waiting does not help."""
+    """Return what a person must do about the first dataset of *missing* that waiting does not bring."""
     first = next((one for one in missing if _arrival_remedy(one) is None), None)
     match first.reason if first else None:
         case (
@@ -108,17 +109,17 @@ def _manual_remedy(missing: Sequence[MissingDataset]) -> Remedy:
             )
             if first.reason is MissingReason.PRIVATE:
                 name = "by `hydrator submit`"
-            return Remedy(9, f"submit it again {name}")
+            return Remedy(9, f"submit the job again {name}")
         case _ if first and first.state == DatasetState.NEARLINE:
             return Remedy(10, "create a rule that brings the data from tape")
         case _ if first and first.state == DatasetState.STUCK:
-            return Remedy(10, "the owner of the stuck rule repairs it")
+            return Remedy(10, "the owner of the stuck rule repairs the rule")
         case _:
-            return Remedy(10, "create a rule that brings the data there")
+            return Remedy(10, "create a rule that brings the data to the site")
 
 
 def _combined_arrival_remedies(missing: Sequence[MissingDataset]) -> list[Remedy]:
-    """Return the change after which all of *missing* count; none if one of them has no such change."""
+    """Return the change after which all of *missing* count; an empty list if a person must act."""
     all_remedies = [_arrival_remedy(one) for one in missing]
     if any(way is None for way in all_remedies):
         return []
@@ -148,13 +149,13 @@ def _arrival_remedy(missing: MissingDataset) -> Remedy | None:
         case MissingReason.STATE | MissingReason.NOT_YET_IN_SLOTS | MissingReason.NOT_IN_DEMAND if (
             missing.state == DatasetState.UNKNOWN
         ):
-            return Remedy(5, f"fresh facts about {missing.did}")
+            return Remedy(5, f"the daemon gets fresh facts about {missing.did}")
         case MissingReason.STALE | MissingReason.NO_AGE | MissingReason.UNSEEN:
-            return Remedy(5, f"fresh facts about {missing.did}")
+            return Remedy(5, f"the daemon gets fresh facts about {missing.did}")
         case MissingReason.UNHYDRATED:
-            return Remedy(8, "install the hook there, if the data is there")
+            return Remedy(8, "install the hook at the site, if the site has the data")
         case MissingReason.MISSPELT:
-            return Remedy(4, f"submit again with the catalogue's spelling of {missing.did}")
+            return Remedy(4, f"submit the job again with the catalogue's spelling of {missing.did}")
         case MissingReason.OVER_BUDGET:
             return Remedy(8, "the operator raises budget.line_bytes")
         case _:

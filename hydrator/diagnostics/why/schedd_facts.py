@@ -31,9 +31,10 @@ MAX_POOLS = 20
 class ScheddFacts:
     """The settings of one schedd.
 
-    ``flock_collectors`` are collectors of other pools; without ``flocks_by_default`` only jobs that name
-    one go there. Once ``max_uploads`` jobs send ``queued_bytes`` or more of input, or wait to, the schedd
-    requests no slots for their user [1]; None: it has no such limit.
+    ``flock_collectors`` are the collectors of other pools. If ``flocks_by_default`` is False, a job flocks
+    only to the collectors in its FlockTo. ``max_uploads`` limits the jobs of one user that send, or wait to
+    send, ``queued_bytes`` or more of input; None means no limit. At the limit, the schedd requests no slots
+    for this user [1].
 
     [1] HTCondor 25.11, MAX_CONCURRENT_UPLOADS_PER_USER.
     """
@@ -46,7 +47,7 @@ class ScheddFacts:
     immutable_attributes: frozenset[str] = frozenset()
 
     def pools_of(self, flock_to: str | None) -> tuple[str, ...]:
-        """Return the collectors to which a job with this FlockTo may go, only from the schedd's own list."""
+        """Return the collectors in the schedd's list to which a job with this FlockTo may flock."""
         if self.flocks_by_default:
             return self.flock_collectors
         names = {word.lower() for word in _split_words(flock_to)}
@@ -80,7 +81,7 @@ def parse_schedd_facts(config: Mapping[str, str | None]) -> ScheddFacts:
 def can_release(pool: ScheddProbe, schedd: str, facts: ScheddFacts) -> bool:
     """Return whether the client may edit DataLocalityHere of any user's queued job at *schedd*.
 
-    Only a queue super user may, and only one that the schedd has a user record of.
+    The client must be a queue super user, and the schedd must have a user record of the client.
     """
     if HERE_ATTRIBUTE.lower() in facts.immutable_attributes or not facts.super_users:
         return False
@@ -98,12 +99,12 @@ def can_release(pool: ScheddProbe, schedd: str, facts: ScheddFacts) -> bool:
 
 
 def _max_uploads(config: Mapping[str, str | None]) -> int | None:
-    """Return the limit as the schedd computes it: a fifth of MAX_CONCURRENT_UPLOADS unless it is set."""
+    """Return the schedd's limit for one user; a negative setting means a fifth of MAX_CONCURRENT_UPLOADS."""
     version = re.match(r"\s*([0-9]{1,4})\.", config.get("CONDOR_VERSION") or "")
     if version and int(version[1]) < 25:  # an older schedd ignores the parameters
         return None
     if not _is_true(config.get("SCHEDD_ENABLE_PER_USER_MATCH_LIMITS") or ""):
-        return None  # also schedds before 25, which do not have it
+        return None  # schedds before 25 do not have this parameter
     setting = config.get("MAX_CONCURRENT_UPLOADS_PER_USER")
     if setting is None:
         return None

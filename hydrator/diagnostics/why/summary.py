@@ -1,4 +1,4 @@
-"""Summary of the kinds of jobs of a large cluster without an explanation of their own. Pure."""
+"""Summary of the jobs of a large cluster that get no explanation of their own. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,10 +15,11 @@ from .pool_facts import JobFacts, JobStatus
 
 @dataclass(frozen=True, slots=True)
 class JobSummary:
-    """Counts of jobs, and of idle jobs by the sites that have all their data, according to the daemon.
+    """Counts of jobs, and the sites with the data of the idle jobs, according to the daemon.
 
     ``complete_by_site`` counts an idle job at each site that has all its data. ``complete_nowhere``
-    counts idle jobs without such a site; ``example`` is one of them. The data of ``unknown_jobs`` is unknown.
+    counts idle jobs without such a site; ``example`` is one of them. ``unknown_jobs`` counts
+    idle jobs whose data is unknown.
     """
 
     job_kinds: int = 0
@@ -38,12 +39,12 @@ class JobSummary:
 
     @property
     def text(self) -> str:
-        """One line for people."""
+        """The summary as one line for people."""
         if not self.jobs:
             return ""
         states = shorten_list([f"{number} {status}" for status, number in self.by_status.items()])
         line = (
-            f"and {format_count(self.job_kinds, 'more kind')} of its jobs,"
+            f"and {format_count(self.job_kinds, 'more kind')} of the cluster's jobs,"
             f" {format_count(self.jobs, 'job')}: {states}"
         )
         if self.complete_by_site:
@@ -55,10 +56,10 @@ class JobSummary:
 
 
 def summarize_jobs(jobs: Sequence[JobFacts], knowledge: DaemonKnowledge | None) -> JobSummary:
-    """Sum up *jobs*, each with its ``job_count``.
+    """Summarize *jobs*; each one counts as ``job_count`` equal jobs.
 
     Args:
-        jobs: one of each kind.
+        jobs: one job of each kind.
         knowledge: the daemon's knowledge; None if it is unknown.
     """
     facts_by_site = {site: here.facts for site, here in knowledge.snapshot.sites.items()} if knowledge else {}
@@ -90,7 +91,7 @@ def summarize_jobs(jobs: Sequence[JobFacts], knowledge: DaemonKnowledge | None) 
 
 
 def _complete_sites(job: JobFacts, facts_by_site: Mapping[Site, Mapping[Did, Fact]], now: int) -> list[Site]:
-    """Return the sites that have all of the job's datasets, by facts young enough for it."""
+    """Return the sites that have all of the job's datasets, by facts that are not too old for it."""
     if job.invalid_names:
         return []
     return [site for site, facts in facts_by_site.items() if _has_all_data(job, facts, now)]

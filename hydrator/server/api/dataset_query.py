@@ -1,4 +1,4 @@
-"""Query of ``/v1/datasets``: named datasets, or one page of all demanded ones."""
+"""Query of ``/v1/datasets``: named datasets, or one page of all demanded datasets."""
 
 import heapq
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ MAX_DATASETS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class DatasetQuery:
-    """Named datasets, or all demanded ones if none is named: at most ``limit`` of those after a DID."""
+    """The named datasets, or all demanded ones: at most ``limit`` datasets that sort after ``after_did``."""
 
     dids: frozenset[Did] = frozenset()
     after_did: Did | None = None
@@ -63,7 +63,7 @@ def parse_dids(query: bytes) -> frozenset[Did]:
 
 
 def _split_fields(query: bytes) -> Iterator[tuple[str, str]]:
-    """Split a query into names and values. ``+`` is not a space: DIDs may contain it, and never a space."""
+    """Split a query into names and values. A ``+`` is not a space: a DID may contain ``+``, but no space."""
     for part in query.decode("latin-1").split("&"):
         if part:
             name, _, text = part.partition("=")

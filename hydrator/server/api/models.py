@@ -1,6 +1,6 @@
 """Types of the HTTP API's requests and answers; ``/v1/openapi.json`` is derived from them.
 
-They are typed dictionaries, so an answer of thousands of rows costs no validation. Tests validate them.
+The types are typed dictionaries, so the server does not validate answers of thousands of rows; tests do.
 """
 
 from typing import Annotated, Any, Final, Literal, NotRequired
@@ -45,7 +45,7 @@ class SiteAnswer(TypedDict):
     age_seconds: Count
     published_at: Annotated[float, Field(description="time of the last publication; Unix time, seconds")]
     known_datasets: Count | None
-    held: Annotated[str | None, Field(description="the change that is held back")]
+    held: Annotated[str | None, Field(description="the change that the daemon holds back")]
     ad: Annotated[str, Field(description="path of the ad")]
 
 
@@ -91,14 +91,14 @@ class DatasetAnswer(TypedDict):
     jobs: Count
     bytes: Count | None
     unseen: Annotated[
-        str | None, Field(description="reason why the catalogue was not asked; it does not mean absent")
+        str | None, Field(description="reason why no catalogue answered; the dataset may exist")
     ]
     clashes_with: list[DidText]
     left_out_at: Annotated[
-        list[str], Field(description="sites whose ads leave it out because of the size budget")
+        list[str], Field(description="sites whose ads leave out the dataset because of the size budget")
     ]
     similar_names: Annotated[
-        list[DidText], Field(description="for a named dataset that is at no site: names that look like it")
+        list[DidText], Field(description="for a named dataset that is at no site: similar names that exist")
     ]
     sites: list[FactAnswer]
 
@@ -125,7 +125,7 @@ class NameAnswer(TypedDict):
 
 @with_config(_CLOSED)
 class Names(TypedDict):
-    """Names of datasets in jobs."""
+    """The names that jobs use for datasets."""
 
     version: Literal[1]
     datasets: list[NameAnswer]
@@ -140,7 +140,7 @@ class Accepted(TypedDict):
 
 @with_config(_CLOSED)
 class Health(TypedDict):
-    """The process answers, and its cycles do not hang."""
+    """The process answers, and the daemon's cycles do not hang."""
 
     status: Literal["ok"]
 
@@ -175,19 +175,21 @@ AdHeaders = TypedDict(
 class DatasetsParameters(TypedDict, total=False):
     did: Annotated[
         list[DidText],
-        Field(description="a dataset, scope:name; repeat it for more; without it all demanded datasets"),
+        Field(description="a dataset, scope:name; repeatable; without it: all demanded datasets"),
     ]
     limit: Annotated[
         int,
-        Field(ge=1, le=MAX_DATASETS, description="datasets in one answer; default: all that are named"),
+        Field(
+            ge=1,
+            le=MAX_DATASETS,
+            description="largest number of datasets in one answer; default: all named datasets",
+        ),
     ]
     after: Annotated[DidText, Field(description="the `next` of an earlier answer")]
 
 
 class NamesParameters(TypedDict):
-    did: Annotated[
-        list[DidText], Field(min_length=1, description="a dataset, scope:name; repeat it for more")
-    ]
+    did: Annotated[list[DidText], Field(min_length=1, description="a dataset, scope:name; repeatable")]
 
 
 class WhyParameters(TypedDict, total=False):
@@ -195,10 +197,10 @@ class WhyParameters(TypedDict, total=False):
         str,
         Field(
             pattern=r"^[0-9]{1,10}(\.[0-9]{1,10})?$",
-            description="a job, 123.4, or a cluster, 123; without it the page has the form alone",
+            description="a job (123.4) or a cluster (123); without it the page has only the form",
         ),
     ]
-    schedd: Annotated[str, Field(description="the schedd of the job; without it all schedds are asked")]
+    schedd: Annotated[str, Field(description="the schedd of the job; default: all schedds")]
 
 
 class Event(TypedDict):

@@ -1,6 +1,6 @@
 """OpenAPI 3.1 document of the HTTP API, ``/v1/openapi.json``, derived from :mod:`hydrator.server.api.models`.
 
-Tests ask a real server for everything that the document allows, and check each answer against it.
+Tests ask a real server for everything that the document allows, and check each answer against the document.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ _ERRORS: Final = {
     404: "The site does not have an ad.",
     413: "The route accepts no request body, or the body is too large.",
     414: "The URL is too long.",
-    421: "The Host header names another server: a page of that name may have sent the request.",
+    421: "The Host header names another server: a web page of that name may have sent the request.",
     431: "The headers are too long.",
     429: "Too many requests from this address or with this token; Retry-After has the seconds to wait.",
     500: "A bug; the daemon's log has the traceback.",
@@ -58,7 +58,7 @@ class _Response:
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    """GET and HEAD of one path; a public route needs no token where the others do."""
+    """GET and HEAD of one path; a public route never requires a token."""
 
     summary: str
     responses: Mapping[int, _Response]
@@ -95,8 +95,8 @@ def build_openapi() -> JsonObject:
         "info": {
             "title": "classad-hydrator",
             "version": __version__,
-            "description": "Which datasets each site of an HTCondor pool holds. Nothing can be changed here; "
-            "an event only says what to poll first.",
+            "description": "The datasets at each site of an HTCondor pool. Clients cannot change anything; "
+            "an event only says which dataset the daemon should poll first.",
         },
         "paths": {path: route.document for path, route in _ROUTES.items()} | {"/v1/events": _event_path()},
         "components": {
@@ -133,11 +133,11 @@ _AD_HEADERS: Final[Mapping[str, JsonObject]] = {
 _ROUTES: Final[Mapping[str, _Route]] = {
     "/": _Route("The page for people.", {200: _text_response("text/html")}),
     "/why": _Route(
-        "Explain why a job is idle, for people. Only where the server requires tokens.",
+        "The page that explains why a job is idle. Only if the server requires tokens.",
         {
             200: _text_response("text/html"),
             400: _text_response(
-                "text/html", description="The text is not a job, or several schedds have it."
+                "text/html", description="The text is not a job number, or several schedds have the job."
             ),
             404: _text_response("text/html", description="No schedd has the job."),
             502: _text_response("text/html", description="The pool did not answer."),
@@ -146,11 +146,13 @@ _ROUTES: Final[Mapping[str, _Route]] = {
     ),
     "/v1/sites": _Route("List all sites with an ad.", _json_response(models.Sites)),
     "/v1/sites/{site}/ad": _Route(
-        "The ad of one site, one attribute a line: what the hook prints.",
+        "The ad of one site, one attribute a line, as the hook prints it.",
         {
             200: _Response("The ad.", {"text/plain": _TEXT}, _AD_HEADERS),
             304: _Response(
-                "The ad has the generation of If-None-Match; its age is in the headers.", {}, _AD_HEADERS
+                "The ad has the generation in If-None-Match; a header has the time of its facts.",
+                {},
+                _AD_HEADERS,
             ),
         },
         (404, 503),
@@ -184,13 +186,16 @@ _ROUTES: Final[Mapping[str, _Route]] = {
         },
     ),
     "/healthz": _Route(
-        "The process answers, and its cycles do not hang.",
+        "The process answers, and the daemon's cycles do not hang.",
         _json_response(models.Health),
         (503,),
         is_public=True,
     ),
     "/readyz": _Route(
-        "A complete state was loaded or read.", _json_response(models.Ready), (503,), is_public=True
+        "The daemon loaded a complete state, or read one from the catalogues.",
+        _json_response(models.Ready),
+        (503,),
+        is_public=True,
     ),
 }
 
@@ -199,7 +204,7 @@ def _event_path() -> JsonObject:
     """Describe POST of one event."""
     return {
         "post": {
-            "summary": "Report that a dataset changed: it is polled soon. Needs a token with role event.",
+            "summary": "Report that a dataset changed, so that the daemon polls it soon. Needs role event.",
             "description": "An event as Rucio's daemon hermes sends it; events of unknown types are ignored.",
             "security": [{"token": []}],
             "requestBody": {

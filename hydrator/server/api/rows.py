@@ -19,7 +19,7 @@ MAX_NAME_COMPARED: Final = 200
 
 
 def build_site_row(state: ServerState, ad: SiteAd) -> SiteAnswer:
-    """Build the row of a site with an ad; an ad without a publication time is served live, that is now."""
+    """Build the row of a site with an ad; an ad without a publication time counts as published now."""
     facts = state.snapshot.sites.get(ad.site) if state.snapshot else None
     return {
         "site": ad.site,
@@ -36,7 +36,7 @@ def build_site_row(state: ServerState, ad: SiteAd) -> SiteAnswer:
 def build_dataset_rows(
     state: ServerState, snapshot: Snapshot, dids: Iterable[Did], *, should_suggest_names: bool
 ) -> list[DatasetAnswer]:
-    """Build the rows of *dids*; optionally with similar names for those that are at no site."""
+    """Build the rows of *dids*; optionally with similar names for datasets that are at no site."""
     dids = list(dids)
     knowledge = state.knowledge
     similar = add_similar_names(knowledge, dids).similar_names if knowledge and should_suggest_names else {}
@@ -76,7 +76,7 @@ def _build_fact_row(site: Site, fact: Fact, now: datetime) -> FactAnswer:
 
 
 def _age_seconds(now: datetime, time: datetime) -> int:
-    """Return the age in whole seconds; a time after *now*, by another clock, is 0 s old."""
+    """Return the age of *time* in whole seconds; 0 if *time* is after *now* because of another clock."""
     return max(0, to_unix(now) - to_unix(time))
 
 

@@ -2,8 +2,8 @@
 
 uvicorn waits without limit for the end of a request's head, and for a client
 that does not read its answer. asyncio waits a minute for a TLS hello. So a few
-thousand silent clients could use up all file descriptors. A connection is
-therefore counted when the kernel hands it over, before TLS, and closed when a
+thousand silent clients could use up all file descriptors. So the server counts
+a connection when the kernel hands it over, before TLS, and closes it when a
 request takes too long.
 """
 
@@ -34,14 +34,14 @@ def _ignore_cut(_: CutReason) -> None:
 
 @dataclass(slots=True)
 class ConnectionLimiter:
-    """A limiter of open connections; used in the event loop only.
+    """A limiter of open connections; only the event loop uses it.
 
     Args:
-        max_connections: connections at one time.
-        max_per_address: of these, from one address; see :func:`hydrator.server.limits.rate.client_key`.
-        request_seconds: limit of one request: from the connection, or the last answer,
-            to the end of the answer. The first one includes the TLS handshake.
-        on_cut: called for each connection that the server closes, with the reason.
+        max_connections: largest number of open connections.
+        max_per_address: largest number from one address; see :func:`hydrator.server.limits.rate.client_key`.
+        request_seconds: time limit of one request. It runs from the connection, or from the
+            previous answer, to the end of the answer. The first request includes the TLS handshake.
+        on_cut: called with the reason when a limit closes a connection.
     """
 
     max_connections: int = 500
@@ -52,7 +52,7 @@ class ConnectionLimiter:
     _sockets: dict[int, LimitedSocket] = field(default_factory=dict)
 
     def admit(self, accepted_socket: socket.socket, address: str) -> LimitedSocket | None:
-        """Count a connection until it is closed; close it at once, and return None, if there are too many."""
+        """Count a connection until it is closed; if there are too many, close it at once and return None."""
         client = client_key(address)
         if (
             self._open_by_address.total() >= self.max_connections
@@ -107,7 +107,7 @@ class LimitedSocket(socket.socket):
         self._limiter.on_cut("slow")
         if self.transport:
             self.transport.abort()
-        else:  # asyncio still waits for the TLS hello: it sees the end of the connection
+        else:  # asyncio still waits for the TLS hello; the shutdown ends this wait
             self.shutdown(socket.SHUT_RDWR)
 
 
@@ -122,7 +122,7 @@ class LimitedListener(socket.socket):
         """Accept the next connection.
 
         Raises:
-            ConnectionAbortedError: there were too many, so it was closed; asyncio accepts the next one.
+            ConnectionAbortedError: there are too many connections, so the limiter closed this one.
         """
         accepted, address = super().accept()
         admitted = self._limiter.admit(accepted, address[0] if isinstance(address, tuple) else "")
@@ -153,7 +153,7 @@ class LimitedProtocol(H11Protocol):
         self._limited_socket.transport = transport
 
     def on_response_complete(self) -> None:
-        # the answer ends only when the client has read it
+        # an answer ends only when the client has read all of it
         if self._limited_socket and self.transport.get_write_buffer_size() == 0:
             self._limited_socket.restart_deadline()
         super().on_response_complete()

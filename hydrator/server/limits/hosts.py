@@ -3,7 +3,7 @@
 A web page in a browser can point its own name to the server's address (DNS
 rebinding); its scripts then read every public answer. The browser sends the
 page's name in the Host header, so the server refuses other names than its own.
-It never refuses an IP address, which cannot be pointed elsewhere.
+It never refuses an IP address: a page cannot point an address to another server.
 """
 
 import socket
@@ -32,7 +32,7 @@ class AllowedHosts:
 
 
 def build_allowed_hosts(host: str, extra_names: Iterable[str]) -> AllowedHosts:
-    """Build the names of a server on *host*: that name, those of this machine, and *extra_names*."""
+    """Build the allowed names of a server: *host*, localhost, this machine's name, and *extra_names*."""
     return AllowedHosts({"localhost", host, socket.gethostname(), *extra_names})
 
 

@@ -13,7 +13,7 @@ class RateLimiter:
     """A bucket of *burst* requests for each client, refilled at *per_second*.
 
     One number is stored for a client: the time at which its bucket will be full
-    again. A full bucket equals no bucket, so a client that pauses is forgotten.
+    again. A full bucket needs no entry, so the limiter forgets a client that pauses.
 
     Args:
         per_second: sustained requests a second of one client, above 0.
@@ -34,7 +34,7 @@ class RateLimiter:
         """Take *count* requests out of the bucket of *client*.
 
         Returns:
-            0, or the seconds until the bucket has enough; then nothing is taken.
+            0 if the requests were taken. Else the seconds until the bucket has enough; nothing was taken.
         """
         now = self._clock()
         full_at = max(self._full_at.pop(client, now), now)

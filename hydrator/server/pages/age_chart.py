@@ -1,4 +1,4 @@
-"""Age chart of a site: the number of facts of each age, up to the age from which they no longer count."""
+"""Age chart of a site: the number of facts of each age; the last bar has the facts too old to count."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -26,7 +26,7 @@ class AgeBar:
 
 @dataclass(frozen=True, slots=True)
 class AgeChart:
-    """A bar chart in pixels, and ``text``, which says the same."""
+    """A bar chart in pixels, and ``text`` with the same content."""
 
     bars: tuple[AgeBar, ...]
     text: str
@@ -39,7 +39,7 @@ class AgeChart:
 
 
 def count_by_age(facts: Iterable[Fact], *, now: datetime, max_age: timedelta) -> list[int]:
-    """Count facts in ``COLUMN_COUNT`` equal parts of *max_age*, youngest first, and last all older ones."""
+    """Count facts by age, youngest first: in ``COLUMN_COUNT`` equal parts of *max_age*, then older ones."""
     columns = [0] * (COLUMN_COUNT + 1)
     for as_of, fact_count in Counter(fact.as_of for fact in facts).items():
         share = max(now - as_of, timedelta()) / max_age
@@ -67,6 +67,6 @@ def build_age_chart(facts: Collection[Fact], *, now: datetime, max_age: timedelt
 def _describe_ages(oldest_at: datetime | None, late_count: int, now: datetime, max_age: timedelta) -> str:
     if oldest_at is None:
         return "nothing is known"
-    late = f"; {format_count(late_count, 'fact')} too old to count" if late_count else ""
+    late = f"; too old to count: {format_count(late_count, 'fact')}" if late_count else ""
     age, limit = format_duration((now - oldest_at).total_seconds()), format_duration(max_age.total_seconds())
-    return f"oldest fact {age}, of {limit} that count{late}"
+    return f"the oldest fact is {age} old; facts count for {limit}{late}"

@@ -1,4 +1,4 @@
-"""Filters of the overview page: which datasets the query of its address selects, without a script."""
+"""Filters of the overview page: the query of its address selects the datasets, without a script."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _MAX_FIELDS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Datasets whose DID contains a text, in a state, at a site; an empty text does not filter.
+    """A choice of datasets by a part of the DID, by state and by site; an empty text does not filter.
 
     ``page`` counts from 1.
     """
@@ -37,7 +37,7 @@ class Selection:
         return urlencode({key: value for key, value in fields.items() if value})
 
     def filter_dids(self, dids: Iterable[Did], snapshot: Snapshot) -> list[Did]:
-        """Return the selected ones of *dids*, of all pages."""
+        """Return the datasets of *dids* that the filters select, for all pages."""
         text, is_in_state = self.name_contains.lower(), self._build_state_test(snapshot)
         return [did for did in dids if text in did.lower() and is_in_state(did)]
 

@@ -89,7 +89,10 @@ def _summarize(snapshot: Snapshot, demand: Demand | None) -> list[tuple[str, str
 
 @dataclass(frozen=True, slots=True)
 class _HeldAd:
-    """An ad that stays as it is: the breaker holds a loss, it waits for answers, or it is rolled back."""
+    """An ad that the daemon does not change.
+
+    The breaker holds a loss, or the daemon waits for answers, or an operator rolled the site back.
+    """
 
     site: Site
     reason: str

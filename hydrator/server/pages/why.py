@@ -10,7 +10,7 @@ from hydrator.diagnostics.why.render import COLUMNS, RenderedAnswer
 
 from .html import render_page
 
-BAD_JOB = "say which job: 123 for a cluster, 123.4 for one job"
+BAD_JOB = "this is not a job: write 123 for a cluster, 123.4 for one job"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ def parse_job_query(query: bytes) -> JobQuery | None:
     """Parse the query of the address.
 
     Returns:
-        None for a query without a job; an empty query, which is not a job, for one that cannot be read.
+        None if the query names no job; an empty JobQuery, which is not a job, if the query is unreadable.
     """
     try:
         fields = parse_qs(

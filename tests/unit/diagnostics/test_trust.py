@@ -32,7 +32,7 @@ def test_trust_row_has_the_counts_of_the_audit():
 
 def test_only_sites_below_the_trust_threshold_are_reported():
     assert dict(find_distrusted_sites(LIED, 1.0)) == {
-        CAM: "trust 0.97: 3 of 100 audited facts were false, 1 dataset corrected now"
+        CAM: "trust 0.97: 3 of 100 audited facts were false; the daemon now corrects 1 dataset"
     }
     assert dict(find_distrusted_sites(LIED, 0.9)) == {}
 

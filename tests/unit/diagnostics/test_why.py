@@ -112,7 +112,7 @@ def test_site_without_a_path_has_the_cause_path():
     answer = explain(JOB, [slots(clause)], None, now=NOON)
     assert [reason.cause for reason in answer.sites[0].reasons] == [MismatchCause.PATH]
     assert "[[storage]]" in answer.sites[0].reasons[0].text
-    assert "submit it again with a [[storage]] for the site" in (answer.remedy or "")
+    assert "submit the job again with a [[storage]] for the site" in (answer.remedy or "")
 
 
 def test_the_funnel_counts_slots_from_data_to_cores():
@@ -133,7 +133,7 @@ def test_remedy_is_fewer_cores_at_the_site_with_the_data():
     group = slots(CORES, largest_resources={"Cpus": 2, "TotalSlotCpus": 8})
     job = replace(JOB, requests={"Cpus": 16})
     answer = explain(job, [group, slots(MISSING, CORES, site=RAL)], None, now=NOON)
-    assert answer.remedy == "ask for 8 cores or less (then it matches at CAM)"
+    assert answer.remedy == "ask for 8 cores or less (then the job matches at CAM)"
     assert "requests 16 cores; the largest slot there has 8 cores" in answer.sites[0].reasons[0].text
 
 
@@ -141,11 +141,14 @@ def test_waiting_is_a_cheaper_remedy_than_manual_action():
     waiting = replace(JOB, any_after=to_unix(NOON) + 720)
     staging = SlotDatasetState(False, "STAGING", 0.4, to_unix(NOON))
     answer = explain(waiting, [slots(MISSING, told=staging), slots(CORES, site=RAL)], None, now=NOON)
-    assert answer.remedy == f"the wait ends in 12 min or {L1} arrives (STAGING 40 %) (then it matches at CAM)"
+    assert (
+        answer.remedy == f"the job's wait for its data ends in 12 min or {L1} arrives (STAGING 40 %)"
+        " (then the job matches at CAM)"
+    )
     assert "for 12 min" in answer.wait
 
 
-RELEASE = "hydrator release 'ClusterId == 7' lets it run anywhere, with its data or without"
+RELEASE = "hydrator release 'ClusterId == 7' lets the job run anywhere, even without its data"
 
 
 def test_release_is_not_offered_to_a_job_that_opens_local_paths():
@@ -160,7 +163,7 @@ def test_release_is_not_offered_to_a_job_that_opens_local_paths():
         job = parse_job({**text, "RequiredDatasets": f'{{"{L1}"}}', **more}, [0], "schedd")
         job = replace(job, can_release=True)
         answer = explain(job, [slots(MISSING)], left_out, now=NOON)
-        assert answer.remedy == f"{advice} (then it matches at CAM)"
+        assert answer.remedy == f"{advice} (then the job matches at CAM)"
 
 
 @pytest.mark.parametrize("state", ["PARTIAL", "NEARLINE", "STUCK"])
@@ -173,7 +176,7 @@ def test_release_is_not_offered_for_incomplete_data(state):
 def test_release_is_offered_neither_for_a_typo_nor_for_a_site_without_slots():
     asks = replace(JOB, can_release=True)
     typo = explain(asks, [slots(MISSING)], beliefs(), now=NOON)
-    assert typo.remedy == "submit it again with another name (then it matches at CAM)"
+    assert typo.remedy == "submit the job again with another name (then the job matches at CAM)"
     down = explain(asks, [slots(MISSING)], beliefs(RAL={L1: fact(DatasetState.AVAILABLE)}), now=NOON)
     assert "release" not in down.remedy
 
@@ -211,12 +214,12 @@ def test_missed_site_names_the_dataset_the_time_and_the_end_of_avoidance():
     (reason,) = answer.sites[0].reasons
     assert reason.cause is MismatchCause.UNREADABLE_DATA
     assert reason.text == (
-        f"the job could not read {L1} there 12 min ago, although its slot listed it;"
-        " it avoids the site until 12:48 UTC; see its stderr"
+        f"the job could not read {L1} there 12 min ago, although the slot ad listed it;"
+        " the job avoids the site until 12:48 UTC; see the job's stderr"
     )
     assert f"it ran and could not read {L1} at CAM 12 min ago" in answer.notes
-    assert answer.remedy == "the job tries the site again, in 48 min (then it matches at CAM)"
-    assert answer.funnel == "1 slot → 1 with the data → 0 where it could read its data"
+    assert answer.remedy == "the job tries the site again, in 48 min (then the job matches at CAM)"
+    assert answer.funnel == "1 slot → 1 with the data → 0 where the job could read its data"
 
 
 def test_held_job_names_its_misses():
@@ -325,7 +328,9 @@ def test_unknown_name_is_followed_by_similar_names():
     )
     (missing,) = answer.sites[0].reasons[0].missing_datasets
     assert missing.text == f"{wrong} is not in any catalogue; did you mean {right}?"
-    assert answer.remedy == f"submit it again with {right} instead of {wrong} (then it matches at CAM)"
+    assert (
+        answer.remedy == f"submit the job again with {right} instead of {wrong} (then the job matches at CAM)"
+    )
 
 
 def test_similar_names_are_bounded_and_leave_out_unlike_ones():
@@ -357,7 +362,7 @@ def test_slots_of_a_flocked_pool_are_listed_separately():
 
 def test_busy_slot_without_the_data_needs_both_remedies():
     answer = explain(JOB, [slots(MISSING, BUSY, told=SlotDatasetState(False, "STAGING"))], None, now=NOON)
-    assert answer.remedy == f"{L1} arrives (STAGING) and a slot becomes free (then it matches at CAM)"
+    assert answer.remedy == f"{L1} arrives (STAGING) and a slot becomes free (then the job matches at CAM)"
 
 
 def test_state_has_its_fraction_and_meaning():
@@ -421,21 +426,28 @@ def test_misspelt_name_has_the_catalogues_spelling(told):
         == f"{L1} is written with another letter case: the catalogue has LOFAR:l1; names are case-sensitive"
     )
     answer = explain(JOB, [slots(MISSING, told=told)], known, now=NOON)
-    assert answer.remedy == f"submit again with the catalogue's spelling of {L1} (then it matches at CAM)"
+    assert (
+        answer.remedy
+        == f"submit the job again with the catalogue's spelling of {L1} (then the job matches at CAM)"
+    )
     assert answer.matching_sites == ()
 
 
 def test_site_with_all_data_and_no_slot_is_listed():
     answer = explain(JOB, [], beliefs(RAL={L1: fact(DatasetState.AVAILABLE)}), now=NOON)
     assert (answer.sites[0].site, answer.sites[0].slots) == (RAL, 0)
-    assert "a glidein there would let it run" in answer.sites[0].reasons[0].text
+    assert "the job could run on a glidein there" in answer.sites[0].reasons[0].text
     assert "the pool has no slots" in answer.verdict
 
 
 def test_undefined_requirement_differs_from_a_false_one():
     undefined = Clause("TARGET.HasSpade > 1", "undefined", "undefined")
     answer = explain(JOB, [slots(undefined)], None, now=NOON)
-    assert answer.sites[0].reasons[0].text.endswith("is not true: the slots do not define its attributes")
+    assert (
+        answer.sites[0]
+        .reasons[0]
+        .text.endswith("is not true: the slots do not define the attributes of this clause")
+    )
     assert answer.sites[0].reasons[0].clauses == ("TARGET.HasSpade > 1",)
 
 
@@ -577,9 +589,11 @@ def test_denying_schedd_does_not_hide_a_job_of_another_schedd():
 
 
 def test_unknown_job_names_the_unreachable_schedds():
-    with pytest.raises(PoolError, match=r"job 7\.1: no schedd that answered has it.*b did not answer.*eve"):
+    with pytest.raises(
+        PoolError, match=r"job 7\.1: no schedd that answered has the job.*b did not answer.*eve"
+    ):
         ask_job(asked(FakePool({"a": [], "b": DENIED})), 7, 1, None)
-    with pytest.raises(PoolError, match="job 7: no schedd has it"):
+    with pytest.raises(PoolError, match="job 7: no schedd has the job"):
         ask_job(asked(FakePool({"a": []})), 7, None, None)
 
 
@@ -724,7 +738,7 @@ def test_further_job_kinds_are_summed_up_by_status_and_complete_sites():
     assert (summed.job_kinds, summed.jobs, summed.by_status) == (3, 10, {"idle": 8, "running": 2})
     assert (summed.complete_by_site, summed.complete_nowhere, summed.example) == ({CAM: 3}, 5, "7.30")
     assert summed.text == (
-        "and 3 more kinds of its jobs, 10 jobs: 8 idle, 2 running;"
+        "and 3 more kinds of the cluster's jobs, 10 jobs: 8 idle, 2 running;"
         " idle with all their data at one site: 3 at CAM; idle without a site that has all their data: 5;"
         " for example: hydrator why 7.30"
     )

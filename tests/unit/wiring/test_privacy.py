@@ -92,7 +92,7 @@ def ill(settings) -> list[tuple[str, str]]:
 def test_check_warns_if_submit_hosts_cannot_exchange_private_names(settings, tmp_path):
     ((level, seen),) = ill(settings('patterns = ["embargo:*"]\nkey_file = "key"'))
     assert level == "warn"
-    assert "cannot exchange the names of private datasets" in seen
+    assert "cannot get pseudonyms of private datasets" in seen
 
 
 def test_check_reports_an_unusable_key_and_goes_on(settings, tmp_path):

@@ -165,7 +165,7 @@ def test_slot_waiting_for_the_next_merge_is_only_advice(seconds):
     ]
     assert (found.level, found.message.split(":")[0]) == (
         Level.ADVICE,
-        "1 have no attributes until the next merge, since their startds just sent an update",
+        "1 of the slots have no attributes until the next merge, since their startds just sent an update",
     )
 
 
@@ -209,7 +209,12 @@ def test_check_of_a_healthy_installation_has_no_advice(tmp_path):
             "replace slot ads",
             "-authz READ -authz DAEMON",
         ),
-        (Pool(too_much=frozenset({"NEGOTIATOR"})), Level.WARN, "read claims", "-authz READ -authz DAEMON"),
+        (
+            Pool(too_much=frozenset({"NEGOTIATOR"})),
+            Level.WARN,
+            "read the claim ids",
+            "-authz READ -authz DAEMON",
+        ),
         (
             Pool(too_much=frozenset({"ADMINISTRATOR"})),
             Level.WARN,
@@ -225,7 +230,12 @@ def test_check_of_a_healthy_installation_has_no_advice(tmp_path):
             "install-with-systemd",
         ),
         (Pool(slots_there=[]), Level.WARN, "lists no slot", ""),
-        (Pool(slots_there=[slot(GLIDEIN_Site=None)]), Level.WARN, "1 name no site", "GLIDEIN_Site"),
+        (
+            Pool(slots_there=[slot(GLIDEIN_Site=None)]),
+            Level.WARN,
+            "1 of the slots name no site",
+            "GLIDEIN_Site",
+        ),
         (
             Pool(slots_there=[slot(site="MARS")]),
             Level.WARN,
@@ -266,7 +276,7 @@ def test_partitionable_slots_without_a_hook_are_named_as_slow_to_start_jobs(via)
     (found,) = slow(slot(**WIDE, DataLocalityVia=via), slot("slot1@b", **WIDE))
     assert found.level is Level.ADVICE
     assert found.message.startswith("1 partitionable slot hydrated by merge only")
-    assert found.message.endswith("whichever is longer: slot1@a")
+    assert found.message.endswith("whichever takes longer: slot1@a")
     assert "static slots" in found.todo
 
 
@@ -348,7 +358,7 @@ def test_allowed_merge_is_advice_with_its_side_effect_at_each_collector():
         (Level.ADVICE, "collector cm1:9618"),
         (Level.ADVICE, "collector cm2:9618"),
     ]
-    assert "read claims, and with them use any slot" in found[0].message
+    assert "read the claim ids of all slots, and so use any slot" in found[0].message
     assert "docs/explanation/slot-merge.md" in found[0].todo
 
 

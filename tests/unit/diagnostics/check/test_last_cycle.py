@@ -48,7 +48,10 @@ def test_failure_of_the_daemons_last_cycle_is_a_finding(ill, seen):
     ("ill", "words"),
     [
         ({"misspelt": {"lofar:l1": ["Lofar:L1"]}}, "no catalogue has the wanted dataset lofar:l1"),
-        ({"clashes": [["Lofar:L1", "lofar:l1"]]}, "only letter case distinguishes them: Lofar:L1, lofar:l1"),
+        (
+            {"clashes": [["Lofar:L1", "lofar:l1"]]},
+            "only letter case distinguishes these names: Lofar:L1, lofar:l1",
+        ),
     ],
 )
 def test_names_that_differ_in_letter_case_only_are_findings(ill, words):
@@ -66,7 +69,7 @@ def test_publisher_without_its_ads_is_a_warning_with_the_sites():
     lacking = {"collector cm2:9618": {"error": None, "not_read_back": ["CAM", "RAL"], "ads": 0}}
     [(level, _, words)] = said(WELL | {"publishers": lacking})
     assert level is Level.WARN
-    assert "publisher collector cm2:9618 did not show all ads that it accepted: CAM, RAL" in words
+    assert "publisher collector cm2:9618 accepted these ads and does not show them: CAM, RAL" in words
 
 
 def test_stopped_daemon_is_reported_at_once():
@@ -81,7 +84,11 @@ def test_stopped_daemon_is_reported_at_once():
         (None, "7", None),
         (12, None, "no daemon runs here; the last cycle was 12 s ago"),
         (None, None, "no daemon runs here; no cycle has ended yet"),
-        (121, "7", "process 7 holds the state and completes no cycle; the last cycle was 2 min 1 s ago"),
+        (
+            121,
+            "7",
+            "process 7 holds the lock of the state but completes no cycle; the last cycle was 2 min 1 s ago",
+        ),
     ],
 )
 def test_hung_daemon_is_reported_after_two_polls_and_a_stopped_one_at_once(last, owner, begin):

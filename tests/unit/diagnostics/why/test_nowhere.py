@@ -46,7 +46,8 @@ def test_sites_are_listed_with_missing_datasets_unless_one_is_complete():
     here, coming = fact(DatasetState.AVAILABLE), fact(DatasetState.STAGING, 0.4)
     text = explain_no_complete_site(known(CAM={L1: here, L2: coming}, RAL={L2: here}), {L1, L2})
     assert text == (
-        f"no site has all of its data now: CAM has 1 of 2 ({L2} STAGING 40 %); RAL has 1 of 2 ({L1} absent)"
+        f"no site has all data of the job now: CAM has 1 of 2 ({L2} STAGING 40 %);"
+        f" RAL has 1 of 2 ({L1} absent)"
     )
     assert explain_no_complete_site(known(CAM={L1: here, L2: here}), {L1, L2}) == ""
 
@@ -94,7 +95,7 @@ def test_wrap_warns_of_jobs_without_a_site_and_refuses_them_on_request(desk):
     tape = wrapped(desk, "lofar:L5678.ms", "--refuse-nowhere")
     assert (tape.returncode, tape.stdout) == (3, "")
     assert tape.stderr == (
-        "hydrator: no site has all of its data now: CAM has 0 of 1 (lofar:L5678.ms NEARLINE);"
+        "hydrator: no site has all data of the job now: CAM has 0 of 1 (lofar:L5678.ms NEARLINE);"
         " nothing was submitted\n"
     )
     (desk / "catalogue.toml").write_text("sites = 3")
@@ -138,10 +139,10 @@ def test_wrap_names_dag_nodes_without_a_site_and_writes_no_refused_dag(desk):
 
     refused = submit("--refuse-nowhere")
     assert refused.returncode == 3
-    assert "nodes B, C: no site has all of its data now: " in refused.stderr
+    assert "nodes B, C: no site has all data of the job now: " in refused.stderr
     assert "node A" not in refused.stderr
     assert not (desk / "x.hydrator.dag").exists()
     said = submit()
     assert said.returncode == 0
-    assert "nodes B, C: no site has all of its data now: " in said.stderr
+    assert "nodes B, C: no site has all data of the job now: " in said.stderr
     assert (desk / "x.hydrator.dag").exists()

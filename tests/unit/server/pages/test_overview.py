@@ -130,7 +130,7 @@ def test_page_names_the_first_held_datasets_and_counts_the_rest():
 
 
 def test_page_names_the_command_that_ends_a_rollback():
-    assert "<code>hydrator rollback CAM --end</code> ends that" in render_overview(
+    assert "<code>hydrator rollback CAM --end</code> ends the rollback" in render_overview(
         view(held_reasons={CAM: "rolled back"})
     )
     assert "is held" not in render_overview(view(held_reasons={CAM: "rolled back"}))
@@ -240,7 +240,7 @@ def test_age_chart_has_a_text_alternative():
     snapshot = Snapshot({CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON - 7 * HOUR)})})
     page = shown(snapshot=snapshot)
     [picture] = [a for a in page.attributes if a["tag"] == "svg"]
-    words = "CAM: oldest fact 7 h, of 6 h that count; 1 fact too old to count"
+    words = "CAM: the oldest fact is 7 h old; facts count for 6 h; too old to count: 1 fact"
     assert (picture["role"], picture["aria-label"]) == ("img", words)
     assert [a["class"] for a in page.attributes if a["tag"] == "rect"] == ["late"]
 

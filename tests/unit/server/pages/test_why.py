@@ -128,7 +128,7 @@ def test_why_page_is_refused_for_a_token_of_one_site(get, pool):
 @pytest.mark.parametrize("job", ["", "x", "7.", "-1", "7.0.0", "1" * 11, "7;rm", "%D9%A7"])
 def test_why_page_rejects_a_text_that_is_not_a_job_without_asking_the_pool(get, pool, job):
     answer = get(f"/why?job={job}")
-    assert (answer.status_code, "say which job: 123" in answer.text) == (400, True)
+    assert (answer.status_code, "this is not a job: write 123" in answer.text) == (400, True)
     assert pool.asked == []
 
 
