@@ -267,7 +267,7 @@ def test_an_answer_with_a_next_page_counts_as_cut_short(standin, opened):
     standin.habits.next_page = True
     with pytest.raises(CatalogueGarbled, match="not a complete list"):
         opened().read({L1})
-    with pytest.raises(CatalogueGarbled, match="cut"):
+    with pytest.raises(CatalogueGarbled, match="incomplete"):
         opened(capabilities=False).read({L1})
 
 
