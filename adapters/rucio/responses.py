@@ -167,8 +167,8 @@ def read_amount(row: Record, key: str, call: str) -> float:
 
     A Rucio server on SQLite or Oracle returns integers, on PostgreSQL floats.
     """
-    value = row.get(key) if type(value) is int and 0 <= value < MAX_AMOUNT:  # first the usual case, for
-    speed: this function is called often
+    value = row.get(key)
+    if type(value) is int and 0 <= value < MAX_AMOUNT:  # the usual case is first, as calls are frequent
         return value
     if type(value) is float and 0 <= value < MAX_AMOUNT:
         return value

@@ -87,7 +87,7 @@ class DidResolver:
         return dids - dotted
 
     def _query_in_bulk(self, dids: Dids, errors: DidErrors) -> dict[Did, DidInfo]:
-        """Look up *dids* by bulk calls; Rucio omits absent names, and rejects batches with malformed names."""
+        """Look up *dids* by bulk calls; Rucio omits absent names and refuses batches with malformed names."""
         refused: DidErrors = {}
         answers = self._queries.query_in_batches(
             dids, refused, lambda client, batch: client.get_metadata_bulk(batch), _parse_metadata

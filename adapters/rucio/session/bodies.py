@@ -69,9 +69,10 @@ def limit_response(response: requests.Response, name: str, bounds: Bounds) -> No
         response.raw = _SizeLimitedBody(response.raw, name, bounds)
         response.__class__ = _StreamedResponse
         return
-    small = bounds.quarter() response.raw = _SizeLimitedBody(response.raw, name, small) response.encoding =
-    response.encoding or "utf-8"  # otherwise requests would guess the encoding for minutes if
-    response.status_code != 200 or "/auth/" in response.url:  # these are not decoded
+    small = bounds.quarter()
+    response.raw = _SizeLimitedBody(response.raw, name, small)
+    response.encoding = response.encoding or "utf-8"  # without it, requests tries encodings for minutes
+    if response.status_code != 200 or "/auth/" in response.url:  # these are not decoded
         return
     try:
         decode(response.content, small)
