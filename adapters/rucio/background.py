@@ -31,7 +31,7 @@ _FIRST_WAIT_SECONDS = 60.0
 _MAX_WAIT_SECONDS = 3600.0
 # After a retry that took 1 s, the next one starts 4 s later: retries take a fifth of the time at most.
 _RETRY_GAP_FACTOR = 4.0
-_MAX_LAG_SECONDS = 60.0  # after a longer delay (by polls), verifications are skipped, not made up for
+_MAX_LAG_SECONDS = 60.0  # verifications that polls delay for longer are skipped
 _MAX_FAILURES_IN_ROW = 3  # after so many, verification stops until the next poll
 _CLOSE_SECONDS = 10.0
 

@@ -10,9 +10,9 @@ A poll (:meth:`RucioCatalogue.read`) has these steps; each step is a module:
 5. States (:mod:`.conclusions`, :mod:`.states`): the replicas of datasets, then of files and containers.
 6. Survey: one reading for each DID, with its variants in letter case (:mod:`.datasets.case_variants`).
 
-Steps 3 to 5 overlap: while Rucio answers for one batch of datasets, the daemon concludes another batch.
-Methods named ``iter_…`` yield each dataset as soon as its result is known, while other datasets are still
-queried.
+Steps 3 to 5 overlap: while Rucio answers for one batch of datasets, the daemon computes the states of another
+batch. Methods named ``iter_…`` yield each dataset as soon as its result is known, while other datasets are
+still queried.
 
 Rucio has two answers for step 3. The summary (bulk, "shallow") is a table that Rucio's daemons refresh. It
 has 0 of 0 files before these daemons have counted. It omits replicas without a rule, and ignores files that
@@ -116,7 +116,7 @@ class RucioCatalogue:
 
     @property
     def token_validity(self) -> TokenValidity | None:
-        """Return the validity of the current token; None where the daemon does not renew it."""
+        """Return the validity of the current token; None if the daemon does not renew the token."""
         return self._queries.connection.token_validity
 
     def close(self) -> None:
@@ -161,7 +161,7 @@ class RucioCatalogue:
             return self._did_search.find(patterns)
 
     def _verify(self, queries: QueryRunner, trusted_count: TrustedCount) -> DatasetCount:
-        """Count a dataset again whose last count a poll still used without a query."""
+        """Count a dataset again, because a poll used its last count without a new query."""
         did, counted = trusted_count
         return count_dataset(queries, did, counted.rows_version, self._clock(), counted)
 
@@ -191,9 +191,9 @@ class RucioCatalogue:
         self._containers.conclude_all(poll)
 
     def _read_datasets(self, poll: RucioPoll, dids: Dids) -> None:
-        """Run steps 3 to 5 for datasets: conclude each one as soon as its counts and movements are known.
+        """Run steps 3 to 5: compute the replicas of each dataset when its counts and movements are known.
 
-        If the rule history of a dataset must be queried, conclude the dataset after all others.
+        Datasets whose rule history must be queried come last.
         """
         counts: dict[Did, CountWithRows] = {}
         settled_by_did: dict[Did, bool] = {}
@@ -227,7 +227,7 @@ class RucioCatalogue:
         self._file_lists.read(poll, self._datasets.shared_counts)
 
     def _read_files(self, poll: RucioPoll, dids: Dids) -> None:
-        """Read and conclude DIDs that are single files."""
+        """Query and store the replicas of DIDs that are single files."""
         answers = self._queries.query_in_batches(
             dids,
             poll.errors,

@@ -30,7 +30,7 @@ RowsVersion = tuple[tuple[str, int, int, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class DatasetCount:
-    """The count of a dataset; *has_matching_rows* if its summary rows (*rows_version*) had equal numbers."""
+    """The count of a dataset; *has_matching_rows* if its summary rows (*rows_version*) had equal counts."""
 
     counted_at: datetime
     rows_version: RowsVersion

@@ -303,7 +303,7 @@ def read_states(row: Record, call: str) -> Mapping[str, str]:
 
 
 def largest_counts(rows: Iterable[DatasetRow]) -> dict[str, Count]:
-    """Return the larger count for each storage element.
+    """Return, for each storage element, its count, or the larger of its two counts.
 
     Rucio returns two rows for one element if a part of the dataset is there as files and a part in archives.
     A file may be in both parts, so the two counts are not added.

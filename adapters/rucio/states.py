@@ -35,7 +35,7 @@ def state_at(rse: Rse, count: Count, movement: Movement, held_until: datetime) -
 
     A rule only promises data, so a complete count has priority over rules. A dataset that is partly on tape,
     or moving to tape, does not count as there. A complete copy is PARTIAL if it is in a cache or if its rules
-    end before *held_until*: it may be gone before a long job ends.
+    end before *held_until*: Rucio may delete it before a long job ends.
     """
     provenance = movement.provenance
     if rse.is_tape and not count.is_complete:
@@ -114,8 +114,8 @@ def combinable_storages(
 ) -> frozenset[str]:
     """Return the storage elements whose parts of a dataset may be complete together.
 
-    A job reads the storage of all sites in its group (*site_groups*). Only parts that rules hold until
-    *held_until* count. A group with such a complete copy needs no combination.
+    A job reads the storage of all sites in its group (*site_groups*). Only parts on readable
+    disk whose rules do not end before *held_until* count. A group with such a complete copy needs no union.
     """
     if sum(0 < count.available_length < count.length for count in counts.values()) < 2:
         return frozenset()

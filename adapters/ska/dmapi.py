@@ -126,7 +126,7 @@ class DmapiCatalogue:
 
     @property
     def token_validity(self) -> TokenValidity | None:
-        """Return the validity of the current token; None where the daemon does not renew it."""
+        """Return the validity of the current token; None if the daemon does not renew the token."""
         return self._client.token_validity
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """Rule cache: read Rucio's rules once, then only changed rules, and all again every ``verify_every``.
 
-A query for changes does not show deletions, so the cache is dropped every ``verify_every``.
+A query for changed rules does not show deleted rules. So the cache is emptied once in ``verify_every``.
 The cache has all rules of the server that have no locks yet (waiting for approval, or INJECT).
 """
 
@@ -17,7 +17,7 @@ from hydrator.domain.model import Did
 
 from .model import PENDING_STATES, Lock, Rule, iter_rules, parse_rules
 
-_OVERLAP = timedelta(minutes=2)  # query this much further back: transactions may have been open
+_OVERLAP = timedelta(minutes=2)  # ask for changes since then and before: transactions may be open
 _MIN_RULES_FOR_SCOPE_QUERY = 20  # with so many unknown rules or more, list all rules of the scope
 _MAX_RULES_PER_SCOPE = 20_000
 _MAX_RULES_PER_DATASET = 5  # to read a longer list costs more than to query the locks

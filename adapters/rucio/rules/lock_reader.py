@@ -1,4 +1,4 @@
-"""Locks of datasets: query them in bulk, derive them from permanent rules, or query them file by file."""
+"""Locks of datasets: query them in bulk or file by file, or derive them from rules without an end."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet

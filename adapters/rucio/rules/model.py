@@ -60,7 +60,8 @@ class Movement:
     """The effect of all rules on one dataset at one storage element.
 
     *ends_at* is the time when the last rule that holds the dataset ends; None if a rule has no end, or if no
-    rule holds the dataset. *provenance* describes the decisive rule, *fault* an unreadable rule.
+    rule holds the dataset. *provenance* describes the rule that decides the state; *fault* describes an
+    unreadable rule.
     """
 
     is_moving: bool = False

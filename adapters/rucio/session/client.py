@@ -112,7 +112,7 @@ class RucioConnection:
         return RucioConnection(self._settings, shared=self._shared, number=number)
 
     def with_own_deadline(self, number: int) -> "RucioConnection":
-        """Return a connection with its own deadline, for queries between polls; the rate limit is shared."""
+        """Return a connection for queries between polls; its deadline is its own, rate and token are shared."""
         common = SharedSession(self._shared.rate_limiter, self._shared.token_source)
         return RucioConnection(self._settings, shared=common, number=number)
 
@@ -123,7 +123,7 @@ class RucioConnection:
 
     @property
     def server_time(self) -> datetime | None:
-        """Return the ``Date`` of the last answer, by the server's clock, which Rucio uses for its rules."""
+        """Return the ``Date`` of the last answer: the server's clock, on which the times of rules are based."""
         return self._transport.server_time
 
     @property

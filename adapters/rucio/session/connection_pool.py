@@ -1,8 +1,8 @@
 """A connection pool for one Rucio server: several queries at a time, each on its own connection.
 
 Only one thread may use a session of rucio-clients, because rucio-clients replaces the session after a refused
-token. So every connection has its own client. All connections share rate limit, deadline and external token.
-Connections stay logged in from poll to poll; threads end with their queries.
+token. So every connection has its own client. All connections share the rate limit, the deadline, and a token
+that Rucio did not issue. Connections stay logged in from poll to poll; threads end with their queries.
 """
 
 import threading
@@ -102,7 +102,7 @@ class ConnectionPool:
                 for done in wait(running, return_when=FIRST_COMPLETED).done:
                     job, outcome = running.pop(done), done.result()
                     if not isinstance(outcome, CatalogueError):
-                        start_jobs()  # query on while the caller uses this result
+                        start_jobs()  # start the next query before the caller uses this result
                     yield job, outcome
                 start_jobs()
 

@@ -115,7 +115,7 @@ class RucioLogin:
         token_file.unlink(missing_ok=True)  # with an older token, a wrong password would not be noticed
         if self.has_external_token:
             token_file.touch(mode=0o600)
-            token_file.write_text("the transport knows it")
+            token_file.write_text("a placeholder: the transport sends the token")
         ca_cert = str(settings.ca_cert) if settings.ca_cert else os.environ.get("X509_CERT_DIR") or True
         with _rucio_environment():
             return RucioClient(
@@ -176,7 +176,7 @@ def _login_credentials(settings: RucioSettings, password: str | None) -> dict[st
 
 @contextmanager
 def _rucio_environment() -> Iterator[None]:
-    """Give rucio-clients an empty configuration while it starts; then restore the environment."""
+    """Give rucio-clients an empty configuration; restore the environment after rucio-clients read it."""
     with _ENVIRONMENT_LOCK, tempfile.TemporaryDirectory() as folder:
         empty = Path(folder) / "rucio.cfg"
         empty.write_text(_EMPTY_CONFIG)

@@ -26,7 +26,7 @@ BatchCall = Callable[[RucioClient, list[dict[str, str]]], Iterable[object]]
 """A call of Rucio's client for a batch of DIDs, each as a record of scope and name."""
 BatchParser = Callable[[Iterable[object]], Iterable[T | GarbledRow]]
 """A parser of the rows of a batch; it returns tuples whose first element is their DID."""
-# Enough to find five bad names in a thousand; few if the server fails on every query.
+# This finds five bad names in a thousand. If the server fails on every query, halving stops soon.
 _MAX_HALVINGS = 60
 _ROWS_PER_CHUNK = 500
 _MAX_UNANSWERED = 2
@@ -71,7 +71,7 @@ class QueryRunner(ConnectionPool):
 
     @property
     def max_unanswered(self) -> int:
-        """After so many unanswered queries for single DIDs, all further ones wait for the next poll."""
+        """The limit of unanswered queries for single DIDs; after it, further queries wait for the next poll."""
         return max(_MAX_UNANSWERED, self.settings.concurrent_calls)
 
     def ask(self, call: Callable[[RucioClient], object], read: Callable[..., T]) -> T:

@@ -103,7 +103,7 @@ class CoalescedResponse(http.client.HTTPResponse):
         return super()._read_status()  # type: ignore[misc, no-any-return]
 
 
-_MAX_PAUSE_SECONDS = 10.0  # a poll waits for no longer pause: the next poll queries then
+_MAX_PAUSE_SECONDS = 10.0  # a poll does not wait for a longer pause; the next poll queries
 
 
 class InvalidRequest(CatalogueGarbled):
@@ -151,7 +151,7 @@ class Deadline:
         return 0.0 if self.has_passed() else max(0.0, self._ends_at - time.monotonic())
 
     def has_passed(self) -> bool:
-        """Return whether the deadline has passed; a timer thread notes this."""
+        """Return whether the deadline has passed; a timer thread sets this."""
         return self._has_passed
 
     def watch(self, connection: socket.socket | None) -> None:
@@ -203,7 +203,7 @@ def _build_pool_classes(deadline: Deadline) -> dict[str, type[urllib3.connection
 
 @dataclass
 class SharedSession:
-    """The shared state of all connections to one server: rate limit, deadline, and external token."""
+    """State that all connections to one server share: rate limit, deadline, a token not from Rucio."""
 
     rate_limiter: HttpRateLimiter
     token_source: ExternalToken | OidcToken
@@ -308,7 +308,7 @@ class Transport(requests.adapters.HTTPAdapter):
             kind = Forbidden if forbidden and "/auth/" not in response.url else CatalogueDenied
             return kind(name, reason)
         if response.headers.get("ExceptionClass") == "InvalidObject":
-            return InvalidRequest(name, reason)  # Rucio sends it with HTTP 400, in get_metadata_bulk with 500
+            return InvalidRequest(name, reason)  # the status is 400, but 500 from get_metadata_bulk
         if status == 500:
             return ServerFault(name, reason)
         if status == 429 or status > 500:
