@@ -112,7 +112,7 @@ class RucioConnection:
         return RucioConnection(self._settings, shared=self._shared, number=number)
 
     def with_own_deadline(self, number: int) -> "RucioConnection":
-        """Return a connection for queries between polls; its deadline is its own, rate and token are shared."""
+        """Return a connection for queries between polls, with its own deadline, but shared rate and token."""
         common = SharedSession(self._shared.rate_limiter, self._shared.token_source)
         return RucioConnection(self._settings, shared=common, number=number)
 
@@ -123,7 +123,7 @@ class RucioConnection:
 
     @property
     def server_time(self) -> datetime | None:
-        """Return the ``Date`` of the last answer: the server's clock, on which the times of rules are based."""
+        """Return the ``Date`` of the last answer: the server's clock, which also sets the times of rules."""
         return self._transport.server_time
 
     @property

@@ -71,7 +71,7 @@ class QueryRunner(ConnectionPool):
 
     @property
     def max_unanswered(self) -> int:
-        """The limit of unanswered queries for single DIDs; after it, further queries wait for the next poll."""
+        """After so many unanswered queries for single DIDs, further queries wait for the next poll."""
         return max(_MAX_UNANSWERED, self.settings.concurrent_calls)
 
     def ask(self, call: Callable[[RucioClient], object], read: Callable[..., T]) -> T:
