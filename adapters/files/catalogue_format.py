@@ -195,7 +195,7 @@ class _FileParser:
     def _parse_datasets(self, document: Record) -> dict[Did, DatasetEntry]:
         tables = document.get("datasets")
         if not isinstance(tables, dict):
-            missing = "missing; if there are no datasets, write an empty [datasets]: a cut file has none"
+            missing = "missing; for a catalogue without datasets, write an empty [datasets]"
             self._add_problem("datasets", missing if tables is None else "not a table")
             return {}
         self._check_count(document, len(tables))

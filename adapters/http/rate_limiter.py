@@ -39,7 +39,7 @@ class HttpRateLimiter:
 
     @property
     def pause_seconds(self) -> float:
-        """Return the remaining seconds of the pause; 0 if there is no pause."""
+        """Return the remaining seconds of the pause; 0 without a pause."""
         return max(0.0, self._paused_until - self._monotonic())
 
     def wait_for_turn(self, within_seconds: float = math.inf) -> bool:

@@ -290,7 +290,7 @@ def _skip_neighbours(jobs: list[Did]) -> None:
 
 
 def _is_complete(rows: Sequence[DatasetRow], *, if_empty: bool = False) -> bool:
-    """Return whether all *rows* are complete copies; return *if_empty* if there are no rows."""
+    """Return whether all *rows* are complete copies; return *if_empty* if *rows* is empty."""
     return all(row.amount.is_complete for row in rows) if rows else if_empty
 
 

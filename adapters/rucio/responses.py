@@ -186,7 +186,7 @@ def read_number(row: Record, key: str, call: str) -> int:
 
 
 def read_time(row: Record, key: str, call: str) -> datetime | None:
-    """Return the time at *key*; None if there is no time.
+    """Return the time at *key*; None if the row does not have a time there.
 
     Rucio writes dates as in RFC 1123, in UTC. If the answer is a single record, rucio-clients converts its
     dates to naive times.

@@ -76,8 +76,8 @@ class RuleHistories:
     def read(self, poll: RucioPoll, storages_by_did: StoragesByDid) -> StoragesByDid:
         """Query the histories, oldest first; return, by dataset, the storage elements whose rules have ended.
 
-        If a query fails, or if there is no time for a first query, the dataset gets into ``poll.errors``. If
-        there is no time for a repeated query, the last history stays valid.
+        If a query fails, or if time is too short for a first query, the dataset gets into ``poll.errors``. If
+        time is too short for a repeated query, the last history stays valid.
         """
         ended_storages: dict[Did, frozenset[str]] = {}
         in_order = sorted(storages_by_did, key=self._turn)
