@@ -1,7 +1,7 @@
 """Bounded HTTP exchanges: limits on the time and the bytes of a whole answer, whatever the server sends.
 
 httpx has a timeout for each read of a socket only. So a server that sends a byte now and then, or
-``100 Continue`` without end, can block a thread without limit. httpx also decompresses a whole answer before the
+``100 Continue`` without end, can block a thread endlessly. httpx also decompresses a whole answer before the
 caller can check its size. In this module each read is limited to the rest of the exchange's time and bytes.
 An answer is decompressed in small pieces. Large answers of one server are received one after the other.
 """

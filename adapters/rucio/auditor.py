@@ -78,7 +78,8 @@ class RucioAuditor:
                 raise errors[did]
             if kind not in {"CONTAINER", "DATASET", "FILE", "ABSENT"}:
                 raise CatalogueGarbled(
-                    self.name, f"Rucio calls {did} a {kind}, which this version cannot read"
+                    self.name,
+                    f"Rucio calls {did} a {kind}; this version of the daemon does not know that type",
                 )
             datasets = [] if kind == "ABSENT" else [did]
             if kind == "CONTAINER":

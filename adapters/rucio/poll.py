@@ -72,4 +72,5 @@ class RucioPoll:
             return Unseen(self.errors[did].reason)
         if kind == "ABSENT":
             return Seen(self.started_at)
-        return self.conclusions.get(did) or Unseen(f"Rucio calls it a {kind}, which this version cannot read")
+        reason = f"Rucio calls it a {kind}; this version of the daemon does not know that type"
+        return self.conclusions.get(did) or Unseen(reason)

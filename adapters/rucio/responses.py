@@ -124,7 +124,7 @@ def read_choice(choices: Collection[str], row: Record, key: str, call: str) -> s
     """Return the word at *key*; raise BadRow if *choices* lacks it (it may come from a newer Rucio)."""
     word = read_text(row, key, call)
     if word not in choices:
-        raise BadRow(f"{call}: this version cannot read {word[:80]!r} as {key!r}")
+        raise BadRow(f"{call}: this version of the daemon does not know the {key} {word[:80]!r}")
     return word
 
 

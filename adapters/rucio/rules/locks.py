@@ -148,7 +148,7 @@ class LockTracker:
         return [*locks, *past] if past else locks
 
     def _load_rules(self, poll: RucioPoll, settled_by_did: Mapping[Did, bool]) -> None:
-        """Load the rules of all locks; if this fails for a rule, its unsettled datasets get an error."""
+        """Load the rules of all locks; if a rule cannot be loaded, its unsettled datasets get an error."""
         late: CatalogueError = CatalogueUnreachable(self._queries.name, "no time was left to query its rules")
         try:
             missing = self._rule_cache.load_rules_of(
