@@ -1,12 +1,13 @@
 """Bounded JSON: decode untrusted JSON within bounds on bytes, values and depth.
 
-A text of 50 MB of ``{},{},…`` becomes 10 GB of objects, so values are counted before decoding. The count is
-of the bytes that begin or separate values. Some of these are inside texts, so it is an upper bound, and as
-fast as memory. Wide characters take up to four times their bytes; the limit for such a text is lower by that
-factor.
+A text of 50 MB of ``{},{},…`` becomes 10 GB of objects, so values are counted before the text is decoded.
+The count is quick: it is the number of bytes ``,``, ``[`` and ``{``. Some of these bytes are inside strings,
+so the count is an upper bound. Wide characters need up to four times their bytes in memory, so the byte limit
+for a text with wide characters is lower: a half or a quarter.
 
-A value that JSON allows but no reader can use becomes an :class:`UnreadableValue`, which has no JSON type. So
-the reader's own check refuses that row, and the other rows stay valid.
+Some JSON values cannot be used, for example a number of 400 digits. Such a value becomes an
+:class:`UnreadableValue`, which has no JSON type. The type check of the code that reads the row then rejects
+this row only; the other rows stay valid.
 """
 
 import json
@@ -31,7 +32,7 @@ Record = Mapping[str, Any]
 class Bounds:
     """Bounds of one JSON text: bytes, values and depth.
 
-    The first two are settings of a catalogue; errors have the names of these settings.
+    The bounds on bytes and values are settings of a catalogue. Error messages name these settings.
     """
 
     max_bytes: int = 16_000_000
@@ -42,34 +43,34 @@ class Bounds:
 
     def too_many_bytes_error(self, subject: str = "it") -> "TooLarge":
         """Return the error for a *subject* with too many bytes."""
-        return TooLarge(f"{subject} is larger than {self.max_bytes} bytes; the bound is {self.bytes_setting}")
+        return TooLarge(f"{subject} is larger than {self.max_bytes} bytes; the limit is {self.bytes_setting}")
 
     def too_many_values_error(self, subject: str = "it") -> "TooLarge":
         """Return the error for a *subject* with too many values."""
         return TooLarge(
-            f"{subject} has more than {self.max_values} values; the bound is {self.values_setting}"
+            f"{subject} has more than {self.max_values} values; the limit is {self.values_setting}"
         )
 
     def quarter(self) -> "Bounds":
-        """Return a quarter of these bounds on bytes and values."""
+        """Return bounds with a quarter of the bytes and of the values."""
         return replace(self, max_bytes=self.max_bytes // 4, max_values=self.max_values // 4)
 
 
 class TooLarge(ValueError):
-    """A text that exceeds its bounds; the error has the bound and its setting."""
+    """A JSON or TOML text exceeds its bounds; the message has the limit and the name of its setting."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableValue:
-    """A placeholder for an unreadable value; ``reason`` is for messages, without the value's text."""
+    """A placeholder for an unreadable JSON value; ``reason`` is for messages and does not quote the value."""
 
     reason: str
 
 
 def decode(data: bytes | bytearray, bounds: Bounds) -> Any:  # noqa: ANN401 - JSON
-    """Decode *data*, a complete JSON text; empty a ``bytearray`` meanwhile, to free its memory.
+    """Decode *data*, a complete JSON text. If *data* is a ``bytearray``, empty it early to free its memory.
 
-    Bytes that are not UTF-8 become lone surrogates, as some escapes do: see :func:`is_text`.
+    Bytes that are not UTF-8 become lone surrogates; :func:`is_text` rejects a text that contains them.
 
     Raises:
         TooLarge: *data* exceeds *bounds*.
@@ -90,7 +91,7 @@ def decode(data: bytes | bytearray, bounds: Bounds) -> Any:  # noqa: ANN401 - JS
 
 
 def decode_row(line: bytes) -> Any:  # noqa: ANN401 - JSON
-    """Decode one of many rows, whose length the caller limits; see :func:`decode`.
+    """Decode the JSON of one row; the caller limits the length of a row. See :func:`decode`.
 
     Raises:
         ValueError: the row is not JSON, or nested too deeply.
@@ -98,7 +99,7 @@ def decode_row(line: bytes) -> Any:  # noqa: ANN401 - JSON
     try:
         return _DECODER.decode(line.decode("utf-8", "surrogateescape"))
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError("its JSON is nested too deeply") from None
 
 
 def is_text(value: object) -> bool:
@@ -117,7 +118,7 @@ def check_size(data: bytes | bytearray, bounds: Bounds) -> None:
     if size > bounds.max_bytes:
         raise bounds.too_many_bytes_error()
     if size > bounds.max_bytes // 4 and not _is_narrow(data, bounds):
-        raise bounds.too_many_bytes_error("it, with its wide characters,")
+        raise bounds.too_many_bytes_error("the decoded text, which has wide characters,")
     if size > bounds.max_values:
         count = 1 + data.count(b",") + data.count(b"[") + data.count(b"{")
         if count > bounds.max_values:
@@ -125,7 +126,7 @@ def check_size(data: bytes | bytearray, bounds: Bounds) -> None:
 
 
 def _is_narrow(data: bytes | bytearray, bounds: Bounds) -> bool:
-    """Return whether the decoded text needs at most ``max_bytes``."""
+    """Return whether *data*, decoded to a Python text, needs at most ``max_bytes`` of memory."""
     if _WIDE_CHARACTER.search(data):
         return False
     return data.isascii() or len(data) <= bounds.max_bytes // 2
@@ -146,7 +147,7 @@ def _check_depth(body: object, bounds: Bounds) -> None:
 
 
 def _depth_error(bounds: Bounds) -> TooLarge:
-    return TooLarge(f"it is nested more than {bounds.max_depth} deep")
+    return TooLarge(f"its JSON is nested more than {bounds.max_depth} levels deep")
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any] | UnreadableValue:

@@ -22,7 +22,7 @@ PathLookup = Callable[[Site, Did], str | None]
 
 @dataclass(frozen=True, slots=True)
 class ProbeCommand:
-    """A command, and the storage that it can check: sites and catalogues by pattern (``*``, ``?``)."""
+    """An operator's command, with patterns (``*``, ``?``) of the sites and catalogues that it can check."""
 
     command: tuple[str, ...]
     sites: tuple[str, ...] = ("*",)
@@ -31,21 +31,24 @@ class ProbeCommand:
 
 
 class CommandProbe:
-    """A Probe that runs the first of *probes* for a site; *path_at* returns the path that jobs there use."""
+    """A Probe that runs the first of *probes* that matches the catalogue and the site.
+
+    *path_at* returns the path that jobs at the site use for a dataset.
+    """
 
     def __init__(self, probes: Sequence[ProbeCommand], path_at: PathLookup) -> None:
         self._probes = tuple(probes)
         self._path_at = path_at
 
     def can_check(self, catalogue: str, site: Site) -> bool:
-        """Return whether a command can check the site; see :class:`hydrator.domain.ports.Probe`."""
+        """Return whether one of the commands can check *site*; see :class:`hydrator.domain.ports.Probe`."""
         return self._find_probe(catalogue, site) is not None
 
     def check_dataset(self, catalogue: str, did: Did, site: Site) -> bool | None:
         """Run the command for *did*; see :class:`hydrator.domain.ports.Probe`.
 
-        Return None also where the command needs a path and there is none, and for a DID that would be an
-        option of the command, or a path to the parent folder.
+        Return None also if the command needs ``{path}`` and the path is unknown. Return None also for an
+        unsafe DID: the command would read it as an option (``-``) or as a path to a parent folder (``..``).
         """
         if is_unsafe_argument(did):
             return None
@@ -66,7 +69,7 @@ class CommandProbe:
 
 
 def _fill_placeholders(word: str, did: Did, site: Site, path: str) -> str:
-    """Return *word* with its placeholders replaced; the inserted values are not scanned again."""
+    """Return *word* with its placeholders replaced; a placeholder inside an inserted value stays."""
     values = {"{did}": str(did), "{site}": str(site), "{path}": path}
     text, rest = "", word
     while rest:
@@ -77,7 +80,10 @@ def _fill_placeholders(word: str, did: Did, site: Site, path: str) -> str:
 
 
 def _run(words: Sequence[str], timeout: timedelta) -> int | None:
-    """Return the exit status; None after a failed start or a timeout, which kills its process group."""
+    """Run the command *words*; return its exit status, or None if it does not start or takes too long.
+
+    After *timeout*, kill the command's process group.
+    """
     try:
         process = subprocess.Popen(
             words,

@@ -1,8 +1,8 @@
 """Catalogue of the facts of a running daemon, read over HTTP.
 
-It is for a host that has neither the daemon's state nor its catalogues. The facts
-are second-hand and not complete: a dataset that is not in demand is Unseen, not
-absent, and the catalogue cannot be searched.
+It is for a host that can read neither the daemon's state nor the daemon's catalogues.
+The daemon has facts only about datasets that jobs name. Any other dataset is Unseen,
+not absent, and the catalogue cannot be searched.
 """
 
 import time
@@ -64,14 +64,14 @@ _REPLICA_STATES = {
 
 
 class DaemonCatalogue:
-    """A catalogue that reads from a running daemon; it cannot be searched.
+    """A catalogue that gets its facts from a running daemon; the catalogue cannot be searched.
 
     Args:
         url: ``https://…``, or ``http://`` for this machine or without a token.
         token_file: a file with a bearer token, if the daemon requires one.
-        ca_cert: the CA of the daemon's certificate; None for those that the system trusts.
-        is_secret: the queries have names of private datasets.
-        transport: for tests.
+        ca_cert: the CA of the daemon's certificate; None: the CAs that the system trusts.
+        is_secret: whether the queries contain names of private datasets.
+        transport: a replacement for the network, for tests.
 
     Raises:
         ConfigError: a secret would be sent unencrypted, or a file cannot be read.
@@ -103,7 +103,7 @@ class DaemonCatalogue:
         )
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """Read the daemon's facts on *dids*; the age of a reading is that of its oldest fact.
+        """Read the daemon's facts about *dids*; a reading is as old as its oldest fact.
 
         Raises:
             CatalogueError: the daemon did not answer, or its answer is not that of a daemon.
@@ -126,7 +126,7 @@ class DaemonCatalogue:
         )
 
     def read_knowledge(self, dids: AbstractSet[Did], now: datetime) -> DaemonKnowledge:
-        """Read the daemon's facts on *dids*, as a read of its state would return them at *now*.
+        """Return what the daemon knows about *dids*; *now* is the time of the result.
 
         Raises:
             CatalogueError: the daemon did not answer, or its answer is not that of a daemon.
@@ -152,7 +152,7 @@ class DaemonCatalogue:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Raise CatalogueGarbled for an unreadable answer: the server is not a hydrator daemon."""
+        """Raise CatalogueGarbled if the answer cannot be read: the server is not a hydrator daemon."""
         try:
             yield
         except (
@@ -174,7 +174,7 @@ class DaemonCatalogue:
             CatalogueError: always; the daemon has only datasets in demand.
         """
         raise CatalogueUnreachable(
-            self.name, "it cannot be searched: it has only the datasets that jobs name"
+            self.name, "a daemon cannot be searched: it has only the datasets that jobs name"
         )
 
     def close(self) -> None:
@@ -282,7 +282,7 @@ def _parse_fraction(did: Did, value: object) -> float | None:
 
 
 def _build_queries(dids: Iterable[Did]) -> Iterator[str]:
-    """Build queries for *dids*, each short enough for the daemon."""
+    """Build the queries for *dids*; no query is longer than the daemon accepts."""
     query = ""
     for did in dids:
         part = f"did={quote(did, safe=':/')}"
@@ -298,7 +298,7 @@ def _read_token(file: Path) -> str:
     try:
         return read_secret(file.read_text("ascii"))
     except UnicodeDecodeError as error:
-        raise ConfigError([f"submit.token_file {file}: it does not have a token"]) from error
+        raise ConfigError([f"submit.token_file {file}: the file does not contain a token"]) from error
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise ConfigError([f"submit.token_file {file}: {why}"]) from error

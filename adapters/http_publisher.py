@@ -1,4 +1,4 @@
-"""Publisher over HTTP: the daemon's own server serves the ads, and they are read back over loopback."""
+"""Publisher over HTTP: the daemon's own HTTP server serves the ads; the publisher reads them back from it."""
 
 import ssl
 import threading
@@ -22,9 +22,9 @@ READ_BACK_SECONDS: Final = 5.0
 
 
 class ServedAds:
-    """The ads that the server serves, with the time of their publication; safe between threads.
+    """The ads that the daemon's HTTP server serves, each with its time of publication; thread-safe.
 
-    Readers get one immutable state. A change replaces it, so a reader never sees half a change.
+    All ads are in one immutable mapping. A change replaces the mapping, so no reader sees half a change.
     """
 
     def __init__(self) -> None:
@@ -36,11 +36,11 @@ class ServedAds:
         return {site: ad for site, (ad, _) in self._entries.items()}
 
     def publish_times(self) -> Mapping[Site, datetime]:
-        """Return the last publication of each served ad."""
+        """Return the time of the last publication of each served ad."""
         return {site: at for site, (_, at) in self._entries.items()}
 
     def put(self, ads: Collection[SiteAd], now: datetime) -> None:
-        """Serve *ads*; each replaces the ad of its site."""
+        """Serve *ads*; each ad replaces the earlier ad of its site."""
         with self._lock:
             self._entries = MappingProxyType({**self._entries, **{ad.site: (ad, now) for ad in ads}})
 
@@ -52,11 +52,11 @@ class ServedAds:
 
 
 class WebPublisher:
-    """Publisher by the daemon's own server; an ad is published once that server returns it.
+    """Publisher by the daemon's own HTTP server; an ad counts as published when this server returns it.
 
     Args:
         served_ads: the ads that the server serves.
-        endpoint: returns how to reach the server; None while it does not run.
+        endpoint: returns the address of the server; None while the server does not run.
         clock: gives the time of publication.
     """
 
@@ -118,14 +118,17 @@ class WebPublisher:
 
 
 def _build_client(endpoint: ServerEndpoint) -> httpx.Client:
-    """Build a client for one request to this process, without a proxy of the environment."""
+    """Build a client for one request to this daemon itself; ignore proxy settings of the environment."""
     verify = _trust_only(endpoint.certificate) if endpoint.certificate else True
     transport = httpx.HTTPTransport(verify=verify, uds=endpoint.socket)
     return httpx.Client(transport=transport, trust_env=False, timeout=READ_BACK_SECONDS)
 
 
 def _trust_only(certificate: str) -> ssl.SSLContext:
-    """Build a context that trusts *certificate* only, under any name: the server is asked by its address."""
+    """Build a TLS context that trusts *certificate* only.
+
+    The name in the certificate is not checked, because the client connects to an address, not to a name.
+    """
     context = ssl.create_default_context(cadata=certificate)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.check_hostname = False
@@ -133,5 +136,5 @@ def _trust_only(certificate: str) -> ssl.SSLContext:
 
 
 def _parse_row(row: Mapping[str, Any]) -> tuple[str, int, int, float]:
-    """Parse one row of ``GET /v1/sites``; raise ValueError, KeyError or TypeError if it is not one."""
+    """Parse one row of ``GET /v1/sites``; raise ValueError, KeyError or TypeError if it is wrong."""
     return str(row["site"]), int(row["generation"]), int(row["as_of"]), float(row["published_at"])

@@ -1,7 +1,7 @@
 """In-memory Catalogue, Publisher and Queues, for tests and demos.
 
-They implement the ports of ``hydrator.domain.ports`` and run the same contract suites as the others.
-``is_broken`` makes them fail as those would.
+They implement the ports of ``hydrator.domain.ports`` and pass the same contract tests as the other adapters.
+``is_broken`` makes their methods raise the error of a server that does not answer.
 """
 
 import time
@@ -40,14 +40,14 @@ class MemoryCatalogue:
     """A catalogue with exactly *replicas*.
 
     Args:
-        name: its name in the configuration.
-        replicas: its records; ``replicas`` may be assigned again at any time.
-        sites: its sites, in addition to those of its replicas.
-        clock: the clock for the time of its readings.
-        is_broken: whether it cannot answer now; may be changed at any time.
-        unseen_reasons: by DID, the reason why it is Unseen.
-        bytes_total: sizes, where known; a DID in it exists even without a replica.
-        unreachable_sites: sites that it cannot reach now; may be changed at any time.
+        name: the catalogue's name in the configuration.
+        replicas: the catalogue's records; a test may assign the attribute ``replicas`` again at any time.
+        sites: the catalogue's sites, in addition to the sites of *replicas*.
+        clock: the clock for the time of the readings.
+        is_broken: whether the catalogue fails to answer now; a test may change it at any time.
+        unseen_reasons: by DID, the reason why the DID is Unseen.
+        bytes_total: known sizes by DID; each of these DIDs exists even without a replica.
+        unreachable_sites: sites that the catalogue cannot reach now; a test may change it at any time.
     """
 
     def __init__(
@@ -95,7 +95,10 @@ class MemoryCatalogue:
         )
 
     def verify(self, did: Did) -> Seen:
-        """Return ``audited_replicas``, else ``replicas``; see :class:`hydrator.domain.ports.Auditor`."""
+        """Return a reading with the replicas in ``audited_replicas``, or in ``replicas`` if that is None.
+
+        See :class:`hydrator.domain.ports.Auditor`.
+        """
         reading = self.read({did}).readings[did]
         if isinstance(reading, Unseen):
             raise CatalogueUnreachable(self.name, reading.reason)
@@ -119,7 +122,7 @@ class MemoryCatalogue:
 
 
 class MemoryPublisher:
-    """A publisher that stores ads; ``ads`` has them as published, ``is_broken`` makes it refuse all."""
+    """A publisher that stores ads in ``ads``; if ``is_broken``, all its methods raise PublishError."""
 
     def __init__(self, name: str = "memory", *, clock: Clock = system_clock, is_broken: bool = False) -> None:
         self.name = name
@@ -156,7 +159,7 @@ class MemoryPublisher:
 
 
 class MemoryQueues:
-    """Queues of schedds by name, with their demand; ``queues`` may be assigned again at any time."""
+    """The demand of the jobs of each schedd, by its name; a test may assign ``queues`` again at any time."""
 
     def __init__(
         self, queues: Mapping[str, ScheddDemand | Unseen] | None = None, *, is_broken: bool = False

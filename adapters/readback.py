@@ -1,4 +1,4 @@
-"""Ads that are read back from a publisher: untrusted, since others may be able to write them."""
+"""Ads that are read back from a publisher: untrusted, because other programs may have written them."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -18,8 +18,8 @@ def parse_published_ad(
     """Build the ad from the values that a publisher returned.
 
     Raises:
-        ValueError: the name is not a text of at most 500 characters, a number is not a whole number of 0 or
-            more, or the generation or the time is a day or more ahead of *now*: the daemon's own are not.
+        ValueError: the site's name is not a text of 1 to 500 characters; a number is not a whole number of 0
+            or more; or the generation or the time is a day or more ahead of *now*.
     """
     if not isinstance(site, str) or not 0 < len(site) <= MAX_NAME_CHARS:
         raise ValueError(f"its site is not a name of 1 to {MAX_NAME_CHARS} characters: {short_repr(site)}")
@@ -29,7 +29,7 @@ def parse_published_ad(
         if number is None:
             raise ValueError(f"its {key} is not a whole number of 0 or more: {short_repr(value)}")
         if is_ahead(number, now):
-            raise ValueError(f"its {key} {number} is a day or more ahead of the time here, {to_unix(now)}")
+            raise ValueError(f"its {key} {number} is a day or more ahead of this clock, {to_unix(now)}")
         numbers[key] = number
     as_of_time = valid_time(numbers["AsOf"])
     updated_at = received_at if isinstance(received_at, datetime) else valid_time(received_at)
@@ -45,7 +45,7 @@ def short_repr(value: object) -> str:
 
 
 class ReadBackAds:
-    """The result of reading ads back, one after the other: adopted ads, and rejected ones with the reason."""
+    """The result of reading ads back: adopted ads, and the names of rejected ads with the reasons."""
 
     def __init__(self) -> None:
         self.adopted_ads: dict[Site, PublishedAd] = {}
@@ -53,7 +53,7 @@ class ReadBackAds:
         self._unnamed_count = 0
 
     def add(self, name: object, read_ad: Callable[[], PublishedAd]) -> None:
-        """Adopt the ad that *read_ad* returns; reject it under *name* where that fails.
+        """Adopt the ad that *read_ad* returns; if *read_ad* fails, record the ad called *name* as rejected.
 
         Raises:
             FileNotFoundError: the ad no longer exists.
@@ -80,5 +80,5 @@ class ReadBackAds:
     @property
     def rejected(self) -> Mapping[str, str]:
         """Return the reasons why ads were not adopted, by name."""
-        more = {"others": f"{self._unnamed_count} more ads are not adopted"} if self._unnamed_count else {}
+        more = {"others": f"{self._unnamed_count} more ads were rejected"} if self._unnamed_count else {}
         return {**self._rejected, **more}

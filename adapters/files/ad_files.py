@@ -1,7 +1,7 @@
-"""Ad files: publish one file per site for the hook's ``--file``; replaced whole, never written in place.
+"""Ad files: publish one file per site for the hook's ``--file``. A new file replaces the old one by a rename.
 
-A site's file is its name percent-encoded (``/`` and all but letters, digits
-and ``_ . - ~``), with the suffix ``.ad``. Its modification time is the time of writing.
+The file's name is the site's name with the suffix ``.ad``. All characters of the site's name
+but letters, digits and ``_ . - ~`` are percent-encoded. The file's modification time is the time of writing.
 """
 
 import os
@@ -37,8 +37,8 @@ _LAST_LINE: Final = re.compile(r"\nDataLocalityVersion = [0-9]+\n\Z")
 class AdFilePublisher:
     """A publisher that writes ads into *folder*, which it creates, and reads them back.
 
-    ``rejected`` has the ``.ad`` files that the last read-back did not adopt
-    (torn, foreign, unreadable, dated in the future), each with its reason.
+    ``rejected`` has the ``.ad`` files that the last read-back rejected, each with the reason: the file is
+    incomplete, from another program, unreadable or dated in the future.
     """
 
     name = "file"
@@ -49,11 +49,11 @@ class AdFilePublisher:
         self.rejected: Mapping[str, str] = {}
 
     def path(self, site: Site) -> Path:
-        """Return the path of the ad of *site*, for a hook's ``--file``."""
+        """Return the path of the file with the ad of *site*; the hook's ``--file`` needs it."""
         return self._folder / (quote(site, safe="") + AD_SUFFIX)
 
     def published(self) -> Mapping[Site, PublishedAd]:
-        """See :class:`hydrator.domain.ports.Publisher`; a missing folder is empty."""
+        """See :class:`hydrator.domain.ports.Publisher`. If the folder is missing, return no ads."""
         read_back, now = ReadBackAds(), self._clock()
         try:
             names = sorted(name for name in os.listdir(self._folder) if name.endswith(AD_SUFFIX))  # noqa: PTH208
@@ -68,7 +68,7 @@ class AdFilePublisher:
         return read_back.adopted_ads
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
-        """See :class:`hydrator.domain.ports.Publisher`; each file is replaced whole or stays unchanged."""
+        """See :class:`hydrator.domain.ports.Publisher`. A file is replaced completely or stays unchanged."""
         try:
             self._create_folder()
             remove_leftovers(self._folder, self._clock)
@@ -82,7 +82,7 @@ class AdFilePublisher:
         self._run_steps(removals, "removed")
 
     def _run_steps(self, steps: Iterable[tuple[Site, Callable[[], None]]], past_verb: str) -> None:
-        """Run every step, then raise one error for those that failed; flush the folder to disk once."""
+        """Run every step and flush the folder to disk; then raise one error that lists the failed steps."""
         failures = []
         for site, step in steps:
             try:
@@ -91,7 +91,7 @@ class AdFilePublisher:
                 failures.append(f"{site}: {getattr(exc, 'strerror', None) or exc}")
         flush_folder(self._folder)
         if failures:
-            raise PublishError(self.name, f"not {past_verb} in {self._folder}: {'; '.join(failures)}")
+            raise PublishError(self.name, f"ads not {past_verb} in {self._folder}: {'; '.join(failures)}")
 
     def _write(self, ad: SiteAd) -> None:
         moment = int(self._clock().timestamp() * 1_000_000_000)
@@ -103,7 +103,7 @@ class AdFilePublisher:
         self.path(site).unlink(missing_ok=True)
 
     def _create_folder(self) -> None:
-        """Create the folder, readable by hooks with any umask; an existing one keeps its mode."""
+        """Create the folder with mode 0755, so that hooks can read it; an existing folder keeps its mode."""
         if not self._folder.is_dir():
             self._folder.mkdir(parents=True)
             self._folder.chmod(0o755)
@@ -119,19 +119,19 @@ def remove_leftovers(folder: Path, clock: Clock) -> None:
 
 
 def _read_back(path: Path, now: datetime) -> PublishedAd:
-    """Read the ad in *path*; raise OSError, or ValueError if it is not a whole ad of this daemon."""
+    """Read the ad in *path*; raise OSError, or ValueError if the ad is incomplete or foreign."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         written_at = os.fstat(file.fileno()).st_mtime
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        raise ValueError(f"larger than {MAX_BYTES} bytes")
+        raise ValueError(f"the file is larger than {MAX_BYTES} bytes")
     text = data.decode()
     if not _LAST_LINE.search(text):
-        raise ValueError("torn: its last line is not DataLocalityVersion")
+        raise ValueError("the file is incomplete: its last line is not DataLocalityVersion")
     site = Site(unquote(path.name.removesuffix(AD_SUFFIX)))
     if _unescape(_match_once(_SITE, text)) != site:
-        raise ValueError("it is the ad of another site than its file name")
+        raise ValueError("the file has the ad of another site than its name says")
     return parse_published_ad(
         site, int(_match_once(_GENERATION, text)), int(_match_once(_AS_OF, text)), written_at, now
     )

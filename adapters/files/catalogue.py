@@ -31,7 +31,7 @@ DescriptorReader = Callable[[int], bytes]
 
 
 class _CachedFile(NamedTuple):
-    """Content of the file, and the signature and digest that show a change of it."""
+    """The parsed file; its signature (size, times) and digest show whether the file changed."""
 
     signature: tuple[int, ...]
     is_settled: bool
@@ -49,11 +49,11 @@ class FileCatalogue:
     """A catalogue in one file.
 
     Args:
-        name: its name in the configuration.
-        path: ends in ``.toml`` or ``.json``.
-        clock: the time of readings from a file without ``as_of``.
-        default_scope: for names in the file without a scope.
-        read_all: reads an open file; a seam for tests.
+        name: the catalogue's name in the configuration.
+        path: the file; its name ends in ``.toml`` or ``.json``.
+        clock: gives the time of the readings if the file has no ``as_of``.
+        default_scope: the scope of the names in the file that have no scope.
+        read_all: reads an open file; tests replace it.
     """
 
     def __init__(
@@ -78,8 +78,8 @@ class FileCatalogue:
 
         Raises:
             CatalogueUnreachable: the file is missing, or keeps changing while it is read.
-            CatalogueDenied: the daemon may not read it.
-            CatalogueGarbled: it is not valid; every problem with its key.
+            CatalogueDenied: the daemon has no permission to read the file.
+            CatalogueGarbled: the file is not valid; the message has every problem with its key.
         """
         now = self._clock()
         contents = self._load()
@@ -94,14 +94,14 @@ class FileCatalogue:
         )
 
     def verify(self, did: Did) -> Seen:
-        """See :class:`hydrator.domain.ports.Auditor`; reads the file again."""
+        """See :class:`hydrator.domain.ports.Auditor`. Read the file again, without the cache."""
         self._cache = None
         now = self._clock()
         contents = self._load()
         return _reading(did, self._as_of(contents, now), contents)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """See :class:`hydrator.domain.ports.Catalogue`; raises like :meth:`read`."""
+        """See :class:`hydrator.domain.ports.Catalogue`. Raise the errors of :meth:`read`."""
         return filter_by_patterns(self._load().datasets, patterns)
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class FileCatalogue:
         self._cache = None
 
     def _as_of(self, contents: ParsedFile, now: datetime) -> datetime:
-        """Return the time of the facts, never in the future, or they would expire too late."""
+        """Return the time of the facts; it is never in the future, so no fact expires too late."""
         if contents.as_of is None:
             return now
         if contents.as_of > now + CLOCK_SKEW:
@@ -121,7 +121,7 @@ class FileCatalogue:
         return min(contents.as_of, now)
 
     def _load(self) -> ParsedFile:
-        """Return the current content of the file, parsed only when its bytes changed."""
+        """Return the current content of the file; parse the file only if its bytes changed."""
         try:
             cache = self._cache
             if (
@@ -151,30 +151,31 @@ class FileCatalogue:
         return contents
 
     def _read_unchanged(self) -> tuple[tuple[int, ...], bytes]:
-        """Read a file that does not change, and is not replaced, meanwhile.
+        """Read the file; try again if the file changes or is replaced during the read.
 
         Raises:
-            OSError: it cannot be opened or read.
-            CatalogueUnreachable: it changed each time, or is not an ordinary file.
+            OSError: the file cannot be opened or read.
+            CatalogueUnreachable: the file changed during each read, or is not a regular file.
+            CatalogueGarbled: the file is too large.
         """
         for _ in range(MAX_READS):
-            # without O_NONBLOCK a pipe would block
+            # if the path is a named pipe, open without O_NONBLOCK would block
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 before = os.fstat(descriptor)
                 if not stat.S_ISREG(before.st_mode):
-                    raise CatalogueUnreachable(self.name, f"{self._path}: not an ordinary file")
+                    raise CatalogueUnreachable(self.name, f"{self._path}: not a regular file")
                 if before.st_size > BOUNDS.max_bytes:
                     raise CatalogueGarbled(self.name, f"{self._path}: {BOUNDS.too_many_bytes_error()}")
                 data = self._read_all(descriptor)
                 after = os.fstat(descriptor)
             finally:
                 os.close(descriptor)
-            # ignore ctime: renaming or unlinking the file changes it, but not the bytes
+            # ignore ctime: a rename or an unlink of the file changes ctime, but not the bytes
             is_whole = _bytes_signature(before) == _bytes_signature(after) and len(data) == after.st_size
             if is_whole and _bytes_signature(self._path.stat()) == _bytes_signature(after):
                 return file_signature(before), data
-        reason = f"{self._path}: it changed while it was read, {MAX_READS} times; replace it by a rename"
+        reason = f"{self._path}: it changed during each of {MAX_READS} reads; replace it by a rename"
         raise CatalogueUnreachable(self.name, reason)
 
 
@@ -189,11 +190,11 @@ def _reading(did: Did, at: datetime, contents: ParsedFile) -> Seen:
 
 
 def _bytes_signature(status: os.stat_result) -> tuple[int, ...]:
-    """Return the signature without the ctime, which also changes when the file is renamed or unlinked."""
+    """Return the file's signature without ctime: a rename or an unlink also changes ctime."""
     return file_signature(status)[:4]
 
 
 def _is_settled(signature: tuple[int, ...]) -> bool:
-    """Return True if the times of the file are so old that any later change moves them."""
+    """Return True if the file's times are old enough: any later change then gives it other times."""
     newest = max(signature[3], signature[4]) / 1e9
     return 0 <= newest < time.time() - SETTLE_SECONDS

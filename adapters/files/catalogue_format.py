@@ -11,9 +11,10 @@ In TOML (the same shape in JSON, where ``as_of`` is a string)::
     sites.AU = { state = "staging", fraction = 0.5 }
     sites.NL = ["nearline", { state = "partial", fraction = 0.1 }]    # two storage elements
 
-Writers should replace the file (write a second file, then rename it). One that is
-rewritten in place is rejected where that shows: it changes while it is read, it
-does not parse, it is empty, or ``count`` is wrong.
+A program that writes the file should write a second file, then rename it. If a program
+rewrites the file in place, the daemon may read a part of it. The daemon rejects such a
+file if it can see the fault: the file changes during the read, does not parse or is
+empty, or ``count`` is wrong.
 """
 
 import json
@@ -38,7 +39,7 @@ STATE_BY_WORD: Final[Mapping[str, ReplicaState]] = {
 MAX_PROBLEMS_SHOWN: Final = 10
 
 BOUNDS: Final = Bounds(
-    64_000_000, 2_000_000, bytes_setting="fixed: give two files", values_setting="fixed: give two files"
+    64_000_000, 2_000_000, bytes_setting="fixed: use two files", values_setting="fixed: use two files"
 )
 """Limits of one file: some 250,000 datasets."""
 
@@ -61,10 +62,10 @@ class ParsedFile(NamedTuple):
 
 
 def parse_file(suffix: str, data: bytes, default_scope: str | None) -> ParsedFile:
-    """Parse *data*, TOML or JSON by the *suffix* of the file; *default_scope* is for names without a scope.
+    """Parse *data* as TOML or JSON, by the *suffix*; *default_scope* is the scope of names without one.
 
     Raises:
-        ValueError: the file is not valid; the text has all problems, each with its key.
+        ValueError: the file is not valid; the message has all problems, each with its key.
     """
     try:
         document = _decode(suffix, data)
@@ -82,20 +83,20 @@ def _decode(suffix: str, data: bytes) -> dict[str, Any]:
     """Decode the file into a table; raise ValueError or RecursionError."""
     check_size(data, BOUNDS)
     if not data.strip():
-        raise ValueError("it is empty; write an empty [datasets] for a catalogue without datasets")
+        raise ValueError("the file is empty; if the catalogue has no datasets, write an empty [datasets]")
     text = data.decode("utf-8-sig")
     if suffix == ".toml":
         return tomllib.loads(text)
     if suffix != ".json":
-        raise ValueError("its name must end in .toml or .json")
+        raise ValueError("the name of the file must end in .toml or .json")
     parsed = json.loads(text, object_pairs_hook=_reject_duplicate_keys, parse_constant=_reject_constant)
     if not isinstance(parsed, dict):
-        raise ValueError("its outermost value must be an object")  # noqa: TRY004 - garbled, not a bug
+        raise ValueError("the outermost value must be an object")  # noqa: TRY004 - garbled, not a bug
     return parsed
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object; reject repeated keys, since it is unclear which one counts."""
+    """Build a JSON object; reject a repeated key, because its valid value is unclear."""
     table = dict(pairs)
     if len(table) != len(pairs):
         keys = [key for key, _ in pairs]
@@ -110,14 +111,14 @@ def _reject_constant(name: str) -> float:
 
 def _describe_error(exc: Exception) -> str:
     if isinstance(exc, UnicodeDecodeError):
-        return f"not UTF-8 at byte {exc.start}"
+        return f"the file is not UTF-8 at byte {exc.start}"
     if isinstance(exc, RecursionError):
-        return "it is nested too deeply"
-    return f"cannot be read: {str(exc)[:300]}"
+        return "the file is nested too deeply"
+    return f"the file cannot be read: {str(exc)[:300]}"
 
 
 class _FileParser:
-    """A parser of the file's table that collects all problems."""
+    """A parser of the decoded file; ``problems`` collects everything that is wrong in the file."""
 
     def __init__(self, default_scope: str | None) -> None:
         self.problems: list[str] = []
@@ -146,7 +147,7 @@ class _FileParser:
     def _check_keys(self, table: Record, allowed_keys: tuple[str, ...], key_prefix: str) -> None:
         for key in table:
             if key not in allowed_keys:
-                self._add_problem(key_prefix + key[:200], f"unknown; known here: {', '.join(allowed_keys)}")
+                self._add_problem(key_prefix + key[:200], f"unknown key; use {', '.join(allowed_keys)}")
 
     def _parse_as_of(self, value: object) -> datetime | None:
         if isinstance(value, str):
@@ -159,7 +160,7 @@ class _FileParser:
             try:
                 return from_unix(value)
             except (ValueError, OverflowError, OSError):
-                self._add_problem("as_of", "out of range for Unix seconds")
+                self._add_problem("as_of", "the number is out of range for Unix seconds")
                 return None
         if not isinstance(value, datetime):
             self._add_problem("as_of", "must be a time like 2026-11-21T02:00:00Z, or Unix seconds")
@@ -194,7 +195,7 @@ class _FileParser:
     def _parse_datasets(self, document: Record) -> dict[Did, DatasetEntry]:
         tables = document.get("datasets")
         if not isinstance(tables, dict):
-            missing = "missing; write an empty table for none, so that a torn file does not look empty"
+            missing = "missing; for a catalogue without datasets, write an empty [datasets]"
             self._add_problem("datasets", missing if tables is None else "not a table")
             return {}
         self._check_count(document, len(tables))
@@ -217,7 +218,7 @@ class _FileParser:
         elif count != actual_count:
             self._add_problem(
                 "count",
-                f"is {count}, but the file has {actual_count} datasets: it is torn or the count is outdated",
+                f"is {count}, but the file has {actual_count} datasets: the file is cut or count is outdated",
             )
 
     def _parse_did(self, key: str, key_path: str) -> Did | None:
@@ -252,20 +253,20 @@ class _FileParser:
             else:
                 is_valid = name in self._sites
                 if not is_valid:
-                    self._add_problem(key, f"{name[:50]!r} is not among sites")
+                    self._add_problem(key, f"{name[:50]!r} is not in the list sites")
             states = self._parse_states(value, key)
             if is_valid and did is not None:
                 yield from (Replica(did, Site(name), *state) for state in states)
 
     def _parse_states(self, value: object, key: str) -> list[tuple[ReplicaState, float | None]]:
-        """Parse one state, or a list with one for each storage element of a site."""
+        """Parse one state, or a list of states: one state for each storage element of a site."""
         values = value if isinstance(value, list) else [value]
         if not values:
-            self._add_problem(key, "the list is empty; leave the site out")
+            self._add_problem(key, "the list of states is empty; leave the site out")
         return [state for state in (self._parse_state(one, key) for one in values) if state]
 
     def _parse_state(self, value: object, key: str) -> tuple[ReplicaState, float | None] | None:
-        """Parse state and fraction, from a word or from a table of both."""
+        """Parse a state and its fraction; *value* is a word (the state), or a table with both."""
         table = {"state": value} if isinstance(value, str) else value
         if not isinstance(table, dict):
             self._add_problem(key, 'must be a state, or a table like { state = "staging", fraction = 0.5 }')
@@ -286,7 +287,7 @@ class _FileParser:
             return None
         if state is ReplicaState.COMPLETE and fraction != 1:
             self._add_problem(
-                f"{key}.fraction", "an available dataset is complete: leave it out, or use partial"
+                f"{key}.fraction", "an available dataset is complete: omit fraction, or use the state partial"
             )
             return None
         return state, float(fraction)

@@ -1,9 +1,10 @@
 """Directory catalogue: measurement sets in folders below one root for each site. It is built as a plugin.
 
-A folder is a dataset if one of the patterns matches its path below the root. It is complete when it has the
-*marker*, or, without a marker, when nothing in it changed for a while. An empty root looks like one that is
-not mounted, so its site counts as not read. The content of an unreadable folder is unknown, so a dataset that
-was not found elsewhere at that site counts as not read, too.
+A folder is a dataset if one of the patterns matches its path below the root. If a *marker* is configured, a
+dataset is complete when its folder has the file *marker*. Otherwise a dataset is complete when nothing in its
+folder has changed for ``settled_minutes``. An empty root looks like a root that is not mounted, so the site
+of an empty root is unreachable. The content of an unreadable folder is unknown. So, for each dataset that was
+not found in another folder of the site, the site is unreachable, too.
 """
 
 import os
@@ -38,21 +39,23 @@ def _require_absolute(path: Path) -> Path:
 
 
 class DirectoryOptions(BaseModel):
-    """Options of its [[catalogue]]."""
+    """Options of a [[catalogue]] with ``type = "directory"``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     roots: dict[str, Annotated[Path, AfterValidator(_require_absolute)]] = Field(
         min_length=1, description="site = the folder of its measurement sets"
     )
-    scope: str = Field(pattern=r"^[A-Za-z0-9._-]+$", description="of the DIDs: scope:path/below/the/root")
+    scope: str = Field(pattern=r"^[A-Za-z0-9._-]+$", description="of each DID: scope:path/below/the/root")
     patterns: list[str] = Field(default=["*.MS", "*.ms"], min_length=1, description="with * ? and **")
-    marker: str = Field("", description="a file in each complete folder; without: nothing changed for …")
-    settled_minutes: float = Field(10, ge=0, le=10_080, description="… so long")
+    marker: str = Field("", description="name of a file that only complete folders have; see settled_minutes")
+    settled_minutes: float = Field(
+        10, ge=0, le=10_080, description="without marker: a folder unchanged for so many minutes is complete"
+    )
 
 
 def catalogue(name: str, options: Mapping[str, Any], clock: Clock) -> "DirectoryCatalogue":
-    """Build the catalogue for ``type = "directory"``; raise ValueError if *options* are wrong."""
+    """Build the catalogue for ``type = "directory"``; raise ValueError if *options* are not valid."""
     return DirectoryCatalogue(name, DirectoryOptions(**options), clock)
 
 
@@ -95,7 +98,7 @@ class DirectoryCatalogue:
         """Do nothing: no file stays open."""
 
     def _scan(self) -> tuple[dict[Did, dict[Site, Path]], frozenset[Site], frozenset[Site]]:
-        """Return folders by dataset and site, the unreadable sites, and the partly readable ones."""
+        """Return folders by dataset and site, the unreadable sites, and the partly readable sites."""
         paths: dict[Did, dict[Site, Path]] = {}
         unreadable: set[Site] = set()
         incomplete: set[Site] = set()
@@ -108,7 +111,7 @@ class DirectoryCatalogue:
             for path in {path for each in parts for path in _find_matches(root, each, errors)}:
                 try:
                     did = parse_did(f"{self._options.scope}:{path.relative_to(root).as_posix()}")
-                except BadDid:  # no job could name it
+                except BadDid:  # no job could name this DID
                     continue
                 paths.setdefault(did, {})[site] = path
             if errors:
@@ -132,13 +135,13 @@ class DirectoryCatalogue:
 
 
 def _change_time(path: Path, now: float) -> float:
-    """Return when *path* last changed, in Unix seconds; its owner may have set a time in the future."""
+    """Return the mtime of *path* in Unix seconds; if it is later than *now*, return the ctime."""
     status = path.lstat()
     return status.st_mtime if status.st_mtime <= now else status.st_ctime
 
 
 def _list_folder(folder: Path, errors: list[OSError]) -> list[Path]:
-    """Return the entries of *folder*; on failure none, and append to *errors*."""
+    """Return the entries of *folder*; after an error return none, and append the error to *errors*."""
     try:
         return list(folder.iterdir())
     except OSError as error:
@@ -147,7 +150,10 @@ def _list_folder(folder: Path, errors: list[OSError]) -> list[Path]:
 
 
 def _find_matches(folder: Path, parts: Sequence[str], errors: list[OSError]) -> Iterator[Path]:
-    """Yield the matching folders below; ``Path.glob`` would skip unreadable ones without an error."""
+    """Yield the folders below *folder* whose paths match *parts*; append each read error to *errors*.
+
+    ``Path.glob`` would skip unreadable folders without an error.
+    """
     if not parts:
         yield folder
         return
@@ -167,7 +173,7 @@ def _find_matches(folder: Path, parts: Sequence[str], errors: list[OSError]) -> 
 
 
 def _walk(path: Path) -> Iterator[Path]:
-    """Yield *path* and everything in it; raise OSError if something cannot be read."""
+    """Yield *path* and all folders and files below it; raise OSError if a folder cannot be read."""
 
     def fail(error: OSError) -> None:
         raise error

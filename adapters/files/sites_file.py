@@ -1,7 +1,7 @@
 """Sites file: publish one JSON file with the sites of each AVAILABLE dataset, for programs that start pilots.
 
-A GlideinWMS frontend sees jobs and factory entries, not slots. It reads the
-content of each site's slots here, once a cycle, and never over HTTP::
+A GlideinWMS frontend sees jobs and factory entries, but no slots. So it reads this
+file once in each of its cycles to learn which datasets the slots of a site have::
 
     {"version": 1, "written": 1763690400, "valid_until": 1763694000, "max_age": 20700,
      "sites": {"UK": {"as_of": 1763690395, "generation": 1763690000, …}},
@@ -9,10 +9,10 @@ content of each site's slots here, once a cycle, and never over HTTP::
 
 Times are Unix seconds. A dataset that no site has is not listed. Private
 datasets have the pseudonyms that the ads and the jobs use for them.
-After ``valid_until`` the file is not valid: a reader ignores it then. A site
-that was not seen stays unchanged, with its age; once its ``as_of`` is
-``max_age`` seconds old no job relies on it, and no reader should. The file is
-replaced whole, never written in place.
+After ``valid_until`` a reader must ignore the file. If the daemon got no new facts
+about a site, the site's entry and its ``as_of`` stay unchanged. When ``as_of`` is
+``max_age`` seconds old, jobs no longer use the site's facts, and a reader should not
+use them either. The daemon replaces the file by a rename and never writes in place.
 """
 
 import json
@@ -44,7 +44,7 @@ _AVAILABLE: Final = re.compile(r"'([^']+)'=\"AVAILABLE\"")
 
 @dataclass(frozen=True)
 class _SitesFileContents:
-    """Content of the file: each site's ad, and its datasets."""
+    """Content of the sites file: each site's ad, and the DIDs of its AVAILABLE datasets."""
 
     ads: Mapping[Site, PublishedAd] = field(default_factory=dict)
     available_dids: Mapping[Site, frozenset[str]] = field(default_factory=dict)
@@ -54,13 +54,13 @@ class SitesFilePublisher:
     """A publisher that writes *path*, ``sites_by_dataset.json``, and reads it back.
 
     Args:
-        path: the file; its folder is created, readable by all.
-        valid_for: time after writing until ``valid_until``.
+        path: the file; a missing folder is created, readable by all users.
+        valid_for: the time from the writing of the file to ``valid_until``.
         max_age: the largest age of a site's facts that jobs accept.
         clock: aware UTC time.
 
-    ``rejected`` has the reason why the last read-back did not adopt the file
-    (torn, foreign, of another version), which is then replaced whole, or a site in it.
+    ``rejected`` has the reasons why the last read-back rejected the file or a site in it. The file may be
+    incomplete, from another program, or of another version; the daemon then replaces the whole file.
     """
 
     name = "sites"
@@ -73,11 +73,11 @@ class SitesFilePublisher:
         self.rejected: Mapping[str, str] = {}
 
     def published(self) -> Mapping[Site, PublishedAd]:
-        """See :class:`hydrator.domain.ports.Publisher`; a missing or invalid file is empty."""
+        """See :class:`hydrator.domain.ports.Publisher`. If the file is missing or invalid, return no ads."""
         return self._load().ads
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
-        """See :class:`hydrator.domain.ports.Publisher`; all of *ads* are in the file at once, or none."""
+        """See :class:`hydrator.domain.ports.Publisher`. The file gets all of *ads* at once, or none."""
         if not ads:
             return
         contents, now = self._load(), self._clock()
@@ -95,7 +95,7 @@ class SitesFilePublisher:
             self._replace(_SitesFileContents(ads, dids), self._clock())
 
     def _load(self) -> _SitesFileContents:
-        """Read the file; empty if it is missing or not valid."""
+        """Read the file; return empty contents if the file is missing or not valid."""
         contents, self.rejected = _SitesFileContents(), {}
         try:
             contents, self.rejected = _read_back(self._path, self._clock())
@@ -113,7 +113,7 @@ class SitesFilePublisher:
         try:
             if not folder.is_dir():
                 folder.mkdir(parents=True)
-                folder.chmod(0o755)  # readable for other users with any umask
+                folder.chmod(0o755)  # mode 0755 with any umask, so that other users can read
             remove_leftovers(folder, self._clock)
             replace_file(self._path, text, mode=_MODE)
         except OSError as exc:
@@ -121,7 +121,7 @@ class SitesFilePublisher:
 
 
 def _available_dids(ad: SiteAd) -> frozenset[str]:
-    """Return the DIDs that are AVAILABLE in *ad*; without those that the budget left out."""
+    """Return the DIDs that are AVAILABLE in *ad*; DIDs that the size budget left out are missing."""
     return frozenset(_AVAILABLE.findall(dict(ad.content).get("DatasetStates", "")))
 
 
@@ -146,18 +146,18 @@ def _to_json(contents: _SitesFileContents, now: datetime, valid_for: timedelta, 
 
 
 def _read_back(path: Path, now: datetime) -> tuple[_SitesFileContents, Mapping[str, str]]:
-    """Read *path*; return its contents, and the sites that are not adopted with their reasons.
+    """Read *path*; return its contents, and the rejected sites with the reasons.
 
-    Raises OSError, or one of the errors that parsing a foreign file can raise.
+    Raise OSError, or any error that the parsing of another program's file can raise.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        raise ValueError(f"larger than {MAX_BYTES} bytes")
+        raise ValueError(f"the file is larger than {MAX_BYTES} bytes")
     document: Any = json.loads(data)
     if document["version"] != VERSION:
-        raise ValueError(f"of version {document['version']}, not {VERSION}")
+        raise ValueError(f"the file has version {document['version']}, not {VERSION}")
     read_back = ReadBackAds()
     for site, row in document["sites"].items():
         read_back.add(site, partial(_read_ad, site, row, now))
@@ -172,7 +172,7 @@ def _read_ad(site: str, row: Mapping[str, Any], now: datetime) -> PublishedAd:
 def _dids_by_site(
     sites: Iterable[str], ads: ReadBackAds, datasets: Mapping[str, Sequence[str]]
 ) -> dict[Site, frozenset[str]]:
-    """Return the datasets of each adopted site; raise KeyError for a site that is not among *sites*."""
+    """Return the datasets of each adopted site; raise KeyError for a dataset's site that *sites* lacks."""
     listed: dict[str, set[str]] = {site: set() for site in sites}
     for did, places in datasets.items():
         for place in places:

@@ -1,9 +1,9 @@
 """Bounded HTTP exchanges: limits on the time and the bytes of a whole answer, whatever the server sends.
 
-httpx has a timeout for each read of a socket, so a server that sends a byte now and then, or
-``100 Continue`` without end, blocks a thread without limit. It also decompresses an answer before its size
-can be checked. Here each read is limited to the rest of the exchange's time and bytes, an answer is
-decompressed a little at a time, and large answers of one server are received one after the other.
+httpx has a timeout for each read of a socket only. So a server that sends a byte now and then, or
+``100 Continue`` without end, can block a thread endlessly. httpx also decompresses a whole answer before the
+caller can check its size. In this module each read is limited to the rest of the exchange's time and bytes.
+An answer is decompressed in small pieces. Large answers of one server are received one after the other.
 """
 
 import ssl
@@ -35,7 +35,7 @@ _GZIP = 31
 
 @dataclass(frozen=True, slots=True)
 class RawResponse:
-    """A complete answer of a server, decompressed."""
+    """A server's complete and decompressed answer."""
 
     status: int
     headers: httpx.Headers
@@ -49,8 +49,8 @@ class BoundedHttpClient:
         name: the catalogue's name, for errors.
         bounds: the bounds of one answer, compressed or not.
         monotonic: the clock of the deadlines.
-        client_options: further arguments of ``httpx.Client``. It follows no redirects: a token is for one
-            server.
+        client_options: further arguments of ``httpx.Client``. The client follows no redirects, because a
+            token is for one server.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class BoundedHttpClient:
         self._client = httpx.Client(follow_redirects=False, **client_options)
         self._client.headers["Accept-Encoding"] = "gzip"
         for transport in (self._client._transport, *self._client._mounts.values()):
-            if isinstance(transport, httpx.HTTPTransport):  # httpx has no option for a backend
+            if isinstance(transport, httpx.HTTPTransport):  # httpx has no option for this
                 pool: Any = transport._pool
                 pool._network_backend = _BudgetedBackend(pool._network_backend, self._budget)
 
@@ -79,14 +79,14 @@ class BoundedHttpClient:
         read: Callable[[RawResponse], T],
         **request_options: Any,  # noqa: ANN401 - httpx's own arguments
     ) -> T:
-        """Send a request, receive the complete answer before *deadline_at* (monotonic), and *read* it.
+        """Send a request, receive the answer before *deadline_at* (monotonic), and pass it to *read*.
 
-        *read* should keep little of a large answer: the next large one waits for it.
+        *read* should return little of a large answer. The next large answer waits until *read* returns.
 
         Raises:
             CatalogueGarbled: the answer is too large, or cannot be decompressed.
-            CatalogueUnreachable: it did not end in time.
-            httpx.HTTPError, httpx.InvalidURL: the exchange failed otherwise.
+            CatalogueUnreachable: the answer did not end before *deadline_at*.
+            httpx.HTTPError, httpx.InvalidURL: the exchange failed for another reason.
         """
         self._budget.start(deadline_at, _MAX_HEAD_BYTES)
         with ExitStack() as cleanup:
@@ -125,16 +125,16 @@ class BoundedHttpClient:
     def _wait_for_others(self, cleanup: ExitStack) -> None:
         if not self._large_lock.acquire(timeout=self._budget.remaining_seconds()):
             raise CatalogueUnreachable(
-                self._name, "other large answers of this server took the time of this one"
+                self._name, "the query waited too long for other large answers of this server"
             )
         cleanup.callback(self._large_lock.release)
 
 
 def build_ssl_context(file: Path, setting: str) -> ssl.SSLContext:
-    """Build a context that trusts the CA in *file*.
+    """Build a TLS context that trusts the CA certificates in *file*.
 
     Raises:
-        ConfigError: the file cannot be read; the error has the name of its *setting*.
+        ConfigError: the file cannot be read; the message has the name of the *setting* for this file.
     """
     try:
         return ssl.create_default_context(cafile=str(file))
@@ -146,11 +146,11 @@ def _iter_decoded(response: httpx.Response) -> Iterator[bytes]:
     """Yield the decompressed bytes of an answer, in small pieces.
 
     Raises:
-        ValueError: it has a Content-Encoding that the request did not accept.
-        zlib.error: it is not valid gzip, or incomplete.
+        ValueError: the answer has a Content-Encoding that the request did not accept.
+        zlib.error: the answer is not valid gzip, or is incomplete.
     """
     encoding = response.headers.get("content-encoding", "").strip().lower()
-    if response.is_stream_consumed:  # a test's transport, which has no stream
+    if response.is_stream_consumed:  # a test's transport has read the whole body already
         yield response.content
     elif encoding in {"", "identity"}:
         yield from response.iter_raw()
@@ -170,20 +170,20 @@ def _gunzip(pieces: Iterable[bytes]) -> Iterator[bytes]:
             yield unpacker.decompress(rest, _CHUNK_BYTES)
             rest = unpacker.unconsumed_tail
         if unpacker.unused_data:
-            raise zlib.error("there is data after its end")
+            raise zlib.error("there is data after the end of the gzip data")
     if not unpacker.eof:
-        raise zlib.error("it is incomplete")
+        raise zlib.error("the gzip data is incomplete")
 
 
 class _ExchangeBudget(threading.local):
-    """The rest of the time and bytes for the exchange of the current thread."""
+    """The remaining time and bytes of the current exchange; each thread has its own."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self.start(float("inf"), _MAX_HEAD_BYTES)
 
     def start(self, deadline_at: float, max_bytes: int) -> None:
-        """Start an exchange with a deadline and a number of bytes."""
+        """Start an exchange that must end before *deadline_at* and receive less than *max_bytes*."""
         self.deadline_at, self.bytes_left = deadline_at, max_bytes
 
     def remaining_seconds(self) -> float:
@@ -191,21 +191,21 @@ class _ExchangeBudget(threading.local):
         return min(max(0.0, self.deadline_at - self._monotonic()), 1e6)
 
     def limit_timeout(self, timeout: float | None, error: type[Exception]) -> float:
-        """Return *timeout*, or the time that is left if that is less; raise *error* if none is."""
+        """Return *timeout*, or the remaining time if it is shorter; raise *error* if no time remains."""
         seconds_left = self.remaining_seconds()
         if seconds_left <= 0:
-            raise error("the time for this answer is over")
+            raise error("the time limit of this query is over")
         return seconds_left if timeout is None else min(timeout, seconds_left)
 
     def count_bytes(self, count: int) -> None:
-        """Count received bytes. Raises httpcore.ReadError where they are too many."""
+        """Count received bytes; raise httpcore.ReadError if they are too many."""
         self.bytes_left -= count
         if self.bytes_left <= 0:
-            raise httpcore.ReadError("the server sends more bytes than its answer may have")
+            raise httpcore.ReadError("the server sends more bytes than the limit of its answer")
 
 
 class _BudgetedBackend(httpcore.NetworkBackend):
-    """A backend of httpcore whose connections are limited by *budget*."""
+    """A network backend of httpcore; its connections observe the limits of *budget*."""
 
     def __init__(self, real: httpcore.NetworkBackend, budget: _ExchangeBudget) -> None:
         self._real, self._budget = real, budget
@@ -236,7 +236,7 @@ class _BudgetedBackend(httpcore.NetworkBackend):
 
 
 class _BudgetedStream(httpcore.NetworkStream):
-    """A connection that limits each read and write to the time that is left."""
+    """A connection that limits each read and write to the remaining time, and counts received bytes."""
 
     def __init__(self, real: httpcore.NetworkStream, budget: _ExchangeBudget) -> None:
         self._real, self._budget = real, budget

@@ -1,4 +1,4 @@
-"""JSON client over HTTP: bounds on time, size and rate, retries, and failures as CatalogueErrors."""
+"""JSON client over HTTP: limits time, size and rate, retries, and raises each failure as a CatalogueError."""
 
 import math
 import re
@@ -37,9 +37,9 @@ _MAX_ERROR_BYTES = 100_000
 class HttpLimits:
     """Limits of the queries to one server, and of its answers.
 
-    ``timeout`` bounds one read of a socket, ``deadline`` one query with all its attempts.
-    ``pause`` is the wait between the first and the second of ``attempts``. An answer has at most
-    ``max_bytes``, compressed or not, and ``max_values`` JSON values.
+    ``timeout`` limits one read of a socket. ``deadline`` limits one query with all its ``attempts``.
+    ``pause`` is the wait between the first and the second attempt. An answer has at most ``max_bytes``,
+    both before and after it is decompressed, and at most ``max_values`` JSON values.
     """
 
     timeout: timedelta = timedelta(seconds=15)
@@ -64,10 +64,10 @@ class TokenSource(Protocol):
         """Return the validity of the current token; None where the daemon does not renew it."""
 
     def token(self) -> str:
-        """Return a token that is valid now. Raises CatalogueError."""
+        """Return a token that is valid now; raise CatalogueError if there is none."""
 
     def renew(self, refused_token: str) -> str:
-        """Return another token than *refused_token*. Raises CatalogueError where there is none."""
+        """Return a token that differs from *refused_token*; raise CatalogueError if there is none."""
 
     def close(self) -> None:
         """Close the connections, and forget the token."""
@@ -75,7 +75,11 @@ class TokenSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JsonResponse:
-    """A server's answer: ``body`` is the JSON of a 200; ``has_next_page`` if it links to a next page."""
+    """A server's answer.
+
+    ``body`` is the JSON of an answer with status 200. ``has_next_page`` is true if the answer links to a
+    next page.
+    """
 
     status: int
     body: Any
@@ -84,7 +88,11 @@ class JsonResponse:
 
 
 class _Request(NamedTuple):
-    """A query: its deadline is monotonic, *read* parses the answer's body, *options* are for httpx."""
+    """A query.
+
+    ``deadline_at`` is a monotonic time, ``read`` converts the JSON of the answer, ``options`` are arguments
+    for httpx.
+    """
 
     method: str
     path: str
@@ -106,9 +114,9 @@ class JsonClient:
     Args:
         name: the catalogue's name, for errors.
         url: the prefix of every path.
-        token_source: the source of the bearer token; None: send none.
-        ca_cert: the certificate authority of the server; None: those that the system trusts.
-        transport, monotonic, rate_limiter: for tests.
+        token_source: the source of the bearer token; None: send no token.
+        ca_cert: the certificate authority of the server; None: the authorities that the system trusts.
+        transport, monotonic, rate_limiter: replacements for tests.
 
     Raises:
         ConfigError: *ca_cert* cannot be read.
@@ -150,16 +158,16 @@ class JsonClient:
         within_seconds: float = math.inf,
         read: Callable[[Any], Any] = lambda body: body,
     ) -> JsonResponse:
-        """Get *path*; return a 200 with JSON, or a 404, which the caller must judge.
+        """Get *path*; return an answer with status 200, or 404: the caller decides what a 404 means.
 
         Args:
             path: the path below ``url``.
             params: the parameters of the query string.
-            within_seconds: give up after this time, where it is shorter than the client's own deadline.
-            read: makes the answer's ``body`` from the JSON of a 200; it should keep little of a large one.
+            within_seconds: give up after this time, if it is shorter than the client's own deadline.
+            read: converts the JSON of a 200 to the answer's ``body``; of a large JSON it should keep little.
 
         Raises:
-            CatalogueError: any other answer, after all attempts for a transient failure.
+            CatalogueError: the server gave another answer, or none. A transient failure is retried before.
         """
         return self._request("GET", path, within_seconds, read, params=dict(params or {}))
 
@@ -200,13 +208,13 @@ class JsonClient:
                     return self._request_once(request)
         except _RetryableError as last:
             raise last.error from None
-        raise AssertionError("stamina ends by an answer or an error")
+        raise AssertionError("stamina.retry_context ended without an answer and without an error")
 
     def _request_once(self, request: _Request) -> JsonResponse:
         token = self._token_source.token() if self._token_source else None
         answer = self._exchange(request, token)
         if answer.status == 401 and self._token_source and token:
-            # the 401 may come from a service behind this one, which looks the same: renew once only
+            # a service behind this server may have sent the 401, so a new token may not help: renew once only
             answer = self._exchange(request, self._token_source.renew(token))
         if answer.status == 401:
             raise CatalogueDenied(self.name, answer.detail)
@@ -254,7 +262,7 @@ class JsonClient:
             raise error
         wait_seconds = retry_after(headers.get("retry-after"), server_time)
         if wait_seconds is not None and wait_seconds > request.deadline_at - self._monotonic():
-            raise error  # a retry then would be too late for this query
+            raise error  # the server asks for a wait that ends after this query's deadline
         raise _RetryableError(error, wait_seconds)
 
     def _decode_body(self, content: bytearray, read: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - JSON
@@ -272,7 +280,7 @@ class JsonClient:
 
 
 def _retry_wait(error: Exception) -> bool | float:
-    """Return what stamina expects: False (no retry), True (its own backoff), or seconds to wait."""
+    """Return False (no retry), True (retry after stamina's own backoff), or the seconds before the retry."""
     if not isinstance(error, _RetryableError):
         return False
     return True if error.retry_after_seconds is None else error.retry_after_seconds

@@ -1,4 +1,4 @@
-"""Times in HTTP headers. A server may send any text, so no text raises an error."""
+"""Parsers of times in HTTP headers. A server may send any text, so an invalid text raises no error."""
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -12,7 +12,7 @@ _MAX_HEADER_CHARS = 100
 def http_date(header: str | None) -> datetime | None:
     """Parse a date (RFC 9110, 5.6.7).
 
-    Return None without a date, or for a date that is out of range.
+    Return None if the header is missing, is not a date, or is a date that is out of range.
     """
     if not header or len(header) > _MAX_HEADER_CHARS:
         return None
@@ -26,7 +26,7 @@ def http_date(header: str | None) -> datetime | None:
 def retry_after(header: str | None, now: datetime | None) -> float | None:
     """Parse ``Retry-After`` (RFC 9110, 10.2.3) as seconds from *now*, from 0 to ``MAX_PAUSE_SECONDS``.
 
-    Return None for any other text, and for a date where *now* is None.
+    Return None if the header is neither seconds nor a date, or is a date and *now* is None.
     """
     text = (header or "").strip()
     digits = text.removeprefix("-")

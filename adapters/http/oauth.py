@@ -30,7 +30,7 @@ _MIN_TOKEN_AGE = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """The client's identity at the provider (``token_url``), and the audience of its tokens."""
+    """The daemon's client identity at the token provider (``token_url``), and the audience of the tokens."""
 
     token_url: str
     client_id: str
@@ -49,7 +49,7 @@ class _CachedToken:
 
 
 class ClientCredentials:
-    """A thread-safe source of tokens for one audience. It reads the secret again for each token."""
+    """A thread-safe source of tokens for one audience; the secret file is read again for each new token."""
 
     def __init__(
         self,
@@ -83,10 +83,10 @@ class ClientCredentials:
             return self._request_token(now)
 
     def renew(self, refused_token: str) -> str:
-        """Return another token than *refused_token*.
+        """Return a token that differs from *refused_token*.
 
         Raises:
-            CatalogueDenied: the refused token is less than 10 s old: the client lacks a right.
+            CatalogueDenied: the refused token is less than 10 s old, so the client lacks a permission.
             CatalogueError: see :meth:`token`.
         """
         with self._lock:
@@ -96,7 +96,7 @@ class ClientCredentials:
                 return cached.token
             if cached and timedelta(0) <= now - cached.received_at < _MIN_TOKEN_AGE:
                 raise CatalogueDenied(
-                    self._name, f"a new token for {self._settings.audience} is refused (status 401)"
+                    self._name, f"the service refused a new token for {self._settings.audience} (status 401)"
                 )
             return self._request_token(now)
 
@@ -132,7 +132,8 @@ class ClientCredentials:
             raise
         token = body.get("access_token") if isinstance(body, dict) else None
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):
-            raise CatalogueGarbled(self._name, f"{settings.token_url} answers without an access_token")
+            reason = f"the answer of {settings.token_url} has no valid access_token"
+            raise CatalogueGarbled(self._name, reason)
         SECRETS.keep(token)
         ends = _expiry_of(body, token, now)
         self._cached = _CachedToken(token, now, ends - min(_RENEWAL_MARGIN, (ends - now) / 5), ends)
@@ -140,7 +141,7 @@ class ClientCredentials:
 
 
 class TokenFile:
-    """A token in a file that another program renews; read again for every query."""
+    """A token in a file that another program renews; the file is read again for every query."""
 
     def __init__(self, name: str, path: Path) -> None:
         self._name = name
@@ -158,11 +159,11 @@ class TokenFile:
         """Return the token that is in the file now, if it is not *refused_token*.
 
         Raises:
-            CatalogueDenied: it is the same token.
+            CatalogueDenied: the file still has *refused_token*.
         """
         token = self.token()
         if token == refused_token:
-            raise CatalogueDenied(self._name, f"the token in {self._path} is refused (status 401)")
+            raise CatalogueDenied(self._name, f"the service refused the token in {self._path} (status 401)")
         return token
 
     @property
@@ -178,17 +179,17 @@ def _read_secret(name: str, file: Path, key: str) -> str:
     try:
         text = read_secret(file.read_text("ascii"))
     except UnicodeDecodeError:
-        raise CatalogueDenied(name, f"{key} {file}: it does not contain a secret") from None
+        raise CatalogueDenied(name, f"{key} {file}: the file does not contain a secret") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise CatalogueDenied(name, f"{key} {file}: {reason}") from None
     if not text:
-        raise CatalogueDenied(name, f"{key} {file}: it is empty")
+        raise CatalogueDenied(name, f"{key} {file}: the file is empty")
     return text
 
 
 def _expiry_of(body: dict[str, Any], token: str, now: datetime) -> datetime:
-    """Return the expiry that the answer has, or that the token itself has; else ten minutes from *now*."""
+    """Return the time of expiry in the answer, else the time in the token, else ten minutes from *now*."""
     seconds = body.get("expires_in")
     if isinstance(seconds, int | float) and 0 < seconds < 1e8:
         return now + timedelta(seconds=seconds)

@@ -1,7 +1,7 @@
-"""Rate limiter for calls to one server: spaces calls, and pauses them when the server asks for it.
+"""Rate limiter for calls to one server: limit the calls per second, and pause when the server asks for it.
 
 A response of 429, or of 503 with ``Retry-After``, starts a pause for all threads.
-The header is read as RFC 9110 (10.2.3) defines it: seconds, or an HTTP date.
+``Retry-After`` is read as RFC 9110 (10.2.3) defines it: seconds, or an HTTP date.
 """
 
 import math
@@ -17,7 +17,7 @@ _MIN_PAUSE_SECONDS = 0.25
 
 
 class HttpRateLimiter:
-    """Spaces the calls of all threads to one server; times are seconds of a monotonic clock.
+    """A limit on the rate of all threads' calls to one server; times are seconds of a monotonic clock.
 
     Args:
         calls_per_second: the largest rate.
@@ -39,14 +39,14 @@ class HttpRateLimiter:
 
     @property
     def pause_seconds(self) -> float:
-        """Return the seconds that are left of the pause; 0 without a pause."""
+        """Return the remaining seconds of the pause; 0 without a pause."""
         return max(0.0, self._paused_until - self._monotonic())
 
     def wait_for_turn(self, within_seconds: float = math.inf) -> bool:
-        """Wait for the next call's turn, and longer where the server asks for a pause meanwhile.
+        """Wait until this call may be sent; wait longer if the server asks for a pause meanwhile.
 
         Returns:
-            False, without waiting for it, where the turn would come later than *within_seconds* from now.
+            False, without a wait, if the call may not be sent within *within_seconds* from now.
         """
         give_up_at = self._monotonic() + within_seconds
         begin = -1.0
@@ -64,7 +64,7 @@ class HttpRateLimiter:
     def record_response(
         self, status: int, retry_after_header: str | None, server_time: datetime | None
     ) -> bool:
-        """Record one response; return whether the server refused the call for now."""
+        """Record one response; return True if the server refused the call and asked for a pause."""
         if status == 429 or (status == 503 and retry_after_header is not None):
             self.record_refusal(retry_after_header, server_time)
             return True
@@ -72,17 +72,17 @@ class HttpRateLimiter:
         return False
 
     def record_refusal(self, retry_after_header: str | None, server_time: datetime | None) -> None:
-        """Pause all calls: as long as the server asks, and at least twice as long as the last pause.
+        """Pause all calls for the time that the server asks for; each refusal in a row doubles the minimum.
 
-        The pause is at least 0.25 s (2 s without the header), and at most 900 s.
+        The minimum is 0.25 s at first (2 s without ``Retry-After``). No pause is longer than 900 s.
 
         Args:
             retry_after_header: the ``Retry-After`` of the response.
-            server_time: the server's own time, where it sent one.
+            server_time: the time of the response by the server's own clock; None if it sent no time.
         """
         seconds = retry_after(retry_after_header, server_time)
         with self._lock:
-            if not self.pause_seconds:  # else the call began before the pause, and is not a further sign
+            if not self.pause_seconds:  # a call that began before the pause says nothing new
                 self._refusals += 1
             shortest = (_FIRST_PAUSE_SECONDS if seconds is None else _MIN_PAUSE_SECONDS) * 2 ** min(
                 self._refusals - 1, 10
@@ -91,7 +91,7 @@ class HttpRateLimiter:
             self._paused_until = max(self._paused_until, self._monotonic() + pause)
 
     def record_answer(self) -> None:
-        """Record that the server did not refuse a call; this ends the doubling, not a running pause."""
+        """Record that the server accepted a call, so the next pause is short again; a pause now continues."""
         with self._lock:
             if not self.pause_seconds:
                 self._refusals = 0

@@ -1,1 +1,1 @@
-"""Rucio: catalogue, auditor, and the calls that they share."""
+"""Rucio: the catalogue, the auditor, and the queries that both use."""

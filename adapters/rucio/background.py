@@ -1,8 +1,9 @@
 """Background queries to Rucio that no poll waits for: verify counts, and retry failed queries.
 
-A thread with a connection of its own queries between polls, never during one. It verifies each trusted count
-once in ``verify_every``, evenly spread. It also retries queries for single DIDs that failed or had no answer,
-so that such a DID delays only the poll of its first failure.
+A thread with a connection of its own sends queries between polls, never during a poll. A trusted count is one
+that a poll used again without a new query. The thread verifies each trusted count once in ``verify_every``,
+evenly spread. It also retries queries for single DIDs that failed or had no answer. So a DID without an
+answer delays only one poll, the poll of its first failure.
 """
 
 import threading
@@ -30,14 +31,14 @@ _FIRST_WAIT_SECONDS = 60.0
 _MAX_WAIT_SECONDS = 3600.0
 # After a retry that took 1 s, the next one starts 4 s later: retries take a fifth of the time at most.
 _RETRY_GAP_FACTOR = 4.0
-_MAX_LAG_SECONDS = 60.0  # a verification that polls delayed for longer is left out
-_MAX_FAILURES_IN_ROW = 3  # then verification stops until the next poll
+_MAX_LAG_SECONDS = 60.0  # verifications that polls delay for longer are skipped
+_MAX_FAILURES_IN_ROW = 3  # after so many, verification stops until the next poll
 _CLOSE_SECONDS = 10.0
 
 
 @dataclass
 class _FailedQuery:
-    """A query that failed *failures* times, last with *error*; *ask* repeats it, not before *retry_at*."""
+    """A query that failed *failures* times, last with *error*; call *ask* to repeat it at *retry_at*."""
 
     error: CatalogueError
     ask: Callable[[QueryRunner], object]
@@ -46,13 +47,13 @@ class _FailedQuery:
 
 
 class BackgroundVerifier(Generic[T, R]):
-    """A thread beside the polls of a catalogue; it starts with the first item or failed query.
+    """The thread for background queries of a catalogue; it starts with the first item or failed query.
 
     Args:
-        queries: a runner on a connection of its own.
+        queries: a query runner with a connection of its own.
         verify: verifies one item.
-        verify_every: verify each item once in this time; zero disables the background.
-        monotonic: seconds of a monotonic clock.
+        verify_every: verify each item once in this time; zero: start no thread.
+        monotonic: returns the seconds of a monotonic clock.
     """
 
     def __init__(
@@ -79,15 +80,15 @@ class BackgroundVerifier(Generic[T, R]):
 
     @property
     def is_enabled(self) -> bool:
-        """Return whether the thread is used; False if ``verify_every`` is zero: polls then count all."""
+        """Return True if ``verify_every`` is not zero; if it is zero, polls count all datasets themselves."""
         return self._verify_every_seconds > 0
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Start no query during the ``with`` block.
+        """Let the thread start no query during the ``with`` block.
 
         Raises:
-            Exception: an unexpected error of the thread, a bug; raised once.
+            Exception: the thread had an unexpected error, a bug. Each such error is raised once.
         """
         with self._condition:
             self._running_polls += 1
@@ -104,13 +105,13 @@ class BackgroundVerifier(Generic[T, R]):
     # -- failed queries
 
     def retry_later(self, key: QueryKey, error: CatalogueError, ask: Callable[[QueryRunner], object]) -> None:
-        """Repeat a failed query of a poll with *ask* until it is answered; a 404 is an answer."""
+        """Repeat a poll's failed query by calling *ask* until Rucio answers; a 404 is an answer."""
         if self.is_enabled and not isinstance(error, NotFound):
             with self._condition:
                 self._failed_queries[key] = _FailedQuery(error, ask, 1, self._monotonic())
 
     def error_of(self, key: QueryKey) -> CatalogueError | None:
-        """Return the last error of a query that still fails; None otherwise."""
+        """Return the last error of the query *key*; None if this query does not fail."""
         with self._condition:
             failing = self._failed_queries.get(key)
             return failing.error if failing else None
@@ -130,7 +131,7 @@ class BackgroundVerifier(Generic[T, R]):
             return results
 
     def start_verifying(self, items: Iterable[tuple[QueryKey, T]]) -> None:
-        """Verify *items*, in this order; drop the items of the last poll that are left."""
+        """Let the thread verify *items*, in this order; drop earlier items that are not verified yet."""
         if not self.is_enabled:
             return
         with self._condition:
@@ -149,7 +150,7 @@ class BackgroundVerifier(Generic[T, R]):
             self._condition.notify_all()
 
     def close(self) -> None:
-        """End the thread, also during a query, and close its connection."""
+        """End the thread, even if a query is running, and close its connection."""
         with self._condition:
             self._is_closed = True
             self._condition.notify_all()
@@ -165,13 +166,13 @@ class BackgroundVerifier(Generic[T, R]):
         while job := self._next_job():
             try:
                 job()
-            except Exception as bug:  # noqa: BLE001 - the next poll raises it, as this catalogue's failure
+            except Exception as bug:  # noqa: BLE001 - the next poll raises this error
                 with self._condition:
                     self._unexpected_error = bug
                     self._failures_in_row = _MAX_FAILURES_IN_ROW
 
     def _next_job(self) -> Callable[[], None] | None:
-        """Wait for the next query; return None after :meth:`close`."""
+        """Wait until the next query is due and return it; return None after :meth:`close`."""
         with self._condition:
             while not self._is_closed:
                 at, job = self._earliest_job()
@@ -195,7 +196,7 @@ class BackgroundVerifier(Generic[T, R]):
         return (0.0, None) if verify_at is None else (verify_at, self._verify_next)
 
     def _retry(self, key: QueryKey) -> None:
-        """Repeat a failed query; after its first answer, all other failed queries are due at once."""
+        """Repeat a failed query; if Rucio answers, all other failed queries are due now."""
         with self._condition:
             failing = self._failed_queries.get(key)
         if failing is None:
@@ -240,7 +241,7 @@ class BackgroundVerifier(Generic[T, R]):
                     self._results.append((item, result))
 
     def _try_query(self, ask: Callable[[QueryRunner], A]) -> A | CatalogueError | None:
-        """Return the answer or its error; None after a 404: the next poll handles it."""
+        """Run *ask* and return its answer or error; return None after a 404, which the next poll handles."""
         try:
             with self._queries.connection.start_poll(self._queries.settings.timeout.total_seconds()):
                 return ask(self._queries)

@@ -1,25 +1,26 @@
-"""Rucio catalogue: the sites of datasets, and the datasets that are moving. Start here to read this package.
+"""Rucio catalogue: the sites of datasets, and transfers of datasets. Read this module of the package first.
 
-A poll (:meth:`RucioCatalogue.read`) is a straight line; each step is a module:
+A poll (:meth:`RucioCatalogue.read`) has these steps; each step is a module:
 
 1. RSEs (:mod:`.rses`): the storage elements and their sites.
 2. Names (:mod:`.datasets.dids`, :mod:`.datasets.containers`): which names exist, and the datasets in
    containers.
-3. Replicas (:mod:`.replicas`): the files of each dataset at each storage element: summary rows or counts.
-4. Locks and rules (:mod:`.rules.locks`): what moves, what is stuck, and what ends.
+3. Replicas (:mod:`.replicas`): how many files of each dataset are at each storage element.
+4. Locks and rules (:mod:`.rules.locks`): which datasets are moving or stuck, and when their rules end.
 5. States (:mod:`.conclusions`, :mod:`.states`): the replicas of datasets, then of files and containers.
 6. Survey: one reading for each DID, with its variants in letter case (:mod:`.datasets.case_variants`).
 
-Steps 3 to 5 overlap: while Rucio answers for one batch of datasets, the daemon concludes another. Methods
-named ``iter_…`` yield each dataset as soon as it is complete, while others are still queried.
+Steps 3 to 5 overlap: while Rucio answers for one batch of datasets, the daemon computes the states of another
+batch. Methods named ``iter_…`` yield each dataset as soon as its result is known, while other datasets are
+still queried.
 
-Rucio has two answers for step 3. The summary (bulk, "shallow") is a table that Rucio's daemons refresh: it
-has 0 of 0 files before they have counted, omits replicas without a rule, and ignores files that went bad.
-The true one ("deep") counts files, and needs one call for each dataset. So the summary only selects the
-datasets to count. A dataset that is not complete and unchanged in it is counted in every poll, the others
-between polls, once in ``verify_every``. A dataset that was not counted is Unseen, never absent and never
-complete. Neither answer distinguishes a container or a name that does not exist from an empty dataset, so
-step 2 looks names up first.
+Rucio has two answers for step 3. The summary (bulk, "shallow") is a table that Rucio's daemons refresh. It
+has 0 of 0 files before these daemons have counted. It omits replicas without a rule, and ignores files that
+went bad. The count ("deep") is correct, but needs one call for each dataset. So the catalogue uses the
+summary only to select the datasets to count. If a dataset's summary is incomplete or has changed, every poll
+counts the dataset. All other datasets are counted between polls, once in ``verify_every``. A dataset that was
+not counted is Unseen, never absent and never complete. Neither answer distinguishes an empty dataset from a
+container, or from a name that does not exist, so step 2 looks the names up first.
 """
 
 import threading
@@ -60,16 +61,16 @@ _SINGLE_QUERY_SECONDS = 10.0
 
 
 def single_site_groups(sites: AbstractSet[Site]) -> AbstractSet[AbstractSet[Site]]:
-    """Return a group for each of *sites*: jobs read the storage of their own site only."""
+    """Return one group for each of *sites*, for pools whose jobs read only the storage of their own site."""
     return frozenset(frozenset({site}) for site in sites)
 
 
 class RucioCatalogue:
     """A Rucio server as a Catalogue; see the module's docstring for the steps of a poll.
 
-    Without *rate_limiter* it makes one from *settings*. *capabilities* has downtimes, and the sites of
-    storage elements that neither *settings* nor Rucio map. *group_sites* returns the groups of sites whose
-    storage a job of any of them reads.
+    If *rate_limiter* is None, *settings* give the rate. *capabilities* has downtimes, and the sites of
+    storage elements that neither *settings* nor Rucio map to a site. *group_sites* returns groups of sites: a
+    job at any site of a group reads the storage of all its sites.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class RucioCatalogue:
 
     @property
     def token_validity(self) -> TokenValidity | None:
-        """Return the validity of the current token; None where the daemon does not renew it."""
+        """Return the validity of the current token; None if the daemon does not renew the token."""
         return self._queries.connection.token_validity
 
     def close(self) -> None:
@@ -129,7 +130,7 @@ class RucioCatalogue:
         """Query the sites of *dids*; see ``Catalogue.read``.
 
         Raises:
-            CatalogueError: Rucio did not answer, or had no answer for any of *dids*.
+            CatalogueError: Rucio did not answer, or the query failed for every one of *dids*.
         """
         with self._one_at_a_time, self._background.pause():
             now = self._clock()
@@ -140,7 +141,7 @@ class RucioCatalogue:
                 self._read_all(poll, dids)
                 _raise_if_all_failed(poll, dids)
                 seconds_left = self._queries.connection.deadline.remaining_seconds
-            # step 2 again: names that the bulk call left out
+            # step 2 again, for names that the answer of the bulk call did not contain
             self._resolver.look_up_unresolved(poll, dids, min(seconds_left, _SINGLE_QUERY_SECONDS))
             _raise_if_all_failed(poll, dids)
             # step 6: the survey
@@ -154,20 +155,20 @@ class RucioCatalogue:
         """Return all datasets and containers whose DIDs match; see ``Catalogue.find``.
 
         Raises:
-            CatalogueError: Rucio could not list them all.
+            CatalogueError: Rucio could not list all matching DIDs.
         """
         with self._one_at_a_time, self._background.pause(), self._queries.start_poll():
             return self._did_search.find(patterns)
 
     def _verify(self, queries: QueryRunner, trusted_count: TrustedCount) -> DatasetCount:
-        """Count a dataset again that a poll trusted; if the count differs, the next poll counts it itself."""
+        """Count a dataset again, because a poll used its last count without a new query."""
         did, counted = trusted_count
         return count_dataset(queries, did, counted.rows_version, self._clock(), counted)
 
     # -- the steps of a poll
 
     def _read_rses(self, now: datetime) -> Rses:
-        """Read all storage elements; without a change return the same object: caches compare identity."""
+        """Read all storage elements; if nothing changed, return the last object: caches compare identity."""
         rses = self._rses.read(now)
         if rses != self._last_rses:
             self._last_rses = rses
@@ -190,9 +191,9 @@ class RucioCatalogue:
         self._containers.conclude_all(poll)
 
     def _read_datasets(self, poll: RucioPoll, dids: Dids) -> None:
-        """Run steps 3 to 5 for datasets: conclude each one as soon as its counts and movements are known.
+        """Run steps 3 to 5: compute the replicas of each dataset when its counts and movements are known.
 
-        A dataset whose rule history must be queried is concluded after all others.
+        Datasets whose rule history must be queried come last.
         """
         counts: dict[Did, CountWithRows] = {}
         settled_by_did: dict[Did, bool] = {}
@@ -226,7 +227,7 @@ class RucioCatalogue:
         self._file_lists.read(poll, self._datasets.shared_counts)
 
     def _read_files(self, poll: RucioPoll, dids: Dids) -> None:
-        """Read and conclude DIDs that are single files."""
+        """Query and store the replicas of DIDs that are single files."""
         answers = self._queries.query_in_batches(
             dids,
             poll.errors,

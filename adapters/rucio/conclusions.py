@@ -1,6 +1,6 @@
 """Conclusions of a poll: combine counts, movements and storage elements into the replicas of each DID.
 
-The decisions themselves are in :mod:`.states`; this module adds caches, progress and recalls.
+The rules for the states are in :mod:`.states`; this module adds caches, progress and recalls from tape.
 """
 
 from collections.abc import Callable
@@ -29,10 +29,10 @@ SiteGrouping = Callable[[AbstractSet[Site]], AbstractSet[AbstractSet[Site]]]
 
 @dataclass(frozen=True, slots=True)
 class _CachedReplicas:
-    """The replicas of a dataset without movement, and the objects that they were computed from.
+    """The replicas of a dataset that is not moving, and the objects from which they were computed.
 
-    The cache compares by identity. Data that changes with time alone, such as a rule with an end, is a new
-    object in every poll.
+    The cache is valid only for the same objects (``is``). Data that changes with time alone, for example a
+    rule with an end, is a new object in every poll.
     """
 
     counts: Counts
@@ -45,9 +45,9 @@ class _CachedReplicas:
 
 
 class DatasetConclusions:
-    """The conclusions about datasets: a builder of their replicas, with a cache from poll to poll.
+    """A builder of the replicas of datasets, with a cache from poll to poll.
 
-    *group_sites* returns the groups of sites whose storage a job of any of them reads.
+    *group_sites* returns groups of sites: a job at any site of a group reads the storage of all its sites.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class DatasetConclusions:
         """The counts of datasets whose parts at several storage elements may be complete together."""
 
     def start_poll(self, dids: Dids) -> None:
-        """Start a poll of *dids*; forget all others."""
+        """Start a poll of *dids*; forget all other DIDs."""
         self._recalls.start_poll(dids)
         self._progress.forget_all_but(dids)
         self.shared_counts = {}
@@ -77,7 +77,7 @@ class DatasetConclusions:
     def storages_needing_history(
         self, poll: RucioPoll, did: Did, counts: Counts, movements: Movements
     ) -> frozenset[str]:
-        """Return the storages with usable data, without a rule, whose rule history to query first."""
+        """Return the storage elements with usable data but no rule: query their rule histories first."""
         cached = self._cached_replicas.get(did)
         if cached and cached.is_valid_for(counts, movements, poll.rses):
             return frozenset()
@@ -148,10 +148,10 @@ class DatasetConclusions:
         return combinable_storages(counts, movements, rses, self._site_groups[1], poll.held_until)
 
     def _add_unlisted_rses(self, poll: RucioPoll, names: AbstractSet[str]) -> Rses:
-        """Return the storage elements of *poll*, and those of *names* that the list left out.
+        """Return the storage elements of *poll*, and the elements in *names* that list_rses left out.
 
         Raises:
-            BadRow: one of them cannot be queried.
+            BadRow: a storage element in *names* cannot be queried.
         """
         unlisted = dict[str, Rse]()
         for name in sorted(names - poll.rses.keys()):
@@ -163,7 +163,7 @@ class DatasetConclusions:
 
 
 class ContainerConclusions:
-    """The conclusions about containers, from those about their datasets."""
+    """A builder of the replicas of containers from the replicas of their datasets."""
 
     def __init__(
         self, lister: ContainerLister, member_resolver: DidResolver, verify_every: timedelta
@@ -174,7 +174,7 @@ class ContainerConclusions:
         self._complete_lists: dict[Did, tuple[datetime, Dids]] = {}
 
     def conclude_all(self, poll: RucioPoll) -> None:
-        """Evaluate all containers of *poll* and store their readings in it; call it after their datasets."""
+        """Evaluate all containers of *poll* and store their readings; evaluate all datasets before."""
         members_by_container = poll.members_by_container
         drop_all_but(members_by_container.keys(), self._complete_lists)
         for did, members in members_by_container.items():
@@ -199,10 +199,11 @@ class ContainerConclusions:
         poll.conclusions[container] = Seen(poll.started_at, replicas, total)
 
     def _check_members(self, poll: RucioPoll, container: Did, members: Dids) -> None:
-        """Store an error of *container* in ``poll.errors`` if its list of datasets was cut short.
+        """Store an error of *container* in ``poll.errors`` if its list of datasets is incomplete.
 
-        The list was cut if the datasets have fewer bytes than Rucio counts for the container. Check this when
-        the list has changed, and every ``verify_every``. An open dataset may grow between the two queries.
+        The list is incomplete if its datasets have fewer bytes than Rucio counts for the container. Check
+        this when the list has changed, and once in ``verify_every``. Containers with an open dataset are not
+        judged: the dataset may have grown between the two queries.
         """
         if container in poll.errors or self._is_list_checked(poll, container, members):
             return
@@ -213,7 +214,7 @@ class ContainerConclusions:
             poll.errors[container] = exc
             return
         if size > total and not self._member_resolver.is_any_open(members):
-            reason = f"its list has {len(members)} datasets of {total} bytes in all, and it has {size} bytes"
+            reason = f"its list has {len(members)} datasets with {total} bytes, but Rucio counts {size} bytes"
             poll.errors[container] = CatalogueGarbled(poll.name, f"{container}: {reason}")
             return
         self._complete_lists[container] = poll.started_at, members
@@ -228,6 +229,6 @@ class ContainerConclusions:
 
 
 def _is_on_disk_at_site(poll: RucioPoll, name: str) -> bool:
-    """Return whether a complete copy at this storage element needs a rule: on disk, at a site."""
+    """Return whether the storage element *name* is on disk and at a site, so that its copies need a rule."""
     rse = poll.rses.get(name)
     return rse is not None and not rse.is_tape and bool(rse.sites)

@@ -15,21 +15,21 @@ Sample = tuple[datetime, float]
 _MIN_SAMPLES = 3
 _MAX_SAMPLES = 60
 _MAX_REMAINING = timedelta(days=365)
-_ROUNDING_SECONDS = 10  # so that small changes of an estimate do not change the ad
+_ROUNDING_SECONDS = 10  # rounding: small changes of an estimate do not change the ad
 
 
 class ProgressTracker:
-    """Samples of the fraction of each moving replica; dropped when it no longer moves."""
+    """Samples of the fraction of each moving replica; they are deleted when the replica stops moving."""
 
     def __init__(self) -> None:
         self._samples: dict[tuple[Did, str], deque[Sample]] = {}
 
     def add_estimates(self, replicas: Iterable[Replica], now: datetime) -> Replicas:
-        """Return *replicas* of one dataset; those that move get an estimate of the time they are complete."""
+        """Return the *replicas* of one dataset; moving replicas get an estimate of their completion time."""
         return tuple(self._add_estimate(replica, now) for replica in replicas)
 
     def forget_all_but(self, dids: Dids) -> None:
-        """Forget the samples of all but *dids*."""
+        """Forget the samples of all datasets but *dids*."""
         self._samples = {key: each for key, each in self._samples.items() if key[0] in dids}
 
     def _add_estimate(self, replica: Replica, now: datetime) -> Replica:
@@ -39,7 +39,7 @@ class ProgressTracker:
             return replica
         samples = self._samples.setdefault(key, deque(maxlen=_MAX_SAMPLES))
         if samples and replica.fraction < samples[-1][1]:
-            samples.clear()  # files went bad, or the dataset grew: older samples mislead
+            samples.clear()  # files went bad, or the dataset grew: older samples are no longer valid
         samples.append((now, replica.fraction))
         estimate = estimate_completion(tuple(samples))
         if estimate is None:
@@ -52,15 +52,15 @@ class ProgressTracker:
 def estimate_completion(samples: Sequence[Sample]) -> tuple[datetime, timedelta] | None:
     """Estimate the time when the fraction reaches 1, and one standard error of that time.
 
-    The estimate is a straight line through *samples*, by least squares. The error is that of the
-    slope and of the line's start together; it is 0 for a perfect line.
+    The estimate is a straight line through *samples*, by least squares. The error combines the errors of
+    the line's slope and start; it is 0 if all samples are on the line.
 
     Args:
-        samples: in order of time.
+        samples: times and fractions, in order of time.
 
     Returns:
-        None for fewer than three samples, for a fraction that does not grow, or for a time more than a year
-        after the last sample.
+        None if there are fewer than three samples, if the fraction does not grow, or if the estimated time
+        is more than a year after the last sample.
     """
     if len(samples) < _MIN_SAMPLES or samples[-1][1] <= samples[0][1]:
         return None

@@ -22,7 +22,7 @@ NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 def drop_all_but(dids: Dids, *memories: dict[Did, Any]) -> None:
-    """Delete all keys but *dids* from *memories*."""
+    """Delete all keys but *dids* from each dictionary of *memories*."""
     for memory in memories:
         for did in memory.keys() - dids:
             del memory[did]
@@ -32,10 +32,10 @@ def drop_all_but(dids: Dids, *memories: dict[Did, Any]) -> None:
 class RucioPoll:
     """The state of one poll.
 
-    *held_until* is the time until which a rule must hold data for a job to start on it. *errors* has the DIDs
-    without a result, *conclusions* those with one, *empty_datasets* those without a file. *did_infos* has
-    Rucio's information on each name.
-    *members_by_container* has the datasets in each demanded container.
+    *held_until*: if no rule keeps data until this time, no job should start on the data. *errors* has the
+    DIDs without a result, *conclusions* the DIDs with a result, *empty_datasets* the datasets without a file.
+    *did_infos* has Rucio's information about each name. *members_by_container* has the datasets in each
+    demanded container.
     """
 
     name: str
@@ -59,7 +59,7 @@ class RucioPoll:
         return self._parents.get(did, frozenset())
 
     def conclude(self, did: Did, size: int | None, make_replicas: Callable[[], Replicas]) -> None:
-        """Store the result of *make_replicas*, or its BadRow as an error."""
+        """Store the replicas that *make_replicas* returns; if it raises BadRow, store an error for *did*."""
         try:
             self.conclusions[did] = Seen(self.started_at, make_replicas(), size)
         except BadRow as exc:
@@ -72,4 +72,5 @@ class RucioPoll:
             return Unseen(self.errors[did].reason)
         if kind == "ABSENT":
             return Seen(self.started_at)
-        return self.conclusions.get(did) or Unseen(f"Rucio calls it a {kind}, which this version cannot read")
+        reason = f"Rucio calls it a {kind}; this version of the daemon does not know that type"
+        return self.conclusions.get(did) or Unseen(reason)

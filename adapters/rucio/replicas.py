@@ -1,4 +1,4 @@
-"""Counts of datasets by storage element: Rucio's summary rows select the datasets to count file by file."""
+"""Counts of datasets by storage element. Rucio's summary rows show which datasets to count file by file."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ RowsVersion = tuple[tuple[str, int, int, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class DatasetCount:
-    """The count of a dataset; *has_matching_rows* if its summary rows (*rows_version*) were equal."""
+    """The count of a dataset; *has_matching_rows* if its summary rows (*rows_version*) had equal counts."""
 
     counted_at: datetime
     rows_version: RowsVersion
@@ -39,7 +39,7 @@ class DatasetCount:
     is_empty: bool
 
     def is_settled(self, rows: Sequence[DatasetRow]) -> bool:
-        """Return whether nothing can be moving: each storage element with a rule or files is complete."""
+        """Return True if no transfer is possible: all storage elements with a rule or files are complete."""
         names = {row.storage for row in rows}
         return bool(names) and all(
             name in self.counts and self.counts[name].is_complete for name in names | self.counts.keys()
@@ -55,8 +55,9 @@ TrustedCount = tuple[Did, DatasetCount]
 class DatasetCounter:
     """The last count of each dataset, and a budget for new counts.
 
-    The poll counts datasets with incomplete or changed summary rows. The *background* verifies the others,
-    so that a poll without changes counts nothing. If ``verify_every`` is zero, the poll counts all datasets.
+    The poll counts datasets with incomplete or changed summary rows. The *background* verifies all other
+    datasets between polls, so a poll without changes counts nothing. If ``verify_every`` is zero, the poll
+    counts all datasets.
     """
 
     def __init__(
@@ -69,9 +70,10 @@ class DatasetCounter:
         self._trusted_dids: list[Did] = []
 
     def iter_counts(self, poll: RucioPoll, dids: Dids) -> Iterator[Mapping[Did, CountWithRows]]:
-        """Yield the counts and the summary rows of *dids*, without those in ``poll.errors``.
+        """Yield the counts and summary rows of *dids*, but not of DIDs in ``poll.errors``.
 
-        Datasets that need no count come in batches, while others are queried; the rest comes at the end.
+        Datasets that need no new count come first, in batches, while other datasets are queried. The datasets
+        that were counted now come at the end.
         """
         dids = dids - poll.errors.keys()
         drop_all_but(dids, self._counts, self._failed_at)
@@ -96,7 +98,7 @@ class DatasetCounter:
         yield {did: (self._counts[did], rows) for did, rows in to_count.items() if did not in poll.errors}
 
     def verification_queue(self) -> list[tuple[QueryKey, TrustedCount]]:
-        """Return the counts that the last poll trusted, in the order in which they come due."""
+        """Return the counts that the last poll used without a new query; the oldest counts come first."""
         counts = [(did, self._counts[did]) for did in self._trusted_dids if did in self._counts]
         return [
             (("count", did), (did, count))
@@ -104,13 +106,13 @@ class DatasetCounter:
         ]
 
     def _adopt_verified(self) -> None:
-        """Adopt the counts that the background has verified, unless a newer count is stored."""
+        """Store the counts that the background has verified, unless a newer count is stored."""
         for (did, old), new in self._background.take_verified():
             if self._counts.get(did) is old:
                 self._counts[did] = replace(new, counts=old.counts) if new.counts == old.counts else new
 
     def _is_trusted(self, poll: RucioPoll, did: Did) -> bool:
-        """Return whether this poll may use an unchanged count; a failed verification becomes its error."""
+        """Return whether this poll may use an unchanged count; store the error of a failed verification."""
         if not self._is_due(did, poll.started_at):
             return True
         error = self._background.error_of(("count", did))
@@ -137,7 +139,7 @@ class DatasetCounter:
         return now - self._counts[did].counted_at >= self._queries.settings.verify_every
 
     def _is_unchanged(self, did: Did, rows: Sequence[DatasetRow]) -> bool:
-        """Return whether the last count is valid: its summary rows matched, are complete and unchanged."""
+        """Return whether the last count is valid: the summary rows matched it, are complete and unchanged."""
         last_count = self._counts.get(did)
         return (
             last_count is not None
@@ -149,11 +151,11 @@ class DatasetCounter:
     def _order_by_urgency(
         self, rows_by_did: Mapping[Did, list[DatasetRow]], now: datetime
     ) -> tuple[list[Did], set[Did]]:
-        """Return the datasets to count, in order, and those of them whose last count is valid until then.
+        """Return the datasets to count, in order, and the set of unchanged datasets (their count is valid).
 
-        Suspects come before datasets that are only due, which would otherwise delay them when much changes;
-        a tenth of the budget is for datasets that are due. Both are in the order of the last attempt, so a
-        dataset that never answers comes after all others.
+        Suspects, datasets whose summary rows changed or are incomplete, come before datasets that are only
+        due for verification. But a tenth of the budget is for due datasets. Both groups are in the order of
+        the last attempt, so a dataset whose queries always fail comes last.
         """
         settings = self._queries.settings
 
@@ -172,13 +174,14 @@ class DatasetCounter:
         return [*due[:share], *suspects, *due[share:]], unchanged
 
     def _not_counted_error(self, query_count: int) -> CatalogueUnreachable:
-        """Return the error for a dataset that waits, after *query_count* others were counted in this poll."""
+        """Return the error for a dataset that must wait: this poll counted *query_count* other datasets."""
         if self._queries.settings.deep_calls and not query_count:
             return self._queries.connection.deadline_error()
-        return CatalogueUnreachable(self._queries.name, f"not counted: {query_count} others were due first")
+        reason = f"not counted yet: {query_count} other datasets came first in this poll"
+        return CatalogueUnreachable(self._queries.name, reason)
 
     def _count_due(self, poll: RucioPoll, rows_by_did: Mapping[Did, list[DatasetRow]]) -> None:
-        """Count the due datasets until the budget is spent, or a fifth of the poll's time is left."""
+        """Count the due datasets until the budget is used, or only a fifth of the poll's time is left."""
         rows_by_did = {did: rows for did, rows in rows_by_did.items() if not self._has_error(poll, did)}
         todo, unchanged = self._order_by_urgency(rows_by_did, poll.started_at)
         versions = {
@@ -220,7 +223,7 @@ class DatasetCounter:
             self._failed_at.pop(did, None)
 
     def _has_error(self, poll: RucioPoll, did: Did) -> bool:
-        """Return whether *did* has an error in this poll, or one that the background still retries."""
+        """Return whether *did* has an error in this poll, or a failed query that the background retries."""
         error = self._background.error_of(("count", did))
         if error:
             poll.errors.setdefault(did, error)
@@ -229,7 +232,7 @@ class DatasetCounter:
     def _retry_in_background(
         self, poll: RucioPoll, did: Did, rows_version: RowsVersion, error: CatalogueError
     ) -> None:
-        """Leave *did* to the background thread: polls skip it until that thread receives an answer."""
+        """Let the background thread count *did*; polls skip *did* until that thread receives an answer."""
         self._failed_at[did] = poll.started_at
         previous = self._counts.get(did)
         self._background.retry_later(
@@ -245,7 +248,7 @@ def count_dataset(
     """Count *did* file by file, and compare the count with its summary rows.
 
     If any storage element has fewer files than in the *previous* count (the first time: in the summary
-    rows), count again: an answer that was cut short looks like that.
+    rows), count again, because the answer may have been incomplete.
 
     Raises:
         CatalogueError: the query failed, or the two counts differ.
@@ -257,7 +260,7 @@ def count_dataset(
             shallow[storage] = max(available, shallow.get(storage, 0))
     last = {k: v.available_length for k, v in previous.counts.items()} if previous else shallow
     if has_shrunk(counts, last) and _count_files(queries, did) != counts:
-        raise CatalogueGarbled(queries.name, f"list_dataset_replicas gave two different counts for {did}")
+        raise CatalogueGarbled(queries.name, f"list_dataset_replicas has two different counts of {did}")
     has_matching_rows = {k: v.available_length for k, v in counts.items()} == shallow
     is_empty = not counts and not any(length for _, length, _, _ in rows_version) and _is_empty(queries, did)
     return DatasetCount(now, rows_version, has_matching_rows, counts, is_empty)
@@ -281,18 +284,18 @@ def _is_empty(queries: QueryRunner, did: Did) -> bool:
 
 
 def _skip_neighbours(jobs: list[Did]) -> None:
-    """Rotate *jobs*: the neighbours of a forbidden dataset have its scope, and may be forbidden, too."""
+    """Rotate *jobs* after a 403: the next datasets have the same scope, and may be forbidden, too."""
     shift = len(jobs) * 3 // 8
     jobs[:] = [*jobs[shift:], *jobs[:shift]]
 
 
 def _is_complete(rows: Sequence[DatasetRow], *, if_empty: bool = False) -> bool:
-    """Return whether all *rows* are complete copies; *if_empty* is the result without rows."""
+    """Return whether all *rows* are complete copies; return *if_empty* if *rows* is empty."""
     return all(row.amount.is_complete for row in rows) if rows else if_empty
 
 
 def _count_from_rows(rows: Sequence[DatasetRow]) -> DatasetCount:
-    """Build a count from summary *rows*; it is due for verification at once."""
+    """Build a count from summary *rows*; the count is due for verification at once."""
     return DatasetCount(
         NEVER, _rows_version(rows), has_matching_rows=True, counts=largest_counts(rows), is_empty=False
     )

@@ -1,7 +1,6 @@
 """Responses of Rucio: parse rows into values. This module is pure: no socket, no clock.
 
-Rucio's words (RSE, lock, rule, length) stay inside this package. Their meaning is as observed in Rucio
-41.5.1.
+Only this package uses Rucio's words (RSE, lock, rule, length). Their meaning is as observed in Rucio 41.5.1.
 """
 
 import contextlib
@@ -22,17 +21,17 @@ Rows = Iterable[object]
 
 
 class BadRow(ValueError):
-    """A row that does not have the form that Rucio's interface promises; the text quotes it."""
+    """A row does not have the form that Rucio's interface promises; the message quotes the wrong value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rse:
-    """A storage element (RSE); *site* is None where it is not mapped, and for a deleted one.
+    """A storage element (RSE); *site* is None if the element is deleted or not mapped to a site.
 
-    Jobs cannot read data at one that is not *is_readable*; no data arrives at one that is not *is_writable*;
-    a volatile one, a cache, drops data without notice. *other_sites* also read it as their own.
-    *former_sites* are sites that it was at before: they are known to have none of its data now. *fault*
-    describes an unreadable row about it.
+    If *is_readable* is false, jobs cannot read its data. If *is_writable* is false, no data arrives. A
+    volatile element is a cache: it deletes data without notice. *other_sites* read the element like their own
+    storage. *former_sites* are sites of the element before: it has no data for them now. *fault* describes an
+    unreadable row about the element.
     """
 
     name: str
@@ -48,15 +47,15 @@ class Rse:
 
     @property
     def sites(self) -> tuple[Site, ...]:
-        """Return all sites that read it, sorted; empty where it is not mapped."""
+        """Return all sites that read the element, sorted; empty if it is not mapped to a site."""
         return tuple(sorted(({self.site} if self.site else frozenset[Site]()) | self.other_sites))
 
 
 @dataclass(frozen=True, slots=True)
 class DidInfo:
-    """Rucio's information on a DID: DATASET, CONTAINER or FILE; *bytes_total* is None while it is open.
+    """Rucio's information about a DID: DATASET, CONTAINER or FILE; *bytes_total* is None while it is open.
 
-    *ends_at* is the end of the DID's own lifetime, and of all its rules; None: it has no end.
+    *ends_at* is the end of the DID's own lifetime: all its rules end then, too. None: the DID has no end.
     """
 
     kind: str
@@ -69,10 +68,10 @@ UNRESOLVED, ABSENT_DID = DidInfo("LOST", None), DidInfo("ABSENT", None)
 
 
 class Count(NamedTuple):
-    """The files and bytes of a dataset, in all and available at one storage element; *length* is in files.
+    """The files and bytes of a dataset: all, and those available at one storage element.
 
-    Counts, rows, rules and locks are tuples of plain values, because there are many: the garbage collector
-    does not track such tuples.
+    *length* is the number of files. Counts, rows, rules and locks are tuples of plain values: the garbage
+    collector does not track these, and there are many.
     """
 
     length: int
@@ -82,12 +81,12 @@ class Count(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether all files are available; False for 0 of 0, Rucio's value before it has counted."""
+        """Return whether all files are available; False for 0 of 0: Rucio has not counted the files yet."""
         return 0 < self.length <= self.available_length
 
     @property
     def fraction(self) -> float:
-        """Return available bytes / all bytes (files where bytes are unknown), 0 to 1."""
+        """Return available bytes / all bytes, 0 to 1; if bytes are unknown, available files / all files."""
         part, whole = (
             (self.available_bytes, self.bytes) if self.bytes > 0 else (self.available_length, self.length)
         )
@@ -102,7 +101,7 @@ Rses = Mapping[str, Rse]
 
 
 class DatasetRow(NamedTuple):
-    """One row of list_dataset_replicas: a dataset at a storage element; *updated_at* is its version."""
+    """One row of list_dataset_replicas: a dataset at a storage element; *updated_at* shows changes."""
 
     did: Did
     storage: str
@@ -111,7 +110,7 @@ class DatasetRow(NamedTuple):
 
 
 class GarbledRow(NamedTuple):
-    """An unreadable row about *did*, with the reason: it allows no conclusion about that DID."""
+    """An unreadable row about *did*, with the reason; because of it, the state of *did* is unknown."""
 
     did: Did
     reason: str
@@ -122,15 +121,15 @@ MAX_AMOUNT = 2**63
 
 
 def read_choice(choices: Collection[str], row: Record, key: str, call: str) -> str:
-    """Return the word at *key*, one of *choices*; raise BadRow for another one, perhaps of a newer Rucio."""
+    """Return the word at *key*; raise BadRow if *choices* lacks it (it may come from a newer Rucio)."""
     word = read_text(row, key, call)
     if word not in choices:
-        raise BadRow(f"{call}: this version cannot read {word[:80]!r} as {key!r}")
+        raise BadRow(f"{call}: this version of the daemon does not know the {key} {word[:80]!r}")
     return word
 
 
 def read_flag(row: Record, key: str, call: str, *, default: bool) -> bool:
-    """Return the boolean at *key*, or *default* without one; raise BadRow for anything else."""
+    """Return the boolean at *key*; return *default* if it is missing; raise BadRow for another value."""
     value = row.get(key)
     if value is None:
         return default
@@ -143,7 +142,7 @@ def require_record(row: object, call: str) -> Record:
     """Return *row* if it is a record.
 
     Raises:
-        BadRow: it is anything else; the web page of a proxy, for example, arrives as one string.
+        BadRow: *row* is not a record. For example, the web page of a proxy arrives as one string.
     """
     if not isinstance(row, dict):
         raise BadRow(f"{call}: expected records, got {str(row)[:80]!r}")
@@ -156,7 +155,7 @@ def iter_records(rows: Rows, call: str) -> Iterator[Record]:
 
 
 def read_text(row: Record, key: str, call: str) -> str:
-    """Return the text at *key*, the same object for equal texts; raise BadRow without one."""
+    """Return the text at *key*; raise BadRow if there is none. Equal texts share one object."""
     value = row.get(key)
     if not isinstance(value, str) or not value:
         raise BadRow(f"{call}: expected a text as {key!r}, got {str(value)[:80]!r}")
@@ -164,12 +163,12 @@ def read_text(row: Record, key: str, call: str) -> str:
 
 
 def read_amount(row: Record, key: str, call: str) -> float:
-    """Return the number at *key*, 0 or more; 0 without one (an open dataset has no size yet).
+    """Return the number at *key*, 0 or more; 0 if it is missing (an open dataset has no size yet).
 
-    SQLite and Oracle give integers, PostgreSQL floats.
+    A Rucio server on SQLite or Oracle returns integers, on PostgreSQL floats.
     """
     value = row.get(key)
-    if type(value) is int and 0 <= value < MAX_AMOUNT:  # the usual case comes first: this is called often
+    if type(value) is int and 0 <= value < MAX_AMOUNT:  # the usual case is first, as calls are frequent
         return value
     if type(value) is float and 0 <= value < MAX_AMOUNT:
         return value
@@ -187,10 +186,10 @@ def read_number(row: Record, key: str, call: str) -> int:
 
 
 def read_time(row: Record, key: str, call: str) -> datetime | None:
-    """Return the time at *key*; None without one.
+    """Return the time at *key*; None if the row does not have a time there.
 
-    Rucio writes dates as in RFC 1123, with UTC as zone; rucio-clients converts those of a
-    single record to naive times.
+    Rucio writes dates as in RFC 1123, in UTC. If the answer is a single record, rucio-clients converts its
+    dates to naive times.
     """
     value = row.get(key)
     if value is None:
@@ -204,12 +203,12 @@ def read_time(row: Record, key: str, call: str) -> datetime | None:
 
 
 def read_file(row: Record, call: str) -> str:
-    """Return the scope and name of a file, whose name may have characters that a valid DID cannot have."""
+    """Return ``scope:name`` of a file; the name may have characters that a valid DID cannot have."""
     return f"{read_text(row, 'scope', call)}:{read_text(row, 'name', call)}"
 
 
 def read_did(row: Record, call: str) -> Did | None:
-    """Return the DID of *row*, or None where it has characters that a valid DID cannot have."""
+    """Return the DID of *row*; None if it has characters that a valid DID cannot have."""
     try:
         return Did(sys.intern(parse_did(f"{read_text(row, 'scope', call)}:{read_text(row, 'name', call)}")))
     except BadDid:
@@ -217,7 +216,7 @@ def read_did(row: Record, call: str) -> Did | None:
 
 
 def parse_rows(rows: Rows, call: str, read: Callable[[Did, Record], T]) -> Iterator[T | GarbledRow]:
-    """Yield the result of *read* for each row of an answer about several DIDs, or a GarbledRow.
+    """Yield, for each row of an answer about several DIDs, what *read* returns, or a GarbledRow.
 
     Raises:
         BadRow: a row whose DID is unreadable.
@@ -255,11 +254,11 @@ def parse_dataset_rows(rows: Rows, call: str) -> list[DatasetRow | GarbledRow]:
 
 
 def parse_deep_rows(did: Did, rows: Rows) -> list[DatasetRow]:
-    """Parse rows of list_dataset_replicas(deep=True) about *did*, for which Rucio counts the files now.
+    """Parse rows of list_dataset_replicas(deep=True) about *did*, for which Rucio counts the files.
 
     Raises:
-        BadRow: a row is unreadable, is about another dataset (so it does not show that *did* is absent),
-            has more available files than files, or another number of files than the first row.
+        BadRow: a row is unreadable or is about another dataset; a row has more available files than files,
+            or not the same number of files as the first row.
     """
     call = "list_dataset_replicas(deep=True)"
     parsed: list[DatasetRow] = []
@@ -304,10 +303,10 @@ def read_states(row: Record, call: str) -> Mapping[str, str]:
 
 
 def largest_counts(rows: Iterable[DatasetRow]) -> dict[str, Count]:
-    """Return the larger count for each storage element.
+    """Return, for each storage element, its count, or the larger of its two counts.
 
-    Rucio returns two rows for one element when part of a dataset is there as files and part in archives.
-    Their overlap is unknown, so the counts are not added.
+    Rucio returns two rows for one element if a part of the dataset is there as files and a part in archives.
+    A file may be in both parts, so the two counts are not added.
     """
     best: dict[str, Count] = {}
     for row in rows:

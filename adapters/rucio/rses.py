@@ -1,4 +1,4 @@
-"""RSEs: Rucio's storage elements and their sites."""
+"""RSEs: find Rucio's storage elements and their sites."""
 
 import contextlib
 from dataclasses import replace
@@ -28,11 +28,11 @@ _MAX_MISSING = 20
 
 
 class RseDirectory:
-    """The directory of storage elements: listed in every poll, with their attributes in a cache.
+    """The directory of storage elements: every poll lists them; their attributes are cached.
 
-    An element that the list no longer has is queried by its name, since a list may be cut short. It is
-    deleted only if Rucio answers 404. Its former sites stay in the directory, without data; otherwise the ads
-    would keep the last state of these sites until it is too old.
+    If an element is missing from the list, it is queried by its name, because the list may be incomplete. It
+    counts as deleted only if Rucio answers 404. The sites of a deleted element stay in the directory, without
+    data; otherwise the ads of these sites would keep their last state until it is too old.
     """
 
     def __init__(self, queries: QueryRunner, capabilities: SiteCapabilities | None = None) -> None:
@@ -46,7 +46,7 @@ class RseDirectory:
         """Return all storage elements by name, also those that were deleted since the daemon started.
 
         Raises:
-            CatalogueError: they cannot be listed, or the site of one cannot be queried.
+            CatalogueError: the elements cannot be listed, or the site of an element cannot be queried.
         """
         rows = self._queries.ask(lambda client: client.list_rses(), _parse_rses)
         if not rows:
@@ -64,7 +64,7 @@ class RseDirectory:
             else:
                 self._last_rses[name] = _mark_deleted(self._last_rses[name])
         if len(missing) > _MAX_MISSING:
-            reason = f"list_rses omits {len(missing)} storage elements that it had before, first {missing[0]}"
+            reason = f"list_rses omits {len(missing)} storage elements of the last poll, first {missing[0]}"
             raise CatalogueGarbled(self._queries.name, reason)
         rses = {name: self._build_rse(name, row, now, areas) for name, row in sorted(rows.items())}
         for name, last in self._last_rses.items():
@@ -77,7 +77,7 @@ class RseDirectory:
         return rses
 
     def find_unlisted(self, name: str, now: datetime) -> Rse | None:
-        """Return a storage element that has data and is not in the list; None where the query fails."""
+        """Query a storage element that has data but is not in Rucio's list; None if the query fails."""
         entry = self._unlisted_rses.get(name)
         if entry is None or entry[0] != now:
             entry = self._unlisted_rses[name] = (now, self._query_unlisted(name, now))
@@ -91,7 +91,7 @@ class RseDirectory:
             return None
 
     def _query_row(self, name: str) -> Record | None:
-        """Query the row of one storage element; return None where it was deleted.
+        """Query the row of one storage element; return None if the element was deleted.
 
         Raises:
             CatalogueError: the query failed.
@@ -106,7 +106,7 @@ class RseDirectory:
             raise
 
     def _read_areas(self, now: datetime) -> Areas:
-        """Return areas of Site Capabilities; none before its first answer, so that the poll continues."""
+        """Return the areas of Site Capabilities; return no areas if the service has not answered yet."""
         if self._capabilities:
             with contextlib.suppress(CatalogueError):
                 return self._capabilities.areas(now)
@@ -139,9 +139,9 @@ class RseDirectory:
         )
 
     def _find_site(self, storage: str, now: datetime) -> Site | None:
-        """Return the site of a storage element: the configured one, else its attribute.
+        """Return the site of a storage element: the configured site, else the value of ``site_attribute``.
 
-        The attribute is queried every ``attributes_every``.
+        Rucio is queried for the attribute once in ``attributes_every``.
 
         Raises:
             BadRow: the attribute is not a text.
@@ -176,12 +176,12 @@ class RseDirectory:
 
 
 def _sites_until_now(rse: Rse) -> frozenset[Site]:
-    """Return the sites of a storage element, former ones included."""
+    """Return the site of a storage element and its former sites."""
     return rse.former_sites | ({rse.site} if rse.site else frozenset[Site]())
 
 
 def _mark_deleted(rse: Rse) -> Rse:
-    """Return *rse* as deleted, with all its sites as former ones."""
+    """Return *rse*, marked as deleted; its site becomes a former site."""
     return Rse(rse.name, None, rse.is_tape, is_deleted=True, former_sites=_sites_until_now(rse))
 
 
@@ -190,7 +190,7 @@ def _build_deleted_rse(name: str) -> Rse:
 
 
 def _parse_rses(rows: Rows) -> dict[str, Record]:
-    """Return the rows by name; two different rows for one name become an unreadable row.
+    """Return the rows by name. If a name has two different rows, return an unreadable row for it.
 
     Raises:
         BadRow: a row is not a record, or has no name.

@@ -1,7 +1,7 @@
 """States: derive one state per dataset and storage element, and per container and site.
 
-The criterion is what a job can do there. This module is pure: no socket, no clock.
-docs/reference/rucio.md has the same decisions as a table.
+A state says what a job at the site can do with the data. This module is pure: no socket, no clock.
+docs/reference/rucio.md has the rules of this module as a table.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,9 +33,9 @@ class RseState(NamedTuple):
 def state_at(rse: Rse, count: Count, movement: Movement, held_until: datetime) -> RseState | None:
     """Return the state of one dataset at one storage element; None if the dataset is not there.
 
-    A rule only promises data, so a complete count decides first. A dataset that is partly on tape, or on its
-    way to tape, is not on disk. A complete copy in a cache, or one whose rules end before *held_until*, is
-    PARTIAL: too short-lived to start a long job on.
+    A rule only promises data, so a complete count has priority over rules. A dataset that is partly on tape,
+    or moving to tape, does not count as there. A complete copy is PARTIAL if it is in a cache or if its rules
+    end before *held_until*: Rucio may delete it before a long job ends.
     """
     provenance = movement.provenance
     if rse.is_tape and not count.is_complete:
@@ -81,11 +81,11 @@ def dataset_replicas(
     held_until: datetime,
     call: str = _COUNT_CALL,
 ) -> Replicas:
-    """Return the replicas of one dataset, ordered by site and storage, without elements that have no site.
+    """Return the replicas of one dataset, ordered by site and storage; omit elements without a site.
 
     Raises:
-        BadRow: one of *counts* is at a storage element that is not in *rses* (a list that was cut short?),
-            or a row about the storage element or a rule there is unreadable.
+        BadRow: *counts* has a storage element that is not in *rses* (their list may be incomplete), or a row
+            about the storage element or about a rule there is unreadable.
     """
     replicas = []
     for name in sorted(counts.keys() | (movements.keys() & rses.keys())):
@@ -112,10 +112,10 @@ def combinable_storages(
     site_groups: Iterable[AbstractSet[Site]],
     held_until: datetime,
 ) -> frozenset[str]:
-    """Return the storage elements whose durable parts of a dataset may be complete together.
+    """Return the storage elements whose parts of a dataset may be complete together.
 
-    A job reads the storage of all sites of one of *site_groups*. A group with a durable complete copy needs
-    none.
+    A job reads the storage of all sites in its group (*site_groups*). Only parts on readable
+    disk whose rules do not end before *held_until* count. A group with such a complete copy needs no union.
     """
     if sum(0 < count.available_length < count.length for count in counts.values()) < 2:
         return frozenset()
@@ -145,10 +145,10 @@ def _is_usable_until(rse: Rse | None, movement: Movement, held_until: datetime) 
 
 
 def apply_did_expiry(replicas: Iterable[Replica], ends_at: datetime | None, held_until: datetime) -> Replicas:
-    """Return *replicas* of a DID after a check of its own lifetime, which ends at *ends_at*.
+    """Return the *replicas* of a DID, adjusted to the end of the DID's own lifetime (*ends_at*).
 
-    Before *held_until* no replica counts as complete or incoming: Rucio deletes the DID with its rules then,
-    even if a rule has a later end.
+    If the lifetime ends before *held_until*, no replica counts as complete or incoming: at *ends_at* Rucio
+    deletes the DID and its rules, even if a rule has a later end.
     """
     if ends_at is None or ends_at > held_until:
         return tuple(replicas)
@@ -169,7 +169,7 @@ def apply_did_expiry(replicas: Iterable[Replica], ends_at: datetime | None, held
 
 
 def _with_call(provenance: Provenance, call: str) -> Provenance:
-    """Return *provenance* with *call* as the query that it comes from."""
+    """Return *provenance* with *call*, the query to Rucio that gave the fact."""
     return (
         _PROVENANCE_BY_CALL.setdefault(call, Provenance(call=call))
         if provenance is NO_PROVENANCE
@@ -178,7 +178,7 @@ def _with_call(provenance: Provenance, call: str) -> Provenance:
 
 
 def file_replicas(did: Did, states: Mapping[str, str], rses: Rses, *, held_until: datetime) -> Replicas:
-    """Return the replicas of one file, from its states by storage element in ``list_replicas``.
+    """Return the replicas of one file; *states* has its state at each storage element (``list_replicas``).
 
     Raises:
         BadRow: see :func:`dataset_replicas`.
@@ -189,9 +189,10 @@ def file_replicas(did: Did, states: Mapping[str, str], rses: Rses, *, held_until
 
 
 def container_replicas(did: Did, parts: Iterable[Seen]) -> Replicas:
-    """Return the replicas of a container: complete at a site that has each dataset, at any of its storages.
+    """Return the replicas of a container; it is complete at a site that has all its datasets complete.
 
-    *parts* must not include datasets without files, which have no replicas.
+    The datasets of one site may be at different storage elements. *parts* are the readings of the datasets;
+    they must not include datasets without files, which have no replicas.
     """
     parts = list(parts)
     sites = sorted({replica.site for part in parts for replica in part.replicas})
@@ -199,7 +200,7 @@ def container_replicas(did: Did, parts: Iterable[Seen]) -> Replicas:
 
 
 def _container_replicas_at(did: Did, site: Site, parts: list[Seen]) -> list[Replica]:
-    """Return up to two replicas: one on disk or moving to disk, and a complete copy on tape."""
+    """Return up to two replicas at *site*: one on disk or moving to disk, and a complete one on tape."""
     by_part = [[replica for replica in part.replicas if replica.site == site] for part in parts]
     states = [{replica.state for replica in replicas} for replicas in by_part]
     storage = ",".join(sorted({replica.storage for replicas in by_part for replica in replicas}))
@@ -227,9 +228,10 @@ def _container_state(states: list[set[ReplicaState]]) -> ReplicaState | None:
 
 
 def _container_provenance(replicas_by_part: list[list[Replica]], state: ReplicaState) -> Provenance:
-    """Return the provenance of the first dataset with the container's *state*, with the earliest end of all.
+    """Return the provenance of a container with *state*, made from its datasets that have this state.
 
-    The time of completion is that of the last dataset; it is unknown while it is unknown for any of them.
+    Call and reason come from the first dataset, the end of the rules from the dataset that ends first, the
+    time of completion from the last dataset. If this time is unknown for one dataset, it is unknown.
     """
     deciding = [r for replicas in replicas_by_part for r in replicas if r.state is state]
     if not deciding:
@@ -247,7 +249,7 @@ def _container_provenance(replicas_by_part: list[list[Replica]], state: ReplicaS
 
 
 def _mean_by_size(shares: list[float], sizes: list[int | None]) -> float:
-    """Return the mean of *shares*, weighted by size where all sizes are known."""
+    """Return the mean of *shares*; if all sizes are known, weight each share by its size."""
     known_sizes = [size for size in sizes if size is not None]
     weights = known_sizes if len(known_sizes) == len(shares) and sum(known_sizes) > 0 else [1] * len(shares)
     return sum(share * weight for share, weight in zip(shares, weights, strict=True)) / sum(weights)

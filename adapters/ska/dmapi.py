@@ -1,10 +1,11 @@
 """DMAPI catalogue: the locations of datasets from SKA's data management API.
 
-DMAPI has locations but not completeness: no sizes, no states, and no data that is moving. Where Rucio's
-columns have the number of files of a closed dataset, the catalogue counts its files at each location: all is
-COMPLETE, fewer is PARTIAL. Otherwise ``bare_location`` is the state of a location. The catalogue sends one
-query for each DID, several at a time. docs/reference/catalogue-dmapi.md lists which facts about the service
-are recorded, and which inferred.
+DMAPI returns the locations of a dataset, but not whether the dataset is complete there. It returns no sizes,
+no states, and no transfers. The metadata of a closed dataset (Rucio's columns) may have the dataset's number
+of files. Then the catalogue counts the files at each location: COMPLETE if all are there, PARTIAL if fewer
+are. Otherwise the setting ``bare_location`` is the state of each location. The catalogue sends one query for
+each DID, several at a time. docs/reference/catalogue-dmapi.md says which facts about DMAPI come from recorded
+answers, and which are inferred.
 """
 
 import math
@@ -52,14 +53,14 @@ class DmapiSettings:
 
     Args:
         name: the catalogue's name.
-        storage_sites: the sites by storage element or area id; they have priority over Site Capabilities.
+        storage_sites: the sites by storage element or area id. They override Site Capabilities.
         bare_location: the state of a location whose files cannot be counted; None: the site counts as
             unreachable for that dataset.
-        count_files: query metadata to count files.
-        limit: the row limit that every query sends; an answer that reaches it was cut short.
+        count_files: whether to query each dataset's number of files (metadata).
+        limit: the row limit that every query sends. An answer with so many rows counts as incomplete.
         parallel, deadline: the number of queries at a time, and the time of one poll.
-        size_every: the time for which the size of a closed dataset stays valid.
-        list_path: the path that lists a namespace; inferred, so empty (never used) unless configured.
+        size_every: query the size of a closed dataset again after this time.
+        list_path: the path that lists a namespace, inferred from no recorded answer; empty: list none.
         twins_every: the interval of the search for DIDs that differ in letter case only.
     """
 
@@ -87,7 +88,7 @@ class _DmapiPoll:
 
 @dataclass(slots=True)
 class _QueryBudget:
-    """The budget for a part of a poll's queries: total time (monotonic), time for one query, and failures."""
+    """Limits for a part of a poll's queries; the deadline is a monotonic time."""
 
     deadline_at: float
     seconds_per_query: float
@@ -96,7 +97,7 @@ class _QueryBudget:
 
 
 class DmapiCatalogue:
-    """A DMAPI server as a Catalogue; *capabilities* is the source of storage areas and downtimes."""
+    """A Catalogue that queries a DMAPI server; storage areas and downtimes come from *capabilities*."""
 
     def __init__(
         self,
@@ -125,7 +126,7 @@ class DmapiCatalogue:
 
     @property
     def token_validity(self) -> TokenValidity | None:
-        """Return the validity of the current token; None where the daemon does not renew it."""
+        """Return the validity of the current token; None if the daemon does not renew the token."""
         return self._client.token_validity
 
     def close(self) -> None:
@@ -138,7 +139,7 @@ class DmapiCatalogue:
         """Query the sites of *dids*; see ``Catalogue.read``.
 
         Raises:
-            CatalogueError: DMAPI did not answer, or had no answer for any of *dids*.
+            CatalogueError: DMAPI did not answer, or the query failed for every one of *dids*.
         """
         with self._one_at_a_time:
             now = self._clock()
@@ -168,7 +169,7 @@ class DmapiCatalogue:
         """Return all datasets whose DIDs match; see ``Catalogue.find``.
 
         Raises:
-            CatalogueError: DMAPI could not list them all, or no ``list_path`` is configured.
+            CatalogueError: a listing failed or is incomplete, or no ``list_path`` is configured.
         """
         if not patterns:
             return frozenset()
@@ -178,10 +179,11 @@ class DmapiCatalogue:
     def _query_all(
         self, poll: _DmapiPoll, dids: AbstractSet[Did]
     ) -> tuple[dict[Did, Reading], dict[Did, CatalogueError]]:
-        """Query all *dids*, oldest attempt first, and then those whose last query failed.
+        """Query all *dids*: first the DIDs whose last query succeeded, then the DIDs whose last query failed.
 
-        The failed ones have a twelfth of the poll's time. When ``parallel`` of them fail again, the others
-        wait for the next poll: so datasets without an answer do not use the time of others.
+        In both groups the oldest attempt is first. The second group has a twelfth of the poll's time. When
+        ``parallel`` of its queries fail again, the rest of the group waits for the next poll. So DIDs that
+        fail again and again do not use the time of other DIDs.
         """
         self._poll_count += 1
         self._attempts = {did: self._attempts.get(did, 0) for did in dids}
@@ -239,7 +241,7 @@ class DmapiCatalogue:
                 poll.unmapped_storages.add(location.storage)
             state, fraction = self._location_state(did, location, size)
             provenance = Provenance(_CALL, reason=closure_reason or _state_reason(location, size))
-            if closure_reason:  # the location still has the files, but no job can read them
+            if closure_reason:  # the location is closed: it still has the files, but no job can read them
                 state, fraction = ReplicaState.STUCK, 0.0
             if state is None:
                 unreachable_sites |= sites
@@ -261,7 +263,11 @@ class DmapiCatalogue:
     def _location_state(
         self, did: Did, location: Location, size: DatasetSize | None
     ) -> tuple[ReplicaState | None, float | None]:
-        """Return the state and fraction of a location, from counts where the number of files is final."""
+        """Return the state and fraction of a location.
+
+        They come from the count of files if the dataset's number of files is final, else from
+        ``bare_location``.
+        """
         if location.is_dataset is False or (size and size.kind == "FILE"):
             return ReplicaState.COMPLETE, 1.0
         if size is None or size.file_count is None or not size.is_settled:
@@ -273,7 +279,7 @@ class DmapiCatalogue:
         return (ReplicaState.COMPLETE if fraction == 1.0 else ReplicaState.PARTIAL), fraction
 
     def _location_sites(self, poll: _DmapiPoll, location: Location) -> tuple[frozenset[Site], str]:
-        """Return the sites that read a location, and the reason why it is closed; empty where it is open."""
+        """Return the sites that read a location, and the reason why it is closed; '' if it is open."""
         area = poll.areas.by_id.get(location.area or "")
         areas = (area,) if area else poll.areas.find_by_name(location.storage)
         reasons = [each.closure_reason(poll.started_at) for each in areas]
@@ -287,7 +293,7 @@ class DmapiCatalogue:
         return frozenset(site for each in areas for site in each.sites), closure_reason
 
     def _dataset_size(self, poll: _DmapiPoll, did: Did, seconds_left: float) -> DatasetSize | None:
-        """Return the size of *did*, from a cache for closed datasets; None where ``count_files`` is false."""
+        """Return the size of *did*; None if ``count_files`` is false. Sizes of closed datasets are cached."""
         if not self._settings.count_files:
             return None
         cached = self._sizes.get(did)
@@ -298,10 +304,10 @@ class DmapiCatalogue:
         return size
 
     def _add_case_variants(self, poll: _DmapiPoll, readings: dict[Did, Reading]) -> dict[Did, Reading]:
-        """Return *readings* with the DIDs that differ in letter case only, where DMAPI can list them.
+        """Add to each reading the DIDs that differ from its DID in letter case only.
 
-        A failed listing does not fail the survey: the last one stays valid, and the wait before the next
-        attempt doubles with each failure.
+        DMAPI must list all DIDs for this (``list_path``). After a failed listing the survey still succeeds
+        with the last listing. The wait before the next attempt doubles with each failure.
         """
         if not self._settings.list_path or not readings:
             return readings

@@ -17,14 +17,15 @@ _KINDS = ("CONTAINER", "DATASET", "FILE")
 
 
 class BadAnswer(ValueError):
-    """An unreadable answer or row; the text has the reason."""
+    """DMAPI sent an unreadable answer or row; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """One storage element with some files of a dataset; ``is_dataset`` is None where the answer lacks it.
+    """One storage element with some or all files of a dataset.
 
-    ``mask`` is the set of these files, by numbers that all locations of an answer share (see
+    ``is_dataset`` is None if the answer does not have this key. ``mask`` has one bit for each file of the
+    dataset, set if the file is at this location. A file has the same bit in all locations of an answer (see
     ``FilesOnDisk``).
     """
 
@@ -37,7 +38,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class DatasetSize:
-    """The size of a DID from Rucio's columns, through DMAPI; ``file_count`` is None where it is unknown."""
+    """The size of a DID, from Rucio's columns in DMAPI's metadata; ``file_count`` is None if unknown."""
 
     kind: str
     file_count: int | None
@@ -46,14 +47,14 @@ class DatasetSize:
 
 
 def parse_locations(body: Any) -> tuple[tuple[Location, ...], int]:  # noqa: ANN401 - JSON
-    """Parse an answer of ``locate``: return the locations by storage element, and the longest list's length.
+    """Parse an answer of ``locate``: return the sorted locations, and the length of the longest list in it.
 
-    Recorded forms: until 2024 a record ``{storage: {replicas, services}}``; 2025 a list of entries; 2026 the
-    same with ``is_dataset``. All keys but ``identifier`` and ``replicas`` may be missing. Missing files would
-    look like a part of the dataset, so one unreadable row makes the whole answer unreadable.
+    Recorded forms: until 2024 a record ``{storage: {replicas, services}}``; 2025 a list of entries; 2026 a
+    list of entries with ``is_dataset``. All keys but ``identifier`` and ``replicas`` may be missing. If a row
+    is unreadable, reject the whole answer: without that row's files, the dataset would look incomplete.
 
     Raises:
-        BadAnswer: the answer has another form, or one of its rows is unreadable.
+        BadAnswer: the answer has none of these forms, or one of its rows is unreadable.
     """
     if isinstance(body, dict) and body and all(isinstance(each, dict) for each in body.values()):
         entries: list[Any] = [{**each, "identifier": key} for key, each in body.items()]
@@ -70,10 +71,10 @@ def parse_locations(body: Any) -> tuple[tuple[Location, ...], int]:  # noqa: ANN
         storage, area, replicas = _parse_location(entry)
         longest = max(longest, len(replicas))
         flags.add(_read_flag(entry, "is_dataset", f"the location at {quote_excerpt(storage)}"))
-        # a location may be listed twice: join its files
+        # an answer may list a location twice: join the files of both entries
         files.setdefault((storage, area), set()).update(file_name(each) for each in replicas)
     if {True, False} <= flags:
-        raise BadAnswer("the answer of locate has is_dataset both true and false for one name")
+        raise BadAnswer("the answer of locate has both is_dataset true and is_dataset false for one DID")
     is_dataset = next((each for each in flags if each is not None), None)
     _, masks = number_files(files) if len(files) > 1 else ({}, dict.fromkeys(files, 0))
     locations = [
@@ -106,16 +107,16 @@ def _read_flag(row: Record, key: str, where: str) -> bool | None:
 
 
 def _describe_value(value: object) -> str:
-    """Return the wrong value for an error message; empty for a list or a record."""
+    """Return the wrong *value* for the end of an error message; return '' for a list or a record."""
     if isinstance(value, UnreadableValue):
         return f": {value.reason}"
     return "" if isinstance(value, dict | list) else f": {quote_excerpt(value)}"
 
 
 def file_name(url: object) -> str:
-    """Return the part of *url* that all storage elements share: the name below Rucio's hash folders.
+    """Return the file's name in *url*: the part after Rucio's hash folders, equal at all storage elements.
 
-    An answer may have the same file under two protocols, with different hosts, ports and folders before it.
+    An answer may have two URLs of one file, for two protocols, with different hosts, ports and folders.
 
     Raises:
         BadAnswer: *url* is not the address of a file.
@@ -133,21 +134,21 @@ def file_name(url: object) -> str:
 def parse_size(did: Did, body: Any) -> DatasetSize:  # noqa: ANN401 - JSON
     """Return the files and bytes of *did* from its metadata (``plugin=DID_COLUMN``, Rucio's columns).
 
-    The recorded form is a flat record; the names of the columns are Rucio's own. Any may be missing.
+    The recorded form is a flat record; its keys are the names of Rucio's columns. Any key may be missing.
 
     Raises:
-        BadAnswer: it is not a record, is about another DID, or one of these columns is unreadable.
+        BadAnswer: *body* is not a record, is about another DID, or has an unreadable column.
     """
     if not isinstance(body, dict):
         raise BadAnswer(f"the metadata is not a record{_describe_value(body)}")
     for key, mine in zip(("scope", "name"), did.split(":", 1), strict=True):
         if body.get(key) not in (None, mine):
-            raise BadAnswer(f"the metadata has another {key}{_describe_value(body[key])}")
+            raise BadAnswer(f"the metadata is about another {key}{_describe_value(body[key])}")
     kind = body.get("did_type")
     if kind is not None and kind not in _KINDS:
         raise BadAnswer(f"did_type in the metadata is not one of Rucio's types{_describe_value(kind)}")
     files, total = _read_count(body, "length"), _read_count(body, "bytes")
-    if kind in (None, "CONTAINER"):  # a container's length is not that of its files
+    if kind in (None, "CONTAINER"):  # a container's length is not its number of files
         files = None
     is_open = _read_flag(body, "is_open", "the metadata")
     return DatasetSize(kind or "", 1 if kind == "FILE" else files, total, is_open is False)
@@ -163,7 +164,7 @@ def _read_count(body: Record, key: str) -> int | None:
 
 
 def is_absent(detail: str) -> bool:
-    """Return whether a 404 with *detail* is about a missing DID; any other 404 is a wrong address."""
+    """Return True if *detail*, the text of a 404, says that the DID does not exist; else the URL is wrong."""
     return bool(_ABSENT_ERROR.search(detail))
 
 
@@ -180,7 +181,7 @@ def parse_namespaces(body: Any) -> tuple[str, ...]:  # noqa: ANN401 - JSON
 
 
 def check_namespaces(body: Any) -> list[Any]:  # noqa: ANN401 - JSON
-    """Return the rows of a listing of namespaces, unparsed: enough to show that the service answers.
+    """Return the unparsed rows of a listing of namespaces, to check only that DMAPI works.
 
     Raises:
         BadAnswer: *body* is not a list, or is empty.
@@ -195,10 +196,10 @@ def check_namespaces(body: Any) -> list[Any]:  # noqa: ANN401 - JSON
 def parse_listing(namespace: str, body: Any) -> set[Did]:  # noqa: ANN401 - JSON
     """Return the DIDs of a listing of *namespace*.
 
-    The inferred forms are names, with or without scope, and records with ``name``.
+    No answer was recorded. The forms are inferred: names, with or without scope, or records with ``name``.
 
     Raises:
-        BadAnswer: *body* has another form.
+        BadAnswer: *body* has neither form.
     """
     if not isinstance(body, list):
         raise BadAnswer(f"the listing of {namespace} is not a list{_describe_value(body)}")

@@ -1,4 +1,4 @@
-"""DMAPI service: its routes, with checks that each answer is complete."""
+"""DMAPI service: query its routes, and check that each answer is complete."""
 
 import math
 import time
@@ -29,9 +29,9 @@ class DmapiService:
     Args:
         name: the catalogue's name, for errors.
         client: the HTTP client.
-        limit: the row limit that every query sends; an answer that reaches it was cut short.
-        list_path: the path that lists a namespace; empty: none.
-        monotonic: seconds of a monotonic clock.
+        limit: the row limit that every query sends. An answer with so many rows counts as incomplete.
+        list_path: the path that lists a namespace; empty: the path is unknown.
+        monotonic: returns the seconds of a monotonic clock.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class DmapiService:
         self._monotonic = monotonic
 
     def locate(self, did: Did, seconds_left: float) -> tuple[Location, ...] | None:
-        """Return the locations of *did*; None where Rucio has no such DID.
+        """Return the locations of *did*; None if Rucio does not have this DID.
 
         Raises:
-            CatalogueError: the query failed, or its answer is unreadable or was cut short.
+            CatalogueError: the query failed, or its answer is unreadable or incomplete.
         """
         path = f"/data/locate/{self._did_path(did)}"
         params: Mapping[str, str | int] = {"sort": "random", "limit": self._limit}
@@ -60,7 +60,7 @@ class DmapiService:
         if answer.status == 404:
             if not is_absent(answer.detail):
                 raise CatalogueGarbled(
-                    self._name, f"{did}: a 404 that is not Rucio's own: {answer.detail[:200]}"
+                    self._name, f"{did}: status 404, but not from Rucio; check url: {answer.detail[:200]}"
                 )
             return None
         locations: tuple[Location, ...]
@@ -77,7 +77,7 @@ class DmapiService:
         path = f"/metadata/{self._did_path(did)}"
         answer = self._get(did, path, {"plugin": "DID_COLUMN"}, seconds_left, partial(parse_size, did))
         if answer.status == 404:
-            reason = "it has locations and no metadata (count_files = false skips metadata)"
+            reason = "DMAPI has locations of the dataset but no metadata (count_files = false skips metadata)"
             raise CatalogueGarbled(self._name, f"{reason}: {answer.detail[:120]}")
         size: DatasetSize = answer.body
         return size
@@ -86,10 +86,10 @@ class DmapiService:
         """Return the datasets of all namespaces, before *deadline_at* (monotonic).
 
         Raises:
-            CatalogueError: no ``list_path`` is configured, a query failed, or a listing was cut short.
+            CatalogueError: no ``list_path`` is configured, a query failed, or a listing is incomplete.
         """
         if not self._list_path:
-            reason = "the path that lists a namespace is unknown: set list_path"
+            reason = "the path that lists a namespace is not configured: set list_path"
             raise CatalogueUnreachable(self._name, f"{reason} (docs/reference/catalogue-dmapi.md)")
         dids: set[Did] = set()
         for namespace in self.list_namespaces(parse_namespaces):
@@ -104,7 +104,7 @@ class DmapiService:
         return frozenset(dids)
 
     def list_namespaces(self, read: Callable[[Any], Sequence[str]]) -> Sequence[str]:
-        """Return all namespaces; the answer is never empty, so it also shows that the service works.
+        """Return all namespaces. The list is never empty, so it also shows that DMAPI works.
 
         Raises:
             CatalogueError: the query failed.
@@ -123,7 +123,7 @@ class DmapiService:
         seconds_left: float,
         read: Callable[[Any], Any],
     ) -> JsonResponse:
-        """Get *path* and *read* the answer; an unreadable row raises CatalogueGarbled about *subject*."""
+        """Get *path* and parse the answer with *read*; raise CatalogueGarbled if it is unreadable."""
         try:
             return self._client.get(path, params, within_seconds=seconds_left, read=read)
         except BadAnswer as error:
@@ -132,11 +132,12 @@ class DmapiService:
     def _check_complete(self, answer: JsonResponse, length: int, subject: str) -> None:
         if answer.has_next_page or length >= self._limit:
             raise CatalogueGarbled(
-                self._name, f"{subject} were cut short: {length} rows, limit = {self._limit}"
+                self._name, f"the answer with {subject} is incomplete: {length} rows, limit = {self._limit}"
             )
 
     def _did_path(self, did: Did) -> str:
         scope, _, name = did.partition(":")
         if any(part in {"", ".", ".."} for part in (scope, *name.split("/"))):
-            raise CatalogueGarbled(self._name, "a URL path cannot have a name with empty or dotted parts")
+            reason = "DMAPI cannot be queried for a name with an empty part, . or .. between slashes"
+            raise CatalogueGarbled(self._name, reason)
         return f"{quote(scope, safe='')}/{quote(name, safe='/')}"

@@ -1,17 +1,18 @@
 """SKA Site Capabilities: the sites of storage areas, and downtimes.
 
-Observed habits of the service, and the answer to each:
+Observed properties of the service, and how this client handles each:
 
-- the name of a Rucio storage element may be in several areas, at several sites: areas are identified by
+- several areas, at several sites, may have the name of one Rucio storage element: areas are identified by
   their id;
-- default answers omit falsy values (so tier 0) and inactive rows: the client asks for all;
-- a downtime is ``"<iso> to <iso>"``; it may close a node, site, storage or area, and all that is below;
-- an area may have no name (an ingest area), and some services refer to one by its storage element, not its
-  id;
-- compute that prepares data from an area (service ``prepare_data``) reads it, wherever it is.
+- default answers omit false values (so tier 0) and inactive rows: the client requests all rows and values;
+- a downtime is ``"<iso> to <iso>"``; it closes a node, site, storage or area, and all areas below it;
+- an area may have no name (an ingest area); a service may refer to an area by its storage element, not by
+  its id;
+- a site with the service ``prepare_data`` for an area reads this area, also from another site.
 
-An unreadable row makes its area unknown, or all areas of its storage, site or node.
-A row without a readable key could belong to any of them, so the whole answer is refused.
+If a row is unreadable, its area is unknown; an unreadable row of a storage, site or node makes all areas
+below it unknown. A row without a readable key could belong to any area, so the client rejects the whole
+answer.
 """
 
 import re
@@ -35,7 +36,10 @@ _ROUTES = ("/nodes", "/sites", "/storages", "/storage-areas", "/services")
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """The closing of a place, with its reason; without times, it lasts as long as the service lists it."""
+    """A time in which a node, site, storage or area is closed, with the reason.
+
+    A closing without times lasts as long as Site Capabilities lists it.
+    """
 
     reason: str
     begins_at: datetime | None = None
@@ -49,7 +53,7 @@ class Closing:
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """A storage area: the sites that read it, and the closings of it and of its parents."""
+    """A storage area: the sites that read it, and the closings of the area and of its parents."""
 
     id: str
     name: str
@@ -58,16 +62,16 @@ class Area:
     tier: int | None = None
 
     def closure_reason(self, now: datetime) -> str:
-        """Return the reason why it is closed now; empty where it is open."""
+        """Return the reason why the area is closed at *now*; return '' if the area is open."""
         return next((closing.reason for closing in self.closings if closing.is_active(now)), "")
 
 
 @dataclass(frozen=True, slots=True)
 class Areas:
-    """All areas by id; ``sites`` are all sites, also those without storage.
+    """All storage areas by id; ``sites`` are all sites, also sites without storage.
 
-    ``faults`` has, by area id and by storage element, the reason why an area is unknown: a row that it
-    depends on is unreadable. Such an area is not in ``by_id``.
+    An area is unknown if its row, or the row of one of its parents or readers, is unreadable. An unknown
+    area is not in ``by_id``; ``faults`` has the reason, by area id and by storage element.
     """
 
     by_id: Mapping[str, Area] = field(default_factory=dict)
@@ -75,18 +79,19 @@ class Areas:
     faults: Mapping[str, str] = field(default_factory=dict)
 
     def find_by_name(self, name: str) -> tuple[Area, ...]:
-        """Return the areas of a storage element; there may be several, at several sites."""
+        """Return the areas of the storage element *name*; several areas, at several sites, may have it."""
         return tuple(area for _, area in sorted(self.by_id.items()) if area.name == name)
 
     def sites_of(self, name: str) -> frozenset[Site]:
-        """Return the sites that read the storage element *name*; empty where none is known."""
+        """Return the sites that read the storage element *name*; empty if no site is known."""
         return frozenset(site for area in self.find_by_name(name) for site in area.sites)
 
 
 class SiteCapabilities:
-    """A client of the service, with a cache that is refreshed every *refresh*; failures keep the last answer.
+    """A client of Site Capabilities with a cache; it queries the service again after *refresh*.
 
-    Sites and their storage change rarely, and downtimes come with their times, so an old answer stays valid.
+    If the service does not answer, the last answer stays in use: sites and their storage change rarely, and
+    downtimes have a begin and an end.
     """
 
     def __init__(
@@ -104,10 +109,10 @@ class SiteCapabilities:
         self.failure = ""
 
     def areas(self, now: datetime) -> Areas:
-        """Return all storage areas, within a minute.
+        """Return all storage areas; this takes a minute at most.
 
         Raises:
-            CatalogueError: the service has never answered, and does not answer now.
+            CatalogueError: the service has not answered before and does not answer now.
         """
         with self._lock:
             if self._last_areas and self._tried_at and timedelta(0) <= now - self._tried_at < self._refresh:
@@ -147,18 +152,24 @@ class SiteCapabilities:
 
 
 class _UnreadableRow(ValueError):
-    """An unreadable row; the text has the reason."""
+    """A row of Site Capabilities is unreadable; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ParentClosings:
-    """Closings of the parents of storage areas, by ``kind key``; or the error of an unreadable row."""
+    """Closings of nodes, sites and storages, the parents of areas; or the fault of their unreadable row.
+
+    The keys are ``kind key``, for example ``node UK``.
+    """
 
     closings: dict[str, tuple[Closing, ...]] = field(default_factory=dict)
     faults: dict[str, str] = field(default_factory=dict)
 
     def add(self, place: str, row: Record, subject: str, *parents: tuple[str, str]) -> None:
-        """Add *place*, described by *row*, below *parents*: pairs of a kind and the column with its key."""
+        """Add *place* with the closings in its *row* and the closings of its *parents*.
+
+        A parent is a pair: its kind, and the column of *row* that has the parent's key.
+        """
         try:
             self.closings[place] = _closings(row, subject) + self.closings_of(row, *parents)
         except _UnreadableRow as error:
@@ -168,7 +179,7 @@ class _ParentClosings:
         """Return the closings of the *parents* of *row*.
 
         Raises:
-            _UnreadableRow: a column is unreadable, or the row of a parent is.
+            _UnreadableRow: a column of *row* is unreadable, or the row of a parent is unreadable.
         """
         closings: tuple[Closing, ...] = ()
         for kind, column in parents:
@@ -182,7 +193,7 @@ class _ParentClosings:
 def build_areas(
     nodes: list[Any], sites: list[Any], storages: list[Any], areas: list[Any], services: list[Any]
 ) -> Areas:
-    """Build areas with their sites from the flat lists of the service (with ``include_inactive``).
+    """Build the areas, with their sites, from the service's five lists (queried with ``include_inactive``).
 
     Raises:
         ValueError: a row has no readable key.
@@ -237,9 +248,9 @@ def _build_area(
 
 
 def _find_readers(services: list[Any]) -> tuple[dict[str, frozenset[Site]], dict[str, str]]:
-    """Return the sites whose compute reads an area, and the faults of areas where they are unknown.
+    """Return, by area, the sites whose compute reads it; and, by area, the fault of an unreadable row.
 
-    The key is the area's id, or the storage element's name where a row has that.
+    The key of an area is what the row has: the area's id, or the name of the storage element.
     """
     readers: dict[str, frozenset[Site]] = {}
     faults: dict[str, str] = {}
@@ -252,7 +263,7 @@ def _find_readers(services: list[Any]) -> tuple[dict[str, frozenset[Site]], dict
             if _read_text(row, "type") and not _is_disabled(row):
                 readers[area] = readers.get(area, frozenset()) | {_read_site(row)}
         except _UnreadableRow as error:
-            faults[area] = f"a service that reads it: {error}"
+            faults[area] = f"the row of a service that reads the area: {error}"
     return readers, faults
 
 
@@ -263,15 +274,15 @@ def _require_record(row: object, subject: str) -> Record:
 
 
 def _read_key(row: object, column: str, subject: str) -> str:
-    """Return the key of *row*. Raises ValueError if it is unreadable: the row could belong to any place."""
+    """Return the key of *row*; raise ValueError if it is unreadable."""
     key = _require_record(row, subject).get(column)
     if not isinstance(key, str) or not is_text(key):
-        raise ValueError(f"{subject} without {column}: {quote_excerpt(key)}")
+        raise ValueError(f"{subject} has no readable {column}: {quote_excerpt(key)}")
     return key
 
 
 def _read_text(row: Record, column: str) -> str:
-    """Return the text at *column*; empty where it is missing."""
+    """Return the text in *column* of *row*; return '' if the column is missing."""
     value = row.get(column)
     if value is None or value == "":
         return ""
@@ -288,7 +299,7 @@ def _read_site(row: Record) -> Site:
 
 
 def _is_site(name: object) -> bool:
-    """Return whether *name* is valid for a site; quotes would make it another site."""
+    """Return whether *name* can be the name of a site; a name with quotes cannot."""
     return isinstance(name, str) and bool(_SITE.fullmatch(name)) and name.isprintable()
 
 
@@ -300,7 +311,7 @@ def _is_disabled(row: Record) -> bool:
 
 
 def _closings(row: Record, subject: str) -> tuple[Closing, ...]:
-    """Return the closings of *row*, without unreadable downtimes, since most downtimes are over."""
+    """Return the closings of *row*; ignore unreadable downtimes, because most downtimes are over."""
     closings = [Closing(f"{subject} is disabled")] if _is_disabled(row) else []
     downtimes = row.get("downtime")
     for each in downtimes if isinstance(downtimes, list) else []:

@@ -1,4 +1,4 @@
-"""STOMP 1.2 frames [1] for a subscriber; memory is bounded whatever the size of a frame.
+"""STOMP 1.2 frames [1] for a subscriber; frames of any size use a limited amount of memory.
 
 [1] https://stomp.github.io/stomp-specification-1.2.html
 """
@@ -15,7 +15,7 @@ _UNESCAPES: Final = {escaped: plain for plain, escaped in _ESCAPES.items()}
 
 
 class NotStomp(Exception):
-    """An answer that is not STOMP."""
+    """The broker sent data that is not STOMP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +28,21 @@ class Frame:
 
 
 def encode_frame(frame: Frame) -> bytes:
-    """Encode *frame*; CONNECT escapes nothing, so its values must have one line."""
+    """Encode *frame*; a CONNECT frame has no escapes, so its header values must have one line."""
     plain = frame.command == "CONNECT"
     lines = [frame.command]
     for name, value in frame.headers.items():
         if plain and re.search(r"[\r\n]", value):
-            raise ValueError(f"{name} has more than one line")
+            raise ValueError(f"the CONNECT header {name} has more than one line")
         lines.append(f"{name}:{value}" if plain else f"{_escape(name)}:{_escape(value)}")
     return "\n".join([*lines, "", ""]).encode() + (frame.body or b"") + b"\0"
 
 
 class FrameParser:
-    """A parser of frames that arrive in any pieces.
+    """A parser of frames; a frame may arrive in several pieces.
 
     Args:
-        max_body_bytes: a larger body is dropped as it arrives.
+        max_body_bytes: the parser discards a larger body while it arrives.
     """
 
     def __init__(self, max_body_bytes: int) -> None:
@@ -68,13 +68,13 @@ class FrameParser:
             yield frame
 
     def _start_frame(self) -> bool:
-        """Parse the head of a frame and remove it from the buffer; return False if it is incomplete."""
+        """Parse a frame's head and remove it from the buffer; return False if the head is incomplete."""
         heartbeat_bytes = len(self._buffer) - len(self._buffer.lstrip(b"\r\n"))
         del self._buffer[:heartbeat_bytes]
         end = _END_OF_HEAD.search(self._buffer, 0, MAX_HEAD_BYTES)
         if end is None:
             if len(self._buffer) >= MAX_HEAD_BYTES:
-                raise NotStomp(f"a frame's head has over {MAX_HEAD_BYTES} bytes")
+                raise NotStomp(f"a frame's head has more than {MAX_HEAD_BYTES} bytes")
             return False
         self._current_frame = _parse_head(bytes(self._buffer[: end.start()]))
         del self._buffer[: end.end()]
@@ -87,7 +87,7 @@ class FrameParser:
         return True
 
     def _take_frame(self) -> Frame | None:
-        """Return the current frame; None if its end has not arrived."""
+        """Return the current frame; None if the end of the frame has not arrived."""
         current = self._current_frame
         if current is None:
             return None
@@ -102,7 +102,10 @@ class FrameParser:
         return self._finish_frame(frame, size)
 
     def _skip_body(self, frame: Frame, size: int) -> Frame | None:
-        """Drop a body that is too large as it arrives; wait while its size is unknown and small."""
+        """Discard a body that is too large while it arrives.
+
+        While the size is unknown and the part that has arrived is small, wait for more data.
+        """
         if frame.body is not None and len(self._buffer) <= self._max_body_bytes:
             return None
         self._current_frame = Frame(frame.command, frame.headers, None)
@@ -126,7 +129,7 @@ def _parse_head(text: bytes) -> Frame:
     except UnicodeDecodeError as error:
         raise NotStomp("a frame's head is not UTF-8") from error
     if not re.fullmatch(r"[A-Z]{1,20}", command):
-        raise NotStomp("its data is not a STOMP frame")
+        raise NotStomp("the data is not a STOMP frame")
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
@@ -134,7 +137,7 @@ def _parse_head(text: bytes) -> Frame:
             raise NotStomp("a frame has a header without a colon")
         plain = command == "CONNECTED"
         pair = (name, value) if plain else (_unescape(name), _unescape(value))
-        headers.setdefault(*pair)  # the first of repeated headers counts
+        headers.setdefault(*pair)  # a header may be repeated: its first value is valid
     return Frame(command, headers)
 
 
@@ -144,5 +147,5 @@ def _escape(text: str) -> str:
 
 def _unescape(text: str) -> str:
     if re.search(r"\\(?![\\rnc])|\\$", text.replace("\\\\", "")):
-        raise NotStomp("a frame has an unknown escape")
+        raise NotStomp("a frame's header has an unknown escape sequence")
     return re.sub(r"\\[\\rnc]", lambda found: _UNESCAPES[found[0]], text)

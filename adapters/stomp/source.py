@@ -1,8 +1,8 @@
-"""STOMP subscription to a broker, such as Rucio's daemon hermes fills: pass events to a handler.
+"""STOMP subscription to a message broker: pass its events to a handler. Rucio's daemon hermes sends events.
 
-It reads in a thread of its own and connects again with backoff whenever the connection ends. An invalid frame
-is ignored or ends the connection, never the thread. The client is the project's own: stomp.py reads frames of
-any size into memory (docs/explanation/decisions.md).
+A thread of its own reads the events. When the connection ends, the thread connects again, with backoff. An
+invalid frame is ignored or ends the connection, never the thread. This project has its own STOMP client,
+because the library stomp.py reads frames of any size into memory (docs/explanation/decisions.md).
 """
 
 import random
@@ -35,7 +35,7 @@ _MAX_MISSED_HEARTBEATS: Final = 2.5
 
 @dataclass(frozen=True, slots=True)
 class StompSettings:
-    """Address of a broker, credentials and subscription; secrets are files, read for each login."""
+    """Address of a broker, credentials and subscription; files with secrets are read again for each login."""
 
     name: str
     host: str
@@ -54,15 +54,15 @@ class StompSettings:
 
 
 class _ConnectionLost(Exception):
-    """A connection that failed or ended; the text is the reason."""
+    """The connection to the broker failed or ended; the message is the reason."""
 
 
 class StompSource:
-    """A listener for one broker, until it is stopped.
+    """A listener for the events of one broker; it runs in its own thread until :meth:`stop`.
 
     Args:
         settings: the broker and the subscription.
-        handler: receives events, connects and disconnects; called from this object's thread.
+        handler: is called for each event, connect and disconnect, in the listener's own thread.
     """
 
     def __init__(self, settings: StompSettings, handler: EventHandler) -> None:
@@ -76,7 +76,7 @@ class StompSource:
         self._thread.start()
 
     def stop(self, timeout: timedelta = timedelta(seconds=2)) -> None:
-        """Stop the thread; a connection that hangs ends with the process."""
+        """Stop the thread; if the thread hangs in a connection, it ends only with the process."""
         self._stop_event.set()
         if self._thread.is_alive():
             self._thread.join(timeout.total_seconds())
@@ -93,17 +93,17 @@ class StompSource:
             except OSError as error:
                 reason = reason_of(error)
             except Exception as error:  # noqa: BLE001 - a bug must not end the thread
-                reason = f"a bug: {type(error).__name__}: {error}"
+                reason = f"a bug in the daemon: {type(error).__name__}: {error}"
             if self._stop_event.is_set():
                 return
             self._handler.on_disconnect(self._settings.name, reason)
             if time.monotonic() - started_at > _STEADY_SECONDS:
                 pause = _FIRST_PAUSE_SECONDS
-            self._stop_event.wait(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads the clients
+            self._stop_event.wait(pause * random.uniform(0.5, 1))  # noqa: S311 - a random pause, not a secret
             pause = min(2 * pause, _MAX_PAUSE_SECONDS)
 
     def _listen(self) -> None:
-        """Connect, subscribe and pass on frames until a stop."""
+        """Connect, subscribe and pass frames to the handler until :meth:`stop`."""
         with self._open_session() as connection:
             early = self._subscribe(connection)
             self._handler.on_connect(self._settings.name)
@@ -114,7 +114,7 @@ class StompSource:
 
     @contextmanager
     def _open_session(self) -> "Iterator[_StompConnection]":
-        """Log in; disconnect cleanly at the end."""
+        """Log in to the broker; send DISCONNECT at the end."""
         settings = self._settings
         with self._open_socket() as stream:
             connection = _StompConnection(stream, settings.max_bytes, self._stop_event.is_set)
@@ -125,7 +125,7 @@ class StompSource:
             connection.send(Frame("DISCONNECT"))
 
     def _subscribe(self, connection: "_StompConnection") -> list[Frame]:
-        """Subscribe; return the frames that arrived before the receipt."""
+        """Subscribe; return the frames that arrived before the broker's RECEIPT for the subscription."""
         headers = {"id": "0", "destination": self._settings.destination, "ack": "auto", "receipt": "0"}
         connection.send(Frame("SUBSCRIBE", headers))
         early: list[Frame] = []
@@ -133,7 +133,10 @@ class StompSource:
         return early
 
     def test_connection(self) -> str:
-        """See the port. Subscribe to topics only: a test of a queue would consume the daemon's events."""
+        """Log in; subscribe if the destination is a topic. See :class:`hydrator.domain.ports.EventSource`.
+
+        Do not subscribe to a queue: the test would consume events that the daemon needs.
+        """
         try:
             with self._open_session() as connection:
                 if not self._settings.destination.startswith("/topic/"):
@@ -184,10 +187,10 @@ class StompSource:
 
 
 def build_tls_context(settings: StompSettings) -> ssl.SSLContext | None:
-    """Build the TLS context; None without TLS.
+    """Build the TLS context; return None if TLS is off.
 
     Raises:
-        ConfigError: a certificate cannot be used.
+        ConfigError: a certificate or its key cannot be loaded.
     """
     if not settings.tls:
         return None
@@ -196,12 +199,12 @@ def build_tls_context(settings: StompSettings) -> ssl.SSLContext | None:
         if settings.client_cert:
             context.load_cert_chain(settings.client_cert, settings.client_key, password="")
     except (OSError, ValueError) as error:
-        raise ConfigError([f"events.stomp {settings.name}: its certificates: {error}"]) from error
+        raise ConfigError([f"events.stomp {settings.name}: cannot load its certificates: {error}"]) from error
     return context
 
 
 class _StompConnection:
-    """Frames over one connection, with heartbeats both ways."""
+    """One connection to the broker: it sends and receives frames and heartbeats."""
 
     def __init__(
         self, connection: socket.socket, max_body_bytes: int, is_stopping: Callable[[], bool]
@@ -216,10 +219,14 @@ class _StompConnection:
         self._receive_interval_seconds: float | None = None
 
     def negotiate_heartbeat(self, interval: timedelta, broker_heartbeat: str) -> None:
-        """Set the intervals: the client offers *interval* both ways, the broker ``can,want`` in ms."""
+        """Set the intervals of the heartbeats, as STOMP 1.2 defines them.
+
+        The client offers *interval* for both directions. *broker_heartbeat* is the broker's header
+        ``can send,wants`` in ms; 0 means no heartbeats.
+        """
         can_send, _, wants = broker_heartbeat.partition(",")
         if not (can_send.isdigit() and wants.isdigit() and len(broker_heartbeat) < 30):
-            raise NotStomp("its heart-beat is not two numbers")
+            raise NotStomp("the broker's heart-beat header is not two numbers")
         own_seconds = interval.total_seconds()
         self._send_interval_seconds = max(own_seconds, int(wants) / 1000) if int(wants) else None
         self._receive_interval_seconds = max(own_seconds, int(can_send) / 1000) if int(can_send) else None
@@ -229,10 +236,10 @@ class _StompConnection:
         self._last_sent_at = time.monotonic()
 
     def expect(self, command: str, timeout: timedelta, other_frames: list[Frame] | None = None) -> Frame:
-        """Return the next frame, a *command*; append earlier ones to *other_frames*, if given.
+        """Return the next frame with *command*; append other frames before it to *other_frames*, if given.
 
         Raises:
-            _ConnectionLost: the broker sent an error, another frame, or nothing in time.
+            _ConnectionLost: the broker sent an error or a wrong frame, or the frame did not arrive in time.
         """
         deadline = time.monotonic() + timeout.total_seconds()
         while time.monotonic() < deadline and not self._is_stopping():
@@ -244,10 +251,10 @@ class _StompConnection:
                 if frame.command == "ERROR" or other_frames is None or len(other_frames) >= 1000:
                     raise _ConnectionLost(_describe_frame(frame))
                 other_frames.append(frame)
-        raise _ConnectionLost(f"it sent no {command} within {timeout.total_seconds():.0f} s")
+        raise _ConnectionLost(f"the broker sent no {command} within {timeout.total_seconds():.0f} s")
 
     def frames(self) -> Iterator[Frame]:
-        """Yield frames until a stop; send heartbeats, and check for those of the broker."""
+        """Yield frames until the daemon stops; send heartbeats, and check the broker's heartbeats."""
         while not self._is_stopping():
             ready, self._ready_frames = self._ready_frames, []
             yield from ready
@@ -261,16 +268,16 @@ class _StompConnection:
             self._last_sent_at = now
         silence = now - self._last_received_at
         if receive_interval is not None and silence > _MAX_MISSED_HEARTBEATS * receive_interval:
-            raise _ConnectionLost(f"no heartbeat for {silence:.0f} s")
+            raise _ConnectionLost(f"the broker sent no heartbeat for {silence:.0f} s")
 
     def _receive(self) -> None:
-        """Read available data, waiting up to _TICK_SECONDS."""
+        """Read the data that arrives within _TICK_SECONDS."""
         try:
             data = self._connection.recv(64 * 1024)
         except TimeoutError:
             return
         if not data:
-            raise _ConnectionLost("it closed the connection")
+            raise _ConnectionLost("the broker closed the connection")
         self._last_received_at = time.monotonic()
         self._ready_frames += self._frames.feed(data)
 
@@ -278,6 +285,6 @@ class _StompConnection:
 def _describe_frame(frame: Frame) -> str:
     """Describe an unexpected frame on one line."""
     if frame.command != "ERROR":
-        return f"it sent an unexpected {frame.command}"
+        return f"the broker sent an unexpected {frame.command}"
     message = sanitize(frame.headers.get("message", ""), 200)
-    return f"it sent an error: {message}" if message else "it sent an error without a reason"
+    return f"the broker sent an error: {message}" if message else "the broker sent an error without a reason"

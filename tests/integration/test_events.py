@@ -233,4 +233,4 @@ def test_a_broker_that_goes_and_comes_back_is_a_gap_that_a_poll_closes(daemon):
         assert daemon.end() == 0
     lines = [json.loads(line) for line in daemon.log.read_text().splitlines() if line.startswith("{")]
     (lost,) = [line for line in lines if line["event"] == "event broker not connected"]
-    assert (lost["source"], lost["why"]) == ("rucio", "it closed the connection")
+    assert (lost["source"], lost["why"]) == ("rucio", "the broker closed the connection")

@@ -1,1 +1,1 @@
-"""Rucio's datasets: their names, files and unions."""
+"""Rucio's datasets: their names, their files, and unions of their files at several storage elements."""

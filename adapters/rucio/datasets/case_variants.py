@@ -1,4 +1,4 @@
-"""Search for DIDs in Rucio that differ from a demanded one in letter case only."""
+"""Search for DIDs in Rucio that differ from a demanded DID in letter case only."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -22,8 +22,9 @@ _RETRY_AFTER = timedelta(minutes=10)
 class CaseVariantFinder:
     """A periodic search for DIDs that differ in letter case only.
 
-    The search is slow on large scopes, so it has 20 s of its own, scope by scope. When it fails, the last
-    result stays, and the scope is searched again after 10 minutes at most: the poll does not fail for it.
+    The search is slow on large scopes, so it has 20 s after each poll, and searches scope by scope. If the
+    search of a scope fails, the poll does not fail. The last result stays valid, and the scope is searched
+    again after 10 minutes or less.
     """
 
     def __init__(self, queries: QueryRunner, search: DidSearch) -> None:
@@ -51,7 +52,7 @@ class CaseVariantFinder:
         }
 
     def _search_due(self, due_dids: Dids, now: datetime, search_every: timedelta) -> None:
-        """Search scope by scope until the time is over; the scope that is due for longest comes first."""
+        """Search scope by scope until the 20 s are over; first the scope that has been due for longest."""
         groups = defaultdict[str, list[Did]](list)
         for did in sorted(due_dids):
             groups[split_did(did)[0].casefold()].append(did)
@@ -84,8 +85,8 @@ class CaseVariantFinder:
 
 
 def _any_case_pattern(names: Sequence[str]) -> str:
-    """Return a pattern, with ``*`` only, that matches each of *names* in any letter case."""
+    """Return a pattern that matches each of *names* in any letter case; its only wildcard is ``*``."""
     if len(names) == 1:
         return sub(r"[A-Za-z]+", "*", names[0])
-    prefix = commonprefix(list(names))  # noqa: RUF071 (of characters, which is what a pattern needs)
+    prefix = commonprefix(list(names))  # noqa: RUF071 (a pattern needs the common characters)
     return sub(r"\*+", "*", sub(r"[A-Za-z]+", "*", prefix) + "*")

@@ -21,7 +21,7 @@ _PARENTS_CALL = "list_parent_dids"
 class ContainerLister:
     """A lister of the datasets in containers, at any depth.
 
-    A container whose listing failed is left to the *background*, and comes last in the next poll.
+    If a listing fails, the *background* retries it, and the container comes last in the next poll.
     """
 
     def __init__(self, queries: QueryRunner, background: BackgroundVerifier[Any, Any] | None = None) -> None:
@@ -40,7 +40,7 @@ class ContainerLister:
                 poll.errors[did] = error
             elif unanswered >= self._queries.max_unanswered:
                 poll.errors[did] = CatalogueUnreachable(
-                    self._queries.name, "not listed: Rucio did not answer for other containers"
+                    self._queries.name, "not listed, because Rucio did not answer for other containers"
                 )
             else:
                 try:
@@ -56,7 +56,7 @@ class ContainerLister:
         """Return all datasets in *container*, at any depth.
 
         Raises:
-            CatalogueError: they cannot be listed, or are more than ``max_parts``.
+            CatalogueError: the datasets cannot be listed, or are more than ``max_parts``.
         """
         limit = self._queries.settings.max_parts
         visited, todo, datasets = {container}, [container], set[Did]()
@@ -72,7 +72,7 @@ class ContainerLister:
         return frozenset(datasets)
 
     def query_size(self, container: Did) -> int:
-        """Return the bytes of all files in *container*, which Rucio adds up now.
+        """Let Rucio add up the sizes of all files in *container*; return the bytes.
 
         Raises:
             CatalogueError: the query failed.
@@ -93,22 +93,24 @@ class ContainerLister:
 
 
 class ParentFinder:
-    """A cache of the containers that datasets are in, at any height."""
+    """A cache of the containers of datasets: parents, parents of parents, and so on."""
 
     def __init__(self, queries: QueryRunner) -> None:
         self._queries = queries
         self._parents: dict[Did, tuple[datetime, frozenset[Did]]] = {}
 
     def forget_all_but(self, dids: Dids) -> None:
-        """Forget the containers of all but *dids*."""
+        """Forget the containers of all datasets but *dids*."""
         drop_all_but(dids, self._parents)
 
     def last_parents(self, did: Did) -> frozenset[Did]:
-        """Return the containers from the last query, of any age; none without one."""
+        """Return the containers of *did* from the last query, however old; none if there was no query."""
         return self._parents[did][1] if did in self._parents else frozenset()
 
     def find(self, did: Did, now: datetime, *, keep: bool = True) -> frozenset[Did]:
-        """Return the containers of *did*, from a query at most ``verify_every`` ago; *keep* a new answer.
+        """Return the containers of *did*; query Rucio if the last answer is older than ``verify_every``.
+
+        If *keep* is true, store a new answer in the cache.
 
         Raises:
             CatalogueError: the query failed.
@@ -146,7 +148,7 @@ def _parse_content(rows: Rows) -> list[tuple[Did, str]]:
     """Return the children of a container and their types.
 
     Raises:
-        BadRow: a row is unreadable, or a child's name is not a valid DID: no child may be left out.
+        BadRow: a row is unreadable, or a child's name is not a valid DID. The list must be complete.
     """
     children = []
     for row in iter_records(rows, "list_content"):

@@ -32,7 +32,7 @@ class DidSearch:
         return self._queries.ask(lambda client: client.list_scopes(), _parse_scopes)
 
     def list_matching(self, scope: str, pattern: str) -> Iterator[Did]:
-        """Yield the DIDs in *scope* that match *pattern* (``*`` only; the server may ignore case)."""
+        """Yield the DIDs in *scope* that match *pattern* (``*`` only); the server may ignore case."""
         rows = self._queries.ask(
             lambda client: list(
                 client.list_dids(scope, [{"name": pattern}], did_type="collection", long=True)
@@ -49,13 +49,13 @@ def _parse_scopes(answer: object) -> tuple[str, ...]:
 
 
 def _could_match(pattern: str, scope: str) -> bool:
-    """Return whether the text before the first wildcard of *pattern* allows DIDs in *scope*."""
+    """Return whether *pattern* can match DIDs in *scope*, judged by its text before the first wildcard."""
     literal = sub(r"[*?\[].*", "", pattern)
     return f"{scope}:".startswith(literal) or literal.startswith(f"{scope}:")
 
 
 def _server_pattern(pattern: str, scope: str) -> str:
-    """Return a pattern, with ``*`` only, for the names in *scope* that *pattern* matches, or more."""
+    """Return a pattern for Rucio, with ``*`` only; it matches all names that *pattern* matches, or more."""
     start, prefix = f"{scope}:", sub(r"[*?\[].*", "", pattern)
     if not prefix.startswith(start):
         return "*"

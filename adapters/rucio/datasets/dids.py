@@ -1,4 +1,4 @@
-"""DIDs in Rucio: look up which are datasets, containers, files, or absent."""
+"""DIDs in Rucio: look up whether a DID is a dataset, a container, a file, or absent."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -29,16 +29,15 @@ from adapters.rucio.session.transport import InvalidRequest, NotFound
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did
 
-_MAX_SINGLE_QUERIES = 500  # names that one poll looks up one by one
-_MAX_ABSENT_RECHECKS = 50  # absent names that one poll looks up again
+_MAX_SINGLE_QUERIES = 500  # at most so many names are looked up one by one in one poll
+_MAX_ABSENT_RECHECKS = 50  # at most so many absent names are looked up again in one poll
 
 
 class DidResolver:
-    """A resolver of names: in bulk, and at the end of a poll one by one for names that it left out.
+    """A resolver of names: by bulk queries; for names that Rucio left out, by single queries after the poll.
 
-    Names that existed before, new names and absent names are in separate batches, so that a batch that
-    fails because of a new name does not fail the existing ones. A name that failed alone is left
-    to the *background*.
+    Names that existed before, new names and absent names are in separate batches. So a new name that makes
+    its batch fail does not affect the existing names. If a single query fails, the *background* retries it.
     """
 
     def __init__(self, queries: QueryRunner, background: BackgroundVerifier[Any, Any] | None = None) -> None:
@@ -52,10 +51,10 @@ class DidResolver:
         self._tried_at: dict[Did, datetime] = {}
 
     def resolve(self, poll: RucioPoll, dids: Dids) -> dict[Did, DidInfo]:
-        """Return the information on each name; for datasets it is at most ``verify_every`` old.
+        """Return Rucio's information about each name; for datasets it is at most ``verify_every`` old.
 
-        A name is absent after a 404, until the bulk call or a single query finds it. A name that the bulk
-        call leaves out otherwise is UNRESOLVED, for :meth:`look_up_unresolved`.
+        After a 404 a name stays absent until the bulk call or a single query finds it. Any other name that
+        the bulk call leaves out is UNRESOLVED; :meth:`look_up_unresolved` then queries it.
         """
         errors, now, max_age = poll.errors, poll.started_at, self._queries.settings.verify_every
         cached = {
@@ -80,15 +79,15 @@ class DidResolver:
         return infos
 
     def _reject_dotted(self, dids: Dids, errors: DidErrors) -> Dids:
-        """Return the *dids* that a URL can express; a part of dots only would change the URL's path."""
+        """Return the *dids* that a URL can contain: a scope or name ``.`` or ``..`` would change the path."""
         dotted = {did for did in dids if not {".", ".."}.isdisjoint(split_did(did))}
         for did in dotted:
-            reason = f"{did}: a scope or name that is only dots cannot be queried: it would be another URL"
+            reason = f"{did}: a DID with the scope or name . or .. cannot be queried: the URL would change"
             errors[did] = CatalogueGarbled(self._queries.name, reason)
         return dids - dotted
 
     def _query_in_bulk(self, dids: Dids, errors: DidErrors) -> dict[Did, DidInfo]:
-        """Look up *dids* by the bulk call, which omits absent names, and rejects certain batches."""
+        """Look up *dids* by bulk calls; Rucio omits absent names and refuses batches with malformed names."""
         refused: DidErrors = {}
         answers = self._queries.query_in_batches(
             dids, refused, lambda client, batch: client.get_metadata_bulk(batch), _parse_metadata
@@ -103,8 +102,9 @@ class DidResolver:
     def look_up_unresolved(self, poll: RucioPoll, dids: Dids, within_seconds: float) -> None:
         """Query the unresolved *dids* one by one: only a 404 makes a name absent.
 
-        The order is by the last attempt, oldest first; at most 500 names and *within_seconds*. The next
-        poll reads the names that are found. Up to 50 names that are absent for long are queried again.
+        Query at most 500 names, the oldest attempt first, and stop after *within_seconds*. The next poll
+        reads the names that are found. Up to 50 names that have been absent for ``verify_every`` are queried
+        again.
         """
         errors, infos = poll.errors, poll.did_infos
         unresolved = [did for did in dids if infos[did].kind == UNRESOLVED.kind and did not in errors]
@@ -121,11 +121,11 @@ class DidResolver:
                 query_count = self._query_one_by_one(poll, todo)
         for did in in_order:
             if did not in errors and infos[did].kind == UNRESOLVED.kind:
-                reason = f"its name was not looked up: {query_count} others were, tried longer ago"
+                reason = f"its name was not looked up: {query_count} other names came first in this poll"
                 errors[did] = CatalogueUnreachable(self._queries.name, reason)
 
     def _query_one_by_one(self, poll: RucioPoll, todo: list[Did]) -> int:
-        """Query *todo*, from the last on, until the guard stops the series; return the number of queries."""
+        """Query *todo*, from last to first, until the SeriesGuard stops it; return the number of queries."""
         query_count = 0
         guard = SeriesGuard(self._queries)
         for did, answer in self._queries.map_concurrently(todo, self.query_one):
@@ -141,14 +141,14 @@ class DidResolver:
             else:
                 self._late_infos[did] = answer
                 poll.errors[did] = CatalogueUnreachable(
-                    self._queries.name, "its name was found; the next poll reads it"
+                    self._queries.name, "Rucio has this name now; the next poll reads its replicas"
                 )
             if guard.should_stop_after(answer):
                 todo.clear()
         return query_count
 
     def _absent_to_recheck(self, now: datetime) -> list[Did]:
-        """Return up to 50 absent names that may exist by now although the bulk call leaves them out."""
+        """Return up to 50 absent names to query again: Rucio's bulk call may leave out existing names."""
         every = self._queries.settings.verify_every
         due = (did for did, at in self._absent_at.items() if now - at >= every and at < now)
         return nsmallest(
@@ -162,7 +162,7 @@ class DidResolver:
             )
 
     def confirm_absent(self, poll: RucioPoll, dids: Dids) -> None:
-        """Mark the *dids* as absent for which Rucio answered 404, and which the bulk call leaves out, too."""
+        """Mark each of *dids* as absent if its query ended with 404 and the bulk call leaves it out, too."""
         missing = {did for did in dids if isinstance(poll.errors.get(did), NotFound)}
         for did in missing:
             self._dataset_infos.pop(did, None)
@@ -176,7 +176,7 @@ class DidResolver:
             del poll.errors[did]
 
     def resolve_uncached(self, dids: Dids, errors: DidErrors) -> dict[Did, DidInfo]:
-        """Return the information on each name, without the cache and its order: for few names."""
+        """Return Rucio's information about each of *dids*; use no cache. This is for a few names only."""
         infos: dict[Did, DidInfo] = defaultdict(lambda: UNRESOLVED)
         infos.update(self._query_in_bulk(self._reject_dotted(dids, errors), errors))
         for did in sorted(dids - infos.keys() - errors.keys()):
@@ -190,7 +190,7 @@ class DidResolver:
         """Query a single name; return ``ABSENT_DID`` after a 404.
 
         Raises:
-            CatalogueError: the query failed otherwise.
+            CatalogueError: the query failed for another reason than 404.
         """
         try:
             return self._queries.ask(
@@ -200,7 +200,7 @@ class DidResolver:
             return ABSENT_DID
 
     def is_any_open(self, dids: Iterable[Did]) -> bool:
-        """Return whether one of *dids* was open at its last look-up, and so may still grow."""
+        """Return whether one of *dids* was open when it was last looked up; an open dataset may grow."""
         return any(self._dataset_infos[did][1].is_open for did in dids if did in self._dataset_infos)
 
 
@@ -219,7 +219,7 @@ def parse_did_info(answer: object, did: Did) -> DidInfo:
     """Parse the answer of ``get_did``.
 
     Raises:
-        BadRow: it is unreadable, or about another DID than *did*.
+        BadRow: the answer is unreadable, or is about another DID than *did*.
     """
     call = "get_did"
     row = require_record(answer, call)

@@ -1,4 +1,4 @@
-"""File lists: the files of a Rucio dataset with their addresses, on a connection of its own."""
+"""File lists: list the files of a Rucio dataset and their addresses, on a separate connection."""
 
 import threading
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ from hydrator.domain.model import DatasetFile, Did
 
 
 class RucioFileLister:
-    """A file lister on the server of *settings*; see :class:`hydrator.domain.ports.FileLister`."""
+    """A lister of files for the server in *settings*; see :class:`hydrator.domain.ports.FileLister`."""
 
     def __init__(self, settings: RucioSettings) -> None:
         self.name = settings.name
@@ -79,14 +79,14 @@ class RucioFileLister:
         return tuple(DatasetFile(file, sizes[file], addresses.get(file, {})) for file in sorted(sizes))
 
     def _is_container(self, did: Did) -> bool:
-        """Return whether *did* is a container, whose length counts a file once for each of its datasets."""
+        """Return whether *did* is a container; its length counts a file once for each of its datasets."""
         return self._queries.ask(
             lambda client: client.get_did(*split_did(did)),
             lambda row: require_record(row, "get_did").get("type") == "CONTAINER",
         )
 
     def _list_addresses(self, did: Did, storages: AbstractSet[str]) -> dict[str, dict[str, tuple[str, ...]]]:
-        """Return the addresses of each file by storage element, where the file is available."""
+        """Return, for each file, its addresses at each storage element where the file is available."""
         return self._queries.ask(
             lambda client: client.list_replicas(
                 [did_record(did)],

@@ -1,7 +1,8 @@
-"""File unions: datasets whose files are at several storage elements that jobs of one site read.
+"""File unions: combine the files of a dataset at several storage elements that jobs of one site read.
 
-Listing files costs Rucio much more than counting them. So only datasets that may be complete together are
-listed, and again when their counts change or after ``verify_every``.
+For Rucio, to list files costs much more than to count them. So the catalogue lists the files of a dataset
+only if its parts may be complete together. It lists them again if the counts change, or after
+``verify_every``.
 """
 
 from array import array
@@ -21,7 +22,7 @@ _CALL = "list_replicas"
 
 
 class _FileListing(NamedTuple):
-    """The files of a dataset by storage element at *listed_at*, with the counts of that time."""
+    """The files and counts of a dataset by storage element, at the time *listed_at*."""
 
     listed_at: datetime
     counts: Counts
@@ -37,11 +38,11 @@ class FileLists:
         self._tried_at: dict[Did, datetime] = {}
 
     def read(self, poll: RucioPoll, shared_counts: Mapping[Did, Counts]) -> None:
-        """Add unions of files to the readings of *poll*; store an error for each dataset without a list.
+        """Add unions of files to the readings of *poll*; store an error for each dataset that was not listed.
 
         Args:
-            poll: the poll, with the conclusions for each storage element alone.
-            shared_counts: by dataset, the storage elements to combine, with their counts.
+            poll: the poll; its conclusions judge each storage element alone.
+            shared_counts: by dataset, the counts at the storage elements to combine.
         """
         drop_all_but(shared_counts.keys(), self._listings, self._tried_at)
         for did in self._list_due(
@@ -59,7 +60,7 @@ class FileLists:
             poll.conclusions[did] = replace(reading, replicas=add_unions(with_files))
 
     def _list_due(self, poll: RucioPoll, shared_counts: Mapping[Did, Counts]) -> Dids:
-        """List the due datasets within the budget and the time; return those that are still unknown."""
+        """List the files of due datasets, as budget and time allow; return the datasets still to list."""
         unknown = {did for did, counts in shared_counts.items() if not self._is_unchanged(did, counts)}
         due = {did for did in shared_counts if did in unknown or self._is_due(did, poll.started_at)}
         jobs = sorted(due, key=lambda did: (self._tried_at.get(did, NEVER), did not in unknown, did))
@@ -102,8 +103,8 @@ def files_at(did: Did, rows: Rows, counts: Counts) -> Mapping[str, FilesOnDisk]:
     """Return the available files of *did* by storage element.
 
     Raises:
-        BadRow: a row is unreadable, or a storage element has fewer files than its count, or more than the
-            dataset has: the answer may be cut short.
+        BadRow: a row is unreadable, or the files at a storage element are fewer than its count or more than
+            the files of the dataset. The answer may be incomplete.
     """
     sizes: dict[str, float] = {}
     available: dict[str, set[str]] = {storage: set() for storage in counts}

@@ -1,7 +1,7 @@
-"""Rule cache: read Rucio's rules once, then only the changed ones, and all again every ``verify_every``.
+"""Rule cache: read Rucio's rules once, then only changed rules, and all again every ``verify_every``.
 
-A query for changes does not show deletions, so the cache is dropped every ``verify_every``.
-It has all rules without locks yet (waiting for approval, or INJECT), whatever DID they are for.
+A query for changed rules does not show deleted rules. So the cache is emptied once in ``verify_every``.
+The cache has all rules of the server that have no locks yet (waiting for approval, or INJECT).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,17 +17,17 @@ from hydrator.domain.model import Did
 
 from .model import PENDING_STATES, Lock, Rule, iter_rules, parse_rules
 
-_OVERLAP = timedelta(minutes=2)  # each query overlaps the last one: transactions may have been open
-_MIN_RULES_FOR_SCOPE_QUERY = 20  # from this many unknown rules of a scope on, one query lists them
+_OVERLAP = timedelta(minutes=2)  # ask for changes since then and before: transactions may be open
+_MIN_RULES_FOR_SCOPE_QUERY = 20  # with so many unknown rules or more, list all rules of the scope
 _MAX_RULES_PER_SCOPE = 20_000
-_MAX_RULES_PER_DATASET = 5  # a longer list costs more than the locks that it replaces
-_MAX_LISTED_PER_RULE = 20  # a single query costs as much as some fifty rules in a list
+_MAX_RULES_PER_DATASET = 5  # to read a longer list costs more than to query the locks
+_MAX_LISTED_PER_RULE = 20  # a query for one rule costs as much as some fifty rules in a list
 _RFC1123 = "%a, %d %b %Y %H:%M:%S UTC"
 
 
 @dataclass
 class _CachedRules:
-    """The rules since the last full query at *read_at*; *asked_at* is the server's time of the last query."""
+    """Rules; *read_at* is the time of the last full query, *asked_at* of the last query (server clock)."""
 
     read_at: datetime
     asked_at: datetime
@@ -36,7 +36,7 @@ class _CachedRules:
 
 
 class RuleCache:
-    """A cache of rules by their ids, as of the last :meth:`refresh`."""
+    """A cache of rules by their ids; :meth:`refresh` updates it."""
 
     def __init__(self, queries: QueryRunner) -> None:
         self._queries = queries
@@ -59,7 +59,7 @@ class RuleCache:
         since = (page.asked_at - _OVERLAP).astimezone(UTC).strftime(_RFC1123)
         try:
             changed = self._list_rules({"updated_after": since})
-        except (InvalidRequest, ServerFault):  # a server that cannot list changes: read all again
+        except (InvalidRequest, ServerFault):  # the server cannot list changed rules: read all again
             self._cache = None
             return self.refresh(now)
         page.asked_at = asked_at
@@ -76,7 +76,7 @@ class RuleCache:
         return self._cache.rules if self._cache else {}
 
     def load_rules_of(self, locks: Iterable[Lock]) -> frozenset[str]:
-        """Query the uncached rules of *locks*; return the ids that were not queried in time.
+        """Query the rules of *locks* that are not cached; return the ids that there was no time to query.
 
         Raises:
             CatalogueError: a query failed.
@@ -104,11 +104,11 @@ class RuleCache:
         return frozenset()
 
     def iter_permanent_locks(self, rule_storages: StoragesByDid) -> Iterator[tuple[Did, Sequence[Lock]]]:
-        """Yield the datasets that their own permanent rules hold at all *rule_storages*, with the locks.
+        """Yield datasets whose own permanent rules hold them at all their *rule_storages*, with the locks.
 
-        They come while the list is still read. A rule without an end, on the dataset itself, whose expression
-        is the name of one storage element, implies its lock. The generator skips other datasets: the rule of
-        a container may hold them, or one with another expression.
+        A rule implies its lock if it has no end, is on the dataset itself, and its expression is the name of
+        one storage element. Other datasets are skipped: a rule of a container, or with another expression,
+        may hold them. The datasets come while the list of rules is still being read.
 
         Raises:
             CatalogueError: the rules of a scope cannot be listed.
@@ -131,7 +131,7 @@ class RuleCache:
                         yield rule.did, [Lock(rule.did, each.expression, "OK", each.id) for each in holding]
 
     def pending_rules(self) -> Mapping[Did, list[Rule]]:
-        """Return the rules without locks yet, by DID."""
+        """Return, by DID, the rules that have no locks yet."""
         rules_by_did: dict[Did, list[Rule]] = {}
         for rule in self.rules_by_id.values():
             if rule.did and rule.state in PENDING_STATES:
@@ -177,7 +177,7 @@ class RuleCache:
         return True
 
     def _stream_rules(self, filters: Mapping[str, str], max_rules: int) -> Iterator[Rule]:
-        """Yield at most *max_rules* rules while the list is still read."""
+        """Yield at most *max_rules* rules, each as soon as it arrives."""
         for chunk in self._queries.stream(
             lambda client: islice(client.list_replication_rules(dict(filters)), max_rules),
             lambda rows: iter_rules(rows, "list_replication_rules"),

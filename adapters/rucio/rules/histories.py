@@ -1,7 +1,7 @@
 """Rule histories: find out whether a rule that held a complete copy has ended.
 
-After a rule ends, its data stays until Rucio deletes it, as data does that never had a rule. Only the
-history of the rules distinguishes the two, also for rules that ended before the daemon started.
+After a rule ends, its data stays until Rucio deletes the data. Other data never had a rule and stays, too.
+Only the history of the rules shows the difference, even for rules that ended before the daemon started.
 """
 
 from collections.abc import Container, Sequence
@@ -25,9 +25,9 @@ _MAX_HISTORIES = 1000  # in one poll
 
 @dataclass(frozen=True, slots=True)
 class _RuleHistory:
-    """The history of a dataset's rules at *storages*, where no lock holds it.
+    """The history of a dataset's rules at *storages*, the storage elements where the dataset has no lock.
 
-    *locks* represent rules that hold single files there; *ended_storages* have only rules that ended.
+    *locks* stand for rules that hold single files at *storages*. At *ended_storages* all rules have ended.
     """
 
     read_at: datetime
@@ -47,7 +47,7 @@ class RuleHistories:
         self._failed_at: dict[Did, datetime] = {}
 
     def forget_all_but(self, dids: Dids) -> None:
-        """Forget the histories of all but *dids*."""
+        """Forget the histories of all datasets but *dids*."""
         drop_all_but(dids, self._histories, self._failed_at)
 
     def locks_of(self, did: Did) -> Sequence[Lock]:
@@ -63,7 +63,7 @@ class RuleHistories:
         complete_storages: AbstractSet[str],
         storages_with_rules: Container[str],
     ) -> frozenset[str]:
-        """Return the *complete_storages* without a rule or lock whose history is unknown or due again."""
+        """Return the *complete_storages* without a rule or lock whose history must be queried (again)."""
         locked = {lock.storage for lock in dataset_locks if not self._rule_cache.is_deleted(lock.rule)}
         history = self._histories.get(did)
         if history and poll.started_at - history.read_at >= self._queries.settings.verify_every:
@@ -74,10 +74,10 @@ class RuleHistories:
         )
 
     def read(self, poll: RucioPoll, storages_by_did: StoragesByDid) -> StoragesByDid:
-        """Query the histories, oldest first; return the storages whose rules have ended, by dataset.
+        """Query the histories, oldest first; return, by dataset, the storage elements whose rules have ended.
 
-        A failed query puts its dataset into ``poll.errors``; so does missing time, except where only
-        a refresh is due.
+        If a query fails, or if time is too short for a first query, the dataset gets into ``poll.errors``. If
+        time is too short for a repeated query, the last history stays valid.
         """
         ended_storages: dict[Did, frozenset[str]] = {}
         in_order = sorted(storages_by_did, key=self._turn)
@@ -97,7 +97,7 @@ class RuleHistories:
             if guard.should_stop_after(history):
                 waiting += jobs
                 jobs.clear()
-        late = CatalogueUnreachable(self._queries.name, "the history of its rules was not queried in time")
+        late = CatalogueUnreachable(self._queries.name, "no time was left to query the history of its rules")
         poll.errors.update(
             (did, late)
             for did in waiting

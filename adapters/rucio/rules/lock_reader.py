@@ -1,4 +1,4 @@
-"""Locks of datasets: query them in bulk, from permanent rules, or file by file."""
+"""Locks of datasets: query them in bulk or file by file, or derive them from rules without an end."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -21,7 +21,7 @@ _UNREADABLE_ROW_ERRORS = (CatalogueGarbled, UnreadableAnswer)
 
 
 class _DatasetLocks(NamedTuple):
-    """The locks of a dataset as read at *read_at*."""
+    """The locks of a dataset, and the time when they were read."""
 
     read_at: datetime
     locks: Sequence[Lock]
@@ -37,23 +37,23 @@ class LockReader:
         self._dataset_locks: dict[Did, _DatasetLocks] = {}
 
     def forget_all_but(self, dids: Dids) -> None:
-        """Forget the locks of all but *dids*."""
+        """Forget the locks of all datasets but *dids*."""
         drop_all_but(dids, self._dataset_locks)
 
     def locks_of(self, did: Did) -> Sequence[Lock] | None:
-        """Return the locks of *did* from the last query, of any age; None without one."""
+        """Return the locks of *did* from the last query, however old; None if there was no query."""
         entry = self._dataset_locks.get(did)
         return entry.locks if entry else None
 
     def is_due(self, poll: RucioPoll, did: Did, changed_dids: Dids) -> bool:
-        """Return whether a settled dataset's locks are due: after ``verify_every``, or a change of rules."""
+        """Return whether to query a settled dataset's locks: after ``verify_every``, or if a rule changed."""
         entry = self._dataset_locks.get(did)
         if entry is None or poll.started_at - entry.read_at >= self._queries.settings.verify_every:
             return True
         return bool(changed_dids) and not changed_dids.isdisjoint({did, *poll.parents(did)})
 
     def read_unsettled(self, poll: RucioPoll, dids: Dids, rule_storages: StoragesByDid) -> None:
-        """Query the locks of *dids*; where a dataset has none, the locks on its files.
+        """Query the locks of *dids*; if a dataset has no locks, query the locks on its files.
 
         A dataset whose locks cannot be read gets into ``poll.errors``.
         """
@@ -65,7 +65,7 @@ class LockReader:
     def iter_permanent(
         self, poll: RucioPoll, rule_storages: StoragesByDid
     ) -> Iterator[tuple[Did, Sequence[Lock]]]:
-        """Yield datasets whose rules imply their locks; reading these rules costs a tenth of their locks."""
+        """Yield datasets whose rules imply their locks; to query rules costs a tenth of querying locks."""
         try:
             for did, locks in self._rule_cache.iter_permanent_locks(rule_storages):
                 self._dataset_locks[did] = _DatasetLocks(poll.started_at, locks)
@@ -74,9 +74,10 @@ class LockReader:
             return  # the caller queries the locks instead
 
     def read_settled(self, poll: RucioPoll, dids: Dids) -> None:
-        """Query the locks of *dids* until half of the poll's time is over, the oldest first.
+        """Query the locks of *dids*, the oldest first, until half of the poll's time is over.
 
-        A failed query keeps the old locks; an unreadable row gets into ``poll.errors``.
+        If a query fails, the old locks stay valid. If a row is unreadable, its dataset gets into
+        ``poll.errors``.
         """
         settings = self._queries.settings
         due = sorted(
@@ -99,7 +100,7 @@ class LockReader:
         errors: DidErrors,
         rule_storages: StoragesByDid,
     ) -> None:
-        """Query the locks of *dids*, and twice where a lock is missing: an answer may be cut short."""
+        """Query the locks of *dids*; if a lock is missing, query again, as the answer may be incomplete."""
         first = self._query(dids - errors.keys(), errors)
         suspects = {
             did
@@ -110,7 +111,7 @@ class LockReader:
         for did in suspects - errors.keys():
             if set(second[did]) != set(first[did]):
                 errors[did] = CatalogueGarbled(
-                    self._queries.name, f"get_locks_for_dids gave two different answers for {did}"
+                    self._queries.name, f"get_locks_for_dids has two different answers for {did}"
                 )
         self._dataset_locks.update(
             (did, _DatasetLocks(poll.started_at, locks)) for did, locks in first.items() if did not in errors
@@ -129,9 +130,9 @@ class LockReader:
         return {did: locks for did, locks in locks_by_did.items() if did not in errors}
 
     def _is_lock_missing(self, did: Did, locks: Sequence[Lock], rule_storages: AbstractSet[str]) -> bool:
-        """Return whether *locks* lacks one of the last answer whose rule still exists.
+        """Return whether *locks* lacks a lock that the last answer had and whose rule still exists.
 
-        In the first answer for a dataset, a lock is missing where the summary rows show a rule.
+        In the first answer for a dataset, a lock is missing if the summary rows show a rule without its lock.
         """
         last = self._dataset_locks.get(did)
         if last is None:
@@ -145,7 +146,7 @@ class LockReader:
     # -- locks of single files
 
     def _read_file_locks(self, poll: RucioPoll, dids: Dids) -> None:
-        """Query the file locks of rules with grouping NONE: they spread files, and have no dataset locks."""
+        """Query the file locks of rules with grouping NONE; such rules have no dataset locks."""
         rules_by_owner: dict[Did, list[Rule]] = {}
         for did in sorted(dids):
             try:
@@ -167,7 +168,7 @@ class LockReader:
         return [rule for rule in rules if rule.grouping == "NONE" and rule.state in UNFINISHED_STATES]
 
     def _query_file_locks(self, did: Did, rule: Rule) -> list[Lock]:
-        """Return the locks of *rule* on the files of *did*, one for each storage and state."""
+        """Return locks of *rule* for the files of *did*: one for each pair of storage element and state."""
         rows = self._queries.ask(lambda client: client.list_replica_locks(rule.id), _parse_file_locks)
         own_files = None if rule.did == did else self._query_file_dids(did)
         states = {(storage, state) for file, storage, state in rows if own_files is None or file in own_files}

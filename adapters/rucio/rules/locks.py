@@ -1,4 +1,4 @@
-"""Locks and rules of datasets: compute the movements that they cause, from caches where nothing changed."""
+"""Locks and rules of datasets: compute the movements that they cause; use caches if nothing changed."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -21,7 +21,7 @@ _LAST_RULE_ENDED = Provenance(reason="whole, but its last rule has ended")
 
 
 class _CachedMovements(NamedTuple):
-    """The movements of locks and rules without an end; they change only when a lock or rule does."""
+    """Movements caused by locks and rules without an end; they change only if a lock or rule changes."""
 
     locks: Sequence[Lock]
     rules: Sequence[Rule | None]
@@ -29,10 +29,10 @@ class _CachedMovements(NamedTuple):
 
 
 class LockTracker:
-    """A tracker of movements: of unsettled datasets in every poll, of settled ones now and then.
+    """A tracker of movements: it queries unsettled datasets in every poll, settled datasets less often.
 
-    The locks of a settled dataset show when its rules end. Without them the dataset is still Seen,
-    so their queries wait where time is short.
+    A settled dataset is complete at all its storage elements. Its locks show when its rules end. Even
+    without them the dataset is Seen, so these queries wait if time is short.
     """
 
     def __init__(self, queries: QueryRunner) -> None:
@@ -48,7 +48,7 @@ class LockTracker:
 
     @contextmanager
     def refresh_rules_in_background(self, poll: RucioPoll, dids: Dids) -> Iterator[None]:
-        """Query changed rules in a thread during the ``with`` block; forget all datasets but *dids*."""
+        """Query the changed rules in a thread during the ``with`` block; forget all datasets but *dids*."""
         self._lock_reader.forget_all_but(dids)
         self._histories.forget_all_but(dids)
         self._parents.forget_all_but(dids)
@@ -62,7 +62,7 @@ class LockTracker:
     def cached_movements(self, poll: RucioPoll, settled_dids: Iterable[Did]) -> Mapping[Did, Movements]:
         """Return the movements of the *settled_dids* that need no further query.
 
-        Empty until the changes of the rules have arrived.
+        Return no movements until Rucio has answered the query for changed rules.
         """
         if not self._refresh_query.is_done:
             return {}
@@ -84,14 +84,14 @@ class LockTracker:
         settled_by_did: Mapping[Did, bool],
         rule_storages: StoragesByDid,
     ) -> Iterator[tuple[Did, Movements]]:
-        """Yield each dataset with its movements by storage element; some while others are queried.
+        """Yield each dataset with its movements by storage element, while other datasets are queried.
 
         An unsettled dataset whose locks or rules cannot be read gets into ``poll.errors``.
 
         Args:
             poll: the current poll.
-            settled_by_did: all datasets with a count; True where nothing can be moving.
-            rule_storages: the storage elements with a rule, by the summary rows.
+            settled_by_did: all datasets with a count; True if nothing of the dataset can be moving.
+            rule_storages: by dataset, the storage elements with a rule, from the summary rows.
         """
         unsettled = {did for did, is_settled in settled_by_did.items() if not is_settled}
         try:
@@ -121,7 +121,7 @@ class LockTracker:
         complete_storages: AbstractSet[str],
         storages_with_rules: Container[str],
     ) -> frozenset[str]:
-        """Return the storages whose rule history to query; none while the dataset's locks are unknown."""
+        """Return the storage elements whose rule history to query; none if the locks are unknown."""
         locks = self._lock_reader.locks_of(did)
         if locks is None:
             return frozenset()
@@ -130,7 +130,7 @@ class LockTracker:
     def iter_histories(
         self, poll: RucioPoll, storages_by_did: StoragesByDid
     ) -> Iterator[tuple[Did, Movements]]:
-        """Query the histories; then yield each dataset with its movements, rules that ended included."""
+        """Query the histories; then yield each dataset with its movements; ended rules count, too."""
         for did, storages in self._histories.read(poll, storages_by_did).items():
             self._ended_storages[did] = self._ended_storages.get(did, frozenset()) | storages
         yield from self._load_and_iter(poll, dict.fromkeys(storages_by_did.keys() - poll.errors.keys(), True))
@@ -148,8 +148,8 @@ class LockTracker:
         return [*locks, *past] if past else locks
 
     def _load_rules(self, poll: RucioPoll, settled_by_did: Mapping[Did, bool]) -> None:
-        """Load the rules of all locks; put unsettled datasets without their rules into ``poll.errors``."""
-        late: CatalogueError = CatalogueUnreachable(self._queries.name, "its rules were not queried in time")
+        """Load the rules of all locks; if a rule cannot be loaded, its unsettled datasets get an error."""
+        late: CatalogueError = CatalogueUnreachable(self._queries.name, "no time was left to query its rules")
         try:
             missing = self._rule_cache.load_rules_of(
                 lock for did in settled_by_did for lock in self._locks_of(did)
@@ -163,7 +163,7 @@ class LockTracker:
                 poll.errors.setdefault(did, late)
 
     def _movements_of(self, poll: RucioPoll, did: Did) -> Movements:
-        """Return the movements of *did*; the same object as in the last poll where nothing changed."""
+        """Return the movements of *did*; if nothing changed, return the same object as in the last poll."""
         from_locks = self._movements_of_locks(poll, did)
         merged = dict(from_locks)
         for storage, rule in self._rules_without_locks(poll, did):
@@ -192,7 +192,7 @@ class LockTracker:
         return new_movements
 
     def _rules_without_locks(self, poll: RucioPoll, did: Did) -> Iterable[tuple[str, Rule]]:
-        """Yield the rules without locks that apply to *did*, where their expression means a single site."""
+        """Yield the rules without locks that apply to *did* and whose expression matches only one site."""
         if self._pending_rules is None:
             self._pending_rules = self._rule_cache.pending_rules()
         pending = self._pending_rules
@@ -203,7 +203,7 @@ class LockTracker:
             try:
                 names = self._rule_cache.resolve_expression(rule.expression, poll.rses, poll.started_at)
             except CatalogueError:
-                continue  # the storage elements are unknown
+                continue  # the storage elements of this expression are unknown
             disks = sorted(name for name in names if name in poll.rses and not poll.rses[name].is_tape)
             if disks and len({poll.rses[name].sites for name in disks}) == 1:
                 yield disks[0], rule

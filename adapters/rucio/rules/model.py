@@ -30,9 +30,9 @@ _REASON_CHARS = 200
 class Rule(NamedTuple):
     """A replication rule on *did*, a dataset or a container.
 
-    *state* is OK, REPLICATING, STUCK, SUSPENDED, WAITING_APPROVAL or INJECT; rules in the last two have
-    no locks yet. *error* is Rucio's reason for STUCK. *expires_at* is the end of the rule; None: it has none.
-    *fault* describes an unreadable row; then only the id is valid, and perhaps the DID.
+    *state* is OK, REPLICATING, STUCK, SUSPENDED, WAITING_APPROVAL or INJECT; in the last two states the rule
+    has no locks yet. *error* is Rucio's reason for STUCK. *expires_at* is the end of the rule; None: no end.
+    *fault* says why the row is unreadable; then only the id is valid, and perhaps the DID.
     """
 
     id: str
@@ -47,7 +47,7 @@ class Rule(NamedTuple):
 
 
 class Lock(NamedTuple):
-    """A lock: the demand of one rule for one dataset at one storage element."""
+    """A lock: one rule requires one dataset at one storage element."""
 
     did: Did
     storage: str
@@ -59,8 +59,9 @@ class Lock(NamedTuple):
 class Movement:
     """The effect of all rules on one dataset at one storage element.
 
-    *ends_at* is the end of the last rule that holds it; None if a rule has no end, or if no rule holds it.
-    *provenance* is that of the decisive rule. *fault* describes an unreadable rule.
+    *ends_at* is the time when the last rule that holds the dataset ends; None if a rule has no end, or if no
+    rule holds the dataset. *provenance* describes the rule that decides the state; *fault* describes an
+    unreadable rule.
     """
 
     is_moving: bool = False
@@ -104,7 +105,7 @@ def iter_rules(rows: Rows, call: str) -> Iterator[Rule]:
 
 
 def _parse_rule(row: Record, call: str) -> Rule:
-    """Parse one rule; return one with its id and a fault where another column is unreadable.
+    """Parse one rule; if a column is unreadable, return a rule with the id and a fault.
 
     Raises:
         BadRow: the id is unreadable.
@@ -132,8 +133,8 @@ def movements(
 ) -> dict[str, Movement]:
     """Return the movements of one dataset by storage element, from its locks *rows* and their *rules*.
 
-    Locks of a suspended rule stay REPLICATING, but nothing moves. A rule that ends before *held_until* does
-    not count as moving either.
+    The locks of a suspended rule stay REPLICATING, but its data is not moving. Data whose rule ends before
+    *held_until* does not count as moving either.
     """
     by_storage: dict[str, list[tuple[Lock, Rule]]] = {}
     for lock in rows:
@@ -180,7 +181,7 @@ def _rule_reason(rule: Rule) -> str:
 
 
 def movement_without_locks(rule: Rule, *, held_until: datetime) -> Movement:
-    """Return the movement of a rule without locks: moving only for INJECT, stuck until it is approved."""
+    """Return the movement of a rule without locks: INJECT is moving, WAITING_APPROVAL is stuck."""
     soon_gone = rule.expires_at is not None and rule.expires_at <= held_until
     moving = rule.state == "INJECT" and not soon_gone
     return Movement(moving, rule.state == "WAITING_APPROVAL", rule.expires_at, provenance_of(rule))

@@ -1,6 +1,6 @@
-"""Recalls from tape: sample the cause of waiting from one transfer request of a dataset.
+"""Recalls from tape: find out why a recall waits, from one transfer request of the dataset.
 
-Rucio lists requests for single files only, so one file is the sample of its dataset.
+Rucio lists transfer requests for single files only, so one file is a sample for the whole dataset.
 """
 
 from dataclasses import replace
@@ -17,7 +17,7 @@ _WAITING_STATES = frozenset({"PREPARING", "QUEUED", "WAITING"})
 
 
 class RecallSampler:
-    """A sampler of the requests of datasets whose only complete copy is on tape."""
+    """A sampler of transfer requests, for datasets whose only complete copy is on tape."""
 
     def __init__(self, queries: QueryRunner) -> None:
         self._queries = queries
@@ -25,12 +25,12 @@ class RecallSampler:
         self._samples_left = 0
 
     def start_poll(self, dids: Dids) -> None:
-        """Start a poll of *dids*: renew the budget, and forget the samples of other datasets."""
+        """Start a poll of *dids*: reset the number of samples, and forget the samples of other datasets."""
         self._samples = {key: each for key, each in self._samples.items() if key[0] in dids}
         self._samples_left = self._queries.settings.recall_samples
 
     def add_recall_reasons(self, replicas: Replicas, now: datetime) -> Replicas:
-        """Return *replicas* of one dataset; those that come from tape get the progress of their recall."""
+        """Return the *replicas* of one dataset; replicas coming from tape get the state of their recall."""
         states = {replica.state for replica in replicas}
         if ReplicaState.ON_TAPE not in states or ReplicaState.COMPLETE in states:
             return replicas
@@ -48,7 +48,7 @@ class RecallSampler:
         return replace(replica, provenance=replace(replica.provenance, reason=reason)) if reason else replica
 
     def _query_reason(self, replica: Replica) -> str:
-        """Return the reason of one file of the dataset; empty where a query fails: it is only a hint."""
+        """Return the state of the recall of one file; '' if a query fails, as the state is only a hint."""
         try:
             file = self._queries.ask(
                 lambda client: next(
@@ -75,7 +75,7 @@ class RecallSampler:
 
 
 def recall_reason(row: object) -> str:
-    """Return the progress of a recall from one request.
+    """Describe the state of a recall, from *row*, one transfer request.
 
     Raises:
         BadRow: *row* is not a request.

@@ -1,1 +1,1 @@
-"""Connections to a Rucio server: login, rate limit, bounded answers."""
+"""Connections to a Rucio server: login, limits on the rate of calls, and limits on the size of answers."""

@@ -20,7 +20,10 @@ _UNKNOWN_LIFETIME = timedelta(minutes=10)
 
 
 class ExternalToken:
-    """A token from a file, read for each poll, or from a command, run shortly before its token expires."""
+    """A token from a file or a command.
+
+    The file is read for each poll. The command runs again shortly before its last token expires.
+    """
 
     def __init__(self, settings: RucioSettings, clock: Callable[[], float] = time.time) -> None:
         self._settings = settings
@@ -32,7 +35,7 @@ class ExternalToken:
         """Return the token to send.
 
         Raises:
-            CatalogueDenied: the file or command gives none; the error has the reason, never the token.
+            CatalogueDenied: the file or command gives no token; the message has the reason, never the token.
         """
         command = self._settings.token_command
         if not command:
@@ -49,7 +52,7 @@ class ExternalToken:
         return self._command_token[0]
 
     def forget(self) -> None:
-        """Forget a refused token: the next poll runs the command again."""
+        """Forget the token that Rucio refused, so that the next poll runs the command again."""
         self._command_token = None
 
     def close(self) -> None:
@@ -81,10 +84,8 @@ class ExternalToken:
                 name, f"token_command {command[0]} took longer than {seconds:g} s"
             ) from None
         if process.returncode:
-            raise CatalogueDenied(
-                name,
-                f"token_command {command[0]} ended with {process.returncode}; run it as the daemon's user",
-            )
+            status = f"ended with status {process.returncode}; test it as the daemon's user"
+            raise CatalogueDenied(name, f"token_command {command[0]} {status}")
         return self._check_token(process.stdout.decode("ascii", "replace"), f"token_command {command[0]}")
 
     def _check_token(self, text: str, source: str) -> str:
@@ -107,7 +108,7 @@ class OidcToken:
         """Return the token to send.
 
         Raises:
-            CatalogueError: the provider returns none.
+            CatalogueError: the provider returns no token.
         """
         refused, self._is_refused = self._is_refused, False
         self._last_token = self._credentials.renew(self._last_token) if refused else self._credentials.token()

@@ -1,6 +1,6 @@
-"""Bodies of Rucio's answers within bounds: a stream of rows as it arrives, any other as one small document.
+"""Bodies of Rucio's answers, limited in size: read streams of rows in pieces, any other body as one document.
 
-rucio-clients reads each answer to its end, however long it is, and decompresses it on the way.
+rucio-clients itself reads and decompresses each answer to its end, with no limit.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ _CONTENT_ENCODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
 
 
 class _SizeLimitedBody:
-    """A raw urllib3 response that raises an error when it exceeds its bounds."""
+    """A raw urllib3 response that raises an error if its body exceeds *bounds*."""
 
     def __init__(self, raw: Any, name: str, bounds: Bounds) -> None:  # noqa: ANN401 - urllib3's
         self._raw, self._name, self.bounds = raw, name, bounds
@@ -27,7 +27,7 @@ class _SizeLimitedBody:
         return getattr(self._raw, attribute)
 
     def stream(self, _amount: int = _CHUNK_BYTES, decode_content: bool | None = None) -> Iterator[bytes]:
-        """Yield the body, decompressed. Raises CatalogueGarbled where it is too large."""
+        """Yield the decompressed body; raise CatalogueGarbled if it is too large."""
         size = values = 0
         for piece in self._raw.stream(_CHUNK_BYTES, decode_content=decode_content):
             size += len(piece)
@@ -40,25 +40,25 @@ class _SizeLimitedBody:
 
 
 class _StreamedResponse(requests.Response):
-    """A streamed response: requests does not read it before :func:`iter_rows` does."""
+    """A streamed response: the library ``requests`` leaves its body unread for :func:`iter_rows`."""
 
     @property
     def content(self) -> bytes:
-        """Return nothing; see :func:`iter_rows`."""
+        """Return an empty body; :func:`iter_rows` reads the real body."""
         return b""
 
     @property
     def text(self) -> str:
-        """Return the whole body, for a caller that expects a document."""
+        """Return the whole body, for a caller that expects one document, not rows."""
         self.raw.bounds = self.raw.bounds.quarter()
         return b"".join(self.iter_content(_CHUNK_BYTES)).decode("utf-8", "replace")
 
 
 def limit_response(response: requests.Response, name: str, bounds: Bounds) -> None:
-    """Limit *response* to *bounds*; a document to a quarter of them, since it is decoded as a whole.
+    """Limit *response* to *bounds*, or to a quarter of them if it is one document and not a stream of rows.
 
     Raises:
-        CatalogueGarbled: it is too large, or has an encoding that the request did not accept.
+        CatalogueGarbled: the response is too large, or has an encoding that the request did not accept.
     """
     encoding = response.headers.get("Content-Encoding", "").strip().lower()
     if encoding not in _CONTENT_ENCODINGS:
@@ -71,7 +71,7 @@ def limit_response(response: requests.Response, name: str, bounds: Bounds) -> No
         return
     small = bounds.quarter()
     response.raw = _SizeLimitedBody(response.raw, name, small)
-    response.encoding = response.encoding or "utf-8"  # requests would guess for minutes
+    response.encoding = response.encoding or "utf-8"  # without it, requests tries encodings for minutes
     if response.status_code != 200 or "/auth/" in response.url:  # these are not decoded
         return
     try:
@@ -79,14 +79,14 @@ def limit_response(response: requests.Response, name: str, bounds: Bounds) -> No
     except TooLarge as error:
         raise CatalogueGarbled(name, f"its answer: {error}") from None
     except ValueError:
-        return  # a text, or nothing; the caller reports it
+        return  # the body is not JSON: the caller reports this
 
 
 def iter_rows(response: requests.Response) -> Iterator[Any]:
-    """Yield the records of an answer, one per line; dates stay texts.
+    """Yield the records of an answer, one per line; leave dates as texts.
 
-    rucio-clients searches every text of every record for a date, which takes five times
-    as long as the rest of the reading.
+    rucio-clients itself would search every text of every record for a date. This search takes five times
+    as long as all other steps of reading an answer.
 
     Raises:
         ValueError: a line is not JSON, or too long.

@@ -1,13 +1,14 @@
-"""Connections to Rucio: one logged-in client each, with a strict deadline and errors as CatalogueErrors.
+"""Connections to Rucio: each is one logged-in client with a strict deadline; it raises CatalogueErrors.
 
-rucio-clients 41.5.1 has habits that do not suit a daemon; see also :mod:`.login`. The transport changes
-these:
+rucio-clients 41.5.1 has properties that do not suit a daemon; see also :mod:`.login`. The transport changes
+these properties:
 
-* its timeout is for one read, so an answer that drips never ends: the transport shuts the sockets at the
-  deadline;
-* after a 401 with a token it asks for input on the terminal: the transport raises an error before that;
-* it takes a web page for an answer, and an answer without a length that breaks off for a whole one: both are
-  refused.
+* the timeout of rucio-clients is for one read, so a slow answer may never end. The transport shuts the
+  sockets at the deadline;
+* after a 401 with a token, rucio-clients asks for input on the terminal. The transport raises an error
+  before;
+* rucio-clients accepts a web page as an answer, and an answer without a length even if its end is missing.
+  The transport rejects both.
 """
 
 import configparser
@@ -70,18 +71,18 @@ _CLIENT_ERRORS = (
     LookupError,
     TypeError,
     AttributeError,
-    RuntimeError,  # raised for a StopIteration inside a generator
+    RuntimeError,  # Python raises it for a StopIteration inside a generator
 )
 
 
 class UnreadableAnswer(CatalogueGarbled):
-    """An unreadable row of an unknown DID; queries for single DIDs find out which DID it is."""
+    """A row is unreadable and its DID is unknown; queries for single DIDs then find the DID."""
 
 
 class RucioConnection:
-    """A logged-in client that raises CatalogueErrors. One thread at a time.
+    """A logged-in client that raises CatalogueErrors; only one thread at a time may use it.
 
-    Without *rate_limiter* it gets one of its own, on the machine's clock.
+    If *rate_limiter* is None, the connection makes its own, with the rate in *settings*.
     """
 
     def __init__(
@@ -103,38 +104,38 @@ class RucioConnection:
         self._client: RucioClient | None = None
 
     def with_shared_deadline(self, number: int) -> "RucioConnection":
-        """Return a connection for another thread, which shares rate, deadline and token.
+        """Return a connection for another thread; it shares rate limit, deadline and external token.
 
         Args:
-            number: from 1, a different one for each. A connection that logs in keeps its own token.
+            number: 1 or more, different for each connection. A connection that logs in has its own token.
         """
         return RucioConnection(self._settings, shared=self._shared, number=number)
 
     def with_own_deadline(self, number: int) -> "RucioConnection":
-        """Return a connection with its own deadline, for queries between polls; it shares rate and token."""
+        """Return a connection for queries between polls, with its own deadline, but shared rate and token."""
         common = SharedSession(self._shared.rate_limiter, self._shared.token_source)
         return RucioConnection(self._settings, shared=common, number=number)
 
     @property
     def pause_seconds(self) -> float:
-        """Return the seconds that are left of the pause that the server asked for."""
+        """Return the remaining seconds of the pause that the server asked for."""
         return self._shared.rate_limiter.pause_seconds
 
     @property
     def server_time(self) -> datetime | None:
-        """Return the ``Date`` of the last answer: Rucio compares the times of its rules with that clock."""
+        """Return the ``Date`` of the last answer: the server's clock, which also sets the times of rules."""
         return self._transport.server_time
 
     @property
     def token_validity(self) -> TokenValidity | None:
-        """Return the validity of the current token; None for one in a file."""
+        """Return the validity of the current token; None if the token is from a file."""
         if self._login.has_external_token:
             return self._shared.token_source.token_validity
         return self._transport.token_validity
 
     @contextmanager
     def start_poll(self, seconds: float) -> Iterator[None]:
-        """Give all queries of the ``with`` block at most *seconds*, and the current token."""
+        """Limit all queries of the ``with`` block to *seconds*; use the current token for them."""
         if self._login.has_external_token:
             self._shared.token = self._shared.token_source.token()
         try:
@@ -145,12 +146,12 @@ class RucioConnection:
             raise
 
     def ask(self, call: Callable[[RucioClient], T]) -> T:
-        """Return the result of *call*, which must read its whole answer inside.
+        """Return the result of *call*; *call* must read its whole answer before it returns.
 
         After a 401, repeat *call* once if the password or token was renewed meanwhile.
 
         Raises:
-            CatalogueError: its class depends on the failure; it has no secrets.
+            CatalogueError: the query failed. The class depends on the failure; the message has no secrets.
         """
         try:
             return self._ask_once(call)
@@ -160,7 +161,7 @@ class RucioConnection:
         return self._ask_once(call)
 
     def deadline_error(self) -> CatalogueUnreachable:
-        """Return the error for a query that this poll had no time for."""
+        """Return the error for a query that did not end before the deadline of this poll."""
         return self._transport.deadline_error()
 
     def close(self) -> None:
@@ -171,7 +172,7 @@ class RucioConnection:
         self._login.delete_token_file()
 
     def _has_new_secret(self) -> bool:
-        """Return whether the secret that Rucio refused (401) was renewed; use the new one from now on."""
+        """Return whether the secret that Rucio refused (401) was renewed; if so, use the new secret."""
         if self._transport.status != 401:
             return False
         try:
@@ -182,7 +183,7 @@ class RucioConnection:
         except CatalogueError:
             return False
         if is_new:
-            self._client = None  # it would log in with the old password again
+            self._client = None  # the old client would log in with the old password again
         return is_new
 
     def _ask_once(self, call: Callable[[RucioClient], T]) -> T:
@@ -222,7 +223,7 @@ class RucioConnection:
 
 
 def _describe_error(exc: Exception, status: int, failure: str) -> str:
-    """Describe *exc* on one line: Rucio's name for it, and its text (at most 300 characters, no secrets)."""
+    """Describe *exc* on one line of 300 characters, without secrets; begin with Rucio's exception name."""
     text = reason_of(exc)
     words = " ".join(f"{text} {failure if failure not in text else ''}".split())
     if status not in {0, 200} and "http status code" not in words:

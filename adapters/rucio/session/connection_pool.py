@@ -1,8 +1,8 @@
 """A connection pool for one Rucio server: several queries at a time, each on its own connection.
 
-A session of rucio-clients is for one thread (a refused token replaces it), so every connection is its own
-client. All share rate, deadline and token. Connections stay logged in from poll to poll; threads end with
-their queries.
+Only one thread may use a session of rucio-clients, because rucio-clients replaces the session after a refused
+token. So every connection has its own client. All connections share the rate limit, the deadline, and a token
+that Rucio did not issue. Connections stay logged in from poll to poll; threads end with their queries.
 """
 
 import threading
@@ -21,18 +21,18 @@ R = TypeVar("R")
 
 
 class BackgroundQuery(Generic[R]):
-    """A query that runs beside other queries."""
+    """A query that runs in another thread while the caller sends other queries."""
 
     def __init__(self, task: Callable[[], R], future: Future[R] | None = None) -> None:
         self._task, self._future = task, future
 
     @property
     def is_done(self) -> bool:
-        """Return whether :meth:`result` has no need to wait; always False with a single connection."""
+        """Return whether the query has ended; if the pool has one connection, False until :meth:`result`."""
         return self._future is not None and self._future.done()
 
     def result(self) -> R:
-        """Return the result; with a single connection, run the query now.
+        """Return the result of the query; if the pool has only one connection, run the query now.
 
         Raises:
             CatalogueError: the query failed.
@@ -47,7 +47,7 @@ class BackgroundQuery(Generic[R]):
 
 
 class ConnectionPool:
-    """A pool of *size* connections; sequential queries all use *first_connection*."""
+    """A pool of *size* connections; queries that run alone all use *first_connection*."""
 
     def __init__(self, first_connection: RucioConnection, size: int) -> None:
         self._connections = (
@@ -69,7 +69,7 @@ class ConnectionPool:
 
     @contextmanager
     def run_in_background(self, task: Callable[[], R]) -> Iterator[BackgroundQuery[R]]:
-        """Run *task*, a query, in a thread during the ``with`` block; the end of the block waits for it."""
+        """Run the query *task* in a thread during the ``with`` block; at its end, wait for the query."""
         if len(self._connections) == 1:
             yield BackgroundQuery(task)
             return
@@ -79,10 +79,10 @@ class ConnectionPool:
     def map_concurrently(
         self, jobs: MutableSequence[J], task: Callable[[J], R]
     ) -> Iterator[tuple[J, R | CatalogueError]]:
-        """Yield each of *jobs*, started from the last to the first, with its result or error, as they end.
+        """Run *task* for each of *jobs*; yield each job when it ends, with its result or error.
 
-        The consumer may add to *jobs* or clear it meanwhile; jobs that have started are still yielded.
-        *task* runs in several threads; it queries, and must not change shared state.
+        The last job starts first. The caller may add jobs to *jobs* or clear it meanwhile; jobs that have
+        started are still yielded. *task* runs in several threads, so it must not change shared state.
         """
         if len(self._connections) == 1 or len(jobs) < 2:
             while jobs:
@@ -102,7 +102,7 @@ class ConnectionPool:
                 for done in wait(running, return_when=FIRST_COMPLETED).done:
                     job, outcome = running.pop(done), done.result()
                     if not isinstance(outcome, CatalogueError):
-                        start_jobs()  # so that the server need not wait until the consumer has used this one
+                        start_jobs()  # start the next query before the caller uses this result
                     yield job, outcome
                 start_jobs()
 

@@ -1,12 +1,13 @@
 """Login to Rucio: rucio-clients with a private token file, an empty configuration and bounded answers.
 
-rucio-clients 41.5.1 has habits that do not suit a daemon; this module changes these:
+rucio-clients 41.5.1 has properties that do not suit a daemon; this module changes these properties:
 
-* it stores its token in a shared file named after the account only: the daemon's file is private, and never
-  reused;
-* it reads the first ``rucio.cfg`` that it finds: the daemon gives it an empty one;
-* it searches every text of every record for dates: the daemon decodes the records itself;
-* it shortens ``sys.argv[0]`` and writes red log lines: the daemon restores the name and silences the logger.
+* rucio-clients stores its token in a shared file named after the account only. The daemon's token file is
+  private, and a new login never reuses it;
+* rucio-clients reads the first ``rucio.cfg`` that it finds. The daemon gives it an empty configuration;
+* rucio-clients searches every text of every record for dates. The daemon decodes the records itself;
+* rucio-clients shortens ``sys.argv[0]`` and writes red log lines. The daemon restores ``sys.argv[0]`` and
+  silences the logger.
 """
 
 import logging
@@ -48,7 +49,7 @@ _CLIENTS = (DIDClient, LockClient, ReplicaClient, RequestClient, RSEClient, Rule
 
 
 class RucioClient(*_CLIENTS):  # type: ignore[misc]
-    """The parts of Rucio's client that the daemon uses, with its own transport and token file."""
+    """The parts of Rucio's client that the daemon uses, with the daemon's transport and token file."""
 
     def __init__(self, transport: Transport, token_file: Path, **kwargs: Any) -> None:  # noqa: ANN401
         self._transport = transport
@@ -67,7 +68,7 @@ class RucioClient(*_CLIENTS):  # type: ignore[misc]
         self._session = session
 
     def _load_json_data(self, response: requests.Response) -> Iterator[Any]:
-        """Yield the records of an answer, which the transport has bounded; see :func:`iter_rows`."""
+        """Yield the records of an answer; the transport limits its size. See :func:`iter_rows`."""
         if response.headers.get("Content-Type") == JSON_STREAM:
             yield from iter_rows(response)
         elif response.headers.get("Content-Type") == "application/json":
@@ -81,7 +82,7 @@ class RucioClient(*_CLIENTS):  # type: ignore[misc]
 
 
 class RucioLogin:
-    """The login of one connection; *number* makes its token file different from those of the others."""
+    """The login of one connection; *number* gives each connection a token file of its own."""
 
     def __init__(self, settings: RucioSettings, number: int) -> None:
         self._settings = settings
@@ -90,11 +91,11 @@ class RucioLogin:
 
     @property
     def has_external_token(self) -> bool:
-        """Return whether Rucio does not issue the token, so that rucio-clients does not log in."""
+        """Return True if the token comes from elsewhere than Rucio; rucio-clients then does not log in."""
         return self._settings.auth_type in {"token", "oidc"}
 
     def has_new_password(self) -> bool:
-        """Return whether the password file has another password than the last login.
+        """Return whether the password in the file differs from the password of the last login.
 
         Raises:
             CatalogueDenied: the file cannot be read.
@@ -111,10 +112,10 @@ class RucioLogin:
         self._password = self._read_password()
         token_file = self._token_file()
         token_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        token_file.unlink(missing_ok=True)  # an older token would hide that the password is wrong
+        token_file.unlink(missing_ok=True)  # with an older token, a wrong password would not be noticed
         if self.has_external_token:
             token_file.touch(mode=0o600)
-            token_file.write_text("the transport knows it")
+            token_file.write_text("a placeholder: the transport sends the token")
         ca_cert = str(settings.ca_cert) if settings.ca_cert else os.environ.get("X509_CERT_DIR") or True
         with _rucio_environment():
             return RucioClient(
@@ -133,7 +134,7 @@ class RucioLogin:
             )
 
     def delete_token_file(self) -> None:
-        """Delete the token file; an error is ignored."""
+        """Delete the token file; ignore an error."""
         try:
             self._token_file().unlink(missing_ok=True)
         except OSError:
@@ -152,7 +153,7 @@ class RucioLogin:
         except ValueError as error:
             raise CatalogueDenied(name, f"password_file {file}: {error}") from None
         if not password:
-            raise CatalogueDenied(name, f"password_file {file}: it does not contain a password")
+            raise CatalogueDenied(name, f"password_file {file}: the file does not contain a password")
         return password
 
     def _token_file(self) -> Path:
@@ -175,7 +176,7 @@ def _login_credentials(settings: RucioSettings, password: str | None) -> dict[st
 
 @contextmanager
 def _rucio_environment() -> Iterator[None]:
-    """Set the environment for the start of rucio-clients; afterwards only the empty configuration stays."""
+    """Give rucio-clients an empty configuration; restore the environment after rucio-clients read it."""
     with _ENVIRONMENT_LOCK, tempfile.TemporaryDirectory() as folder:
         empty = Path(folder) / "rucio.cfg"
         empty.write_text(_EMPTY_CONFIG)

@@ -1,4 +1,4 @@
-"""Queries to Rucio: single ones, streams, and batches that are halved until the refused DID is alone."""
+"""Queries to Rucio: single queries, streams, and batches; a refused batch is halved to find the bad DID."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +26,7 @@ BatchCall = Callable[[RucioClient, list[dict[str, str]]], Iterable[object]]
 """A call of Rucio's client for a batch of DIDs, each as a record of scope and name."""
 BatchParser = Callable[[Iterable[object]], Iterable[T | GarbledRow]]
 """A parser of the rows of a batch; it returns tuples whose first element is their DID."""
-# Finds five bad names in a thousand, and soon stops halving for a server that fails over everything.
+# This finds five bad names in a thousand. If the server fails on every query, halving stops soon.
 _MAX_HALVINGS = 60
 _ROWS_PER_CHUNK = 500
 _MAX_UNANSWERED = 2
@@ -37,10 +37,10 @@ _SINGLE_DID_ERRORS = (InvalidRequest, UnreadableAnswer, ServerFault, Forbidden)
 
 
 class DenialCounter:
-    """A counter of 403 responses: distinguishes a forbidden DID and a forbidden account.
+    """A counter of 403 responses; it distinguishes a forbidden DID from a forbidden account.
 
-    A 403 for one query is about its DID. The account is denied when the first *limit* queries were denied
-    (always more than *concurrent_calls*), when 30 in a row were, or when Rucio rejects the login.
+    One 403 is about the DID of its query. The account counts as denied in three cases: Rucio denied the first
+    *limit* queries (at least ``concurrent_calls + 1``); it denied 30 queries in a row; it rejected the login.
     """
 
     def __init__(self, limit: int = _MAX_FIRST_DENIALS, *, concurrent_calls: int = 1) -> None:
@@ -48,7 +48,7 @@ class DenialCounter:
         self._denials_in_row = 0
 
     def is_denied_after(self, answer: object) -> bool:
-        """Count the next *answer*, or error; return whether the account is denied."""
+        """Count the next *answer*, which may be an error; return whether the account is denied."""
         if isinstance(answer, Forbidden):
             self._denials_in_row += 1
             return self._denials_in_row >= self._limit
@@ -58,7 +58,7 @@ class DenialCounter:
 
 
 class QueryRunner(ConnectionPool):
-    """A connection pool with queries: *connection*, and as many more connections as *settings* allow.
+    """A connection pool that runs queries: on *connection* and on others, ``concurrent_calls`` in all.
 
     Every failure is a CatalogueError that names the catalogue.
     """
@@ -71,31 +71,31 @@ class QueryRunner(ConnectionPool):
 
     @property
     def max_unanswered(self) -> int:
-        """The number of unanswered queries for single DIDs after which the others wait for the next poll."""
+        """After so many unanswered queries for single DIDs, further queries wait for the next poll."""
         return max(_MAX_UNANSWERED, self.settings.concurrent_calls)
 
     def ask(self, call: Callable[[RucioClient], object], read: Callable[..., T]) -> T:
-        """Run *call*, and return the result of *read* for its answer; a wrong row raises CatalogueGarbled.
+        """Run *call*, pass its answer to *read*, and return the result; raise CatalogueGarbled for a bad row.
 
-        *call* may return rows as they arrive: of a long answer, only the result of *read* stays in memory.
+        *call* may return rows while they arrive: then only the result of *read* stays in memory.
         """
         return self.run(lambda client: read(call(client)))
 
     def start_poll(self) -> AbstractContextManager[None]:
-        """Give all queries of the ``with`` block the time of one poll, and the current token."""
+        """Limit all queries of the ``with`` block to the time of one poll; use the current token for them."""
         return self.connection.start_poll(self.settings.deadline.total_seconds())
 
     def is_late(self, reserve: float) -> bool:
-        """Return whether less than *reserve*, a fraction (0 to 1), of the poll's time is left."""
+        """Return whether less than the fraction *reserve* (0 to 1) of the poll's time is left."""
         return self.connection.deadline.remaining_seconds < reserve * self.settings.deadline.total_seconds()
 
     def stream(
         self, call: Callable[[RucioClient], Iterable[object]], read: Callable[[Iterable[object]], Iterator[T]]
     ) -> Iterator[list[T]]:
-        """Yield the results of *read* for a long answer's rows, 500 at a time, while a thread receives it.
+        """Yield the results of *read* for a long answer, 500 at a time, while a thread receives the answer.
 
         Raises:
-            CatalogueError: after the rows that arrived, where the answer is not complete.
+            CatalogueError: the answer is incomplete. The rows that arrived are yielded before.
         """
         chunks: SimpleQueue[list[T] | None] = SimpleQueue()
 
@@ -137,10 +137,10 @@ class QueryRunner(ConnectionPool):
     ) -> Iterator[tuple[Sequence[Did], Iterable[T]]]:
         """Query *dids* in batches; yield each batch with its records, while other batches are queried.
 
-        The DIDs of a batch that fails get into *errors*, and so does each DID with an unreadable row.
+        If a batch fails, its DIDs get into *errors*; so does each DID with an unreadable row.
 
-        Rucio refuses a whole batch for one name that it considers malformed.
-        Such a batch is halved until that name is alone. A denied account sends no further batch.
+        Rucio refuses a whole batch if it considers one name malformed. Such a batch is halved until the bad
+        name is alone. After Rucio denied the account, no further batch is sent.
         """
         todo = _split_into_batches(sorted(dids - errors.keys()), size or self.settings.batch)
         denials = DenialCounter(_MAX_DENIED_BATCHES)
@@ -159,7 +159,7 @@ class QueryRunner(ConnectionPool):
             half = len(batch) // 2
             if is_about_one_did and half and halvings > 0 and not denied:
                 halves = [batch[:half], batch[half:]]
-                # query both halves of a forbidden batch before their halves: one of them is answered
+                # first query both halves of a forbidden batch: Rucio answers one of them
                 todo[:] = [*halves, *todo] if isinstance(answer, Forbidden) else [*todo, *halves]
                 continue
             errors.update(dict.fromkeys(batch, answer))
@@ -170,7 +170,7 @@ class QueryRunner(ConnectionPool):
     def _drop_garbled_dids(
         self, batch: Sequence[Did], answer: Iterable[T | GarbledRow], errors: DidErrors
     ) -> tuple[Sequence[Did], Iterable[T]]:
-        """Return the DIDs of *batch* with readable rows, and these rows; put the others into *errors*."""
+        """Return the DIDs of *batch* with readable rows, and these rows; put other DIDs into *errors*."""
         garbled = {each.did: each.reason for each in answer if isinstance(each, GarbledRow)}
         if not garbled:
             return batch, cast("Iterable[T]", answer)
@@ -191,10 +191,10 @@ class QueryRunner(ConnectionPool):
 
 
 class SeriesGuard:
-    """The rule that stops a series of queries for single DIDs; the rest then waits for the next poll.
+    """A guard that stops a series of queries for single DIDs; the rest waits for the next poll.
 
-    It stops the series when the account is denied, when ``max_unanswered`` queries were not answered,
-    or when less than *reserve*, a fraction (0 to 1), of the poll's time is left.
+    It stops the series in three cases: Rucio denies the account; ``max_unanswered`` queries had no answer;
+    less than the fraction *reserve* (0 to 1) of the poll's time is left.
     """
 
     def __init__(self, queries: QueryRunner, reserve: float = 0.0) -> None:
@@ -205,7 +205,7 @@ class SeriesGuard:
         self._unanswered = 0
 
     def should_stop_after(self, answer: object) -> bool:
-        """Count the next *answer*, or error; return whether to send no further query."""
+        """Count the next *answer*, which may be an error; return whether to stop the series."""
         self._unanswered += is_unanswered(answer)
         if self._denials.is_denied_after(answer) and isinstance(answer, CatalogueError):
             self.denied = answer
@@ -220,7 +220,7 @@ def _did_of_row(row: object) -> Did:
 
 
 def _reject_stray_rows(dids: Sequence[Did], rows: Iterable[T]) -> Iterable[T]:
-    """Return *rows* if all are about *dids*; a row about another DID may replace one that is missing.
+    """Return *rows* if all are about *dids*; if a row is about another DID, the answer is not reliable.
 
     Raises:
         BadRow: a row is about a DID that was not queried.
@@ -233,12 +233,12 @@ def _reject_stray_rows(dids: Sequence[Did], rows: Iterable[T]) -> Iterable[T]:
 
 
 def is_unanswered(answer: object) -> bool:
-    """Return whether Rucio did not answer at all: this lasts a whole timeout; other failures are quick."""
+    """Return whether Rucio did not answer: such a failure takes a whole timeout, other failures do not."""
     return isinstance(answer, CatalogueUnreachable) and not isinstance(answer, ServerFault)
 
 
 def did_record(did: Did) -> dict[str, str]:
-    """Return *did* as Rucio's bulk calls want it."""
+    """Return *did* as a record with scope and name, as Rucio's bulk calls need it."""
     scope, name = split_did(did)
     return {"scope": scope, "name": name}
 

@@ -15,30 +15,31 @@ from hydrator.domain.model import Site
 class RucioSettings:
     """Settings of the connection to one Rucio server, and the map from storage elements to sites.
 
-    Mapping: ``sites`` (RSE to site) has priority over ``site_attribute``, the RSE attribute with the
-    site's name (None: do not query attributes).
+    Mapping: ``sites`` maps RSEs to sites. For any other RSE, the RSE attribute ``site_attribute`` has the
+    name of the site (None: do not query attributes).
 
-    Time: ``timeout`` bounds one read of a socket, ``deadline`` a whole poll.
+    Time: ``timeout`` limits one read of a socket, ``deadline`` a whole poll.
 
-    Login: ``token_dir`` is private to the daemon, created with mode 0700. With ``auth_type`` token, the token
-    is in ``token_file``, or ``token_command`` prints it. With oidc, the provider of ``oidc`` issues it. With
-    x509, the client certificate is ``client_cert`` with ``client_key`` (None: in the same file, as in a
-    proxy). The daemon reads ``password_file`` for each login; ``password`` is one without a file.
+    Login: ``token_dir`` is a private folder of the daemon, created with mode 0700. With ``auth_type`` token,
+    the token is in ``token_file``, or ``token_command`` prints it. With oidc, the provider in ``oidc`` issues
+    the token. With x509, the client certificate is ``client_cert``, its key ``client_key`` (None: the key is
+    in ``client_cert``, as in a proxy). The daemon reads ``password_file`` for each login. ``password`` is for
+    a password that is not in a file.
 
-    Counting: a dataset whose summary row did not change is trusted without a count, and verified once in
-    ``verify_every``, between polls (0: trust none, each poll counts all). ``deep_calls`` is the largest
-    number of counts in one poll. A dataset that waits for its turn keeps its state; it is Unseen where it
-    was never counted, or has changed. ``count_first``: count a new dataset even if its summary rows are
-    complete.
+    Counting: while a dataset's summary rows are complete and unchanged, polls use its last count again. This
+    count is verified once in ``verify_every``, between polls (0: every poll counts all datasets).
+    ``deep_calls`` is the largest number of counts in one poll. A dataset that must wait for a later poll
+    keeps its state; it is Unseen if it was never counted or has changed. ``count_first``: count a new dataset
+    even if its summary rows are complete.
 
-    States: data that no rule holds for ``expiry_margin`` is too short-lived to start a job on.
+    States: if no rule holds data for ``expiry_margin``, the data may be gone before a job ends.
     ``trust_caches``: a complete dataset in a volatile storage element counts as complete.
 
     Load: ``calls_per_second`` is the largest rate, ``concurrent_calls`` the number of calls at a time. The
-    daemon also pauses when Rucio asks for it (429, 503). ``recall_samples`` is the number of recalls from
-    tape whose cause of waiting one poll may query. An answer has at most ``max_bytes``, decompressed, and
-    ``max_values`` JSON values. ``twins_every`` is the interval of the search for DIDs that differ in letter
-    case only (None: never).
+    daemon also pauses when Rucio asks for it (429, 503). ``recall_samples``: for so many recalls from tape
+    one poll may query why they wait. An answer has at most ``max_bytes``, decompressed, and ``max_values``
+    JSON values. ``twins_every`` is the interval of the search for DIDs that differ in letter case only (None:
+    no search).
     """
 
     name: str
@@ -77,6 +78,6 @@ class RucioSettings:
     max_values: int = 2_000_000
 
     def site_of(self, storage: str) -> Site | None:
-        """Return the configured site of a storage element."""
+        """Return the site that ``sites`` configures for a storage element."""
         site = self.sites.get(storage)
         return Site(site) if site else None

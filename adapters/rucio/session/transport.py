@@ -1,7 +1,7 @@
-"""Transport to Rucio: coalesced reads, a deadline for all sockets, and refusal of unusable responses.
+"""Transport to Rucio: read data in larger pieces, end queries at a deadline, reject unusable responses.
 
-Rucio sends a bulk answer as it makes it, some 300 bytes at a time. A reader that reads each piece at once
-wakes for every row, and takes the processor from a server that shares the machine.
+Rucio sends each row of a bulk answer as soon as the row is ready, some 300 bytes at a time. A reader that
+reads each piece at once wakes for every row, and uses processor time that a server on the same machine needs.
 """
 
 import http.client
@@ -35,7 +35,7 @@ from .auth import ExternalToken, OidcToken
 from .bodies import limit_response
 from .settings import RucioSettings
 
-_COALESCE_AFTER_READS = 4  # a short answer is complete after so many reads, and never waits
+_COALESCE_AFTER_READS = 4  # a short answer is complete after so many reads, so it is read without a wait
 _COALESCE_SECONDS = 0.002
 _BUFFER_BYTES = 1 << 18
 _MAX_LINE_BYTES = 65_536
@@ -43,12 +43,12 @@ _MAX_STATUS_LINES = 10
 
 
 class CoalescingReader(io.RawIOBase):
-    """A reader of *source* that waits a moment in a long answer if no data has arrived yet.
+    """A reader of *source*: in a long answer, it waits a moment if no data has arrived yet.
 
     Args:
         source: the stream to read.
         is_ready: returns whether there is data to read now, or the stream has ended.
-        wait: waits a moment.
+        wait: a function that waits a moment.
     """
 
     def __init__(self, source: io.RawIOBase, is_ready: Callable[[], bool], wait: Callable[[], None]) -> None:
@@ -70,7 +70,7 @@ class CoalescingReader(io.RawIOBase):
 
 
 class _BoundedLineReader(io.BufferedReader):
-    """A reader with a limit on lines: urllib3 asks for lines of any length, and a server may send one."""
+    """A reader that limits the length of a line, because urllib3 sets no limit."""
 
     def readline(self, size: int | None = -1, /) -> bytes:
         if size is not None and size >= 0:
@@ -82,7 +82,7 @@ class _BoundedLineReader(io.BufferedReader):
 
 
 class CoalescedResponse(http.client.HTTPResponse):
-    """A response with coalesced reads, and with at most 10 status lines (``100 Continue``) before it."""
+    """A response that is read in larger pieces; at most 10 status lines (``100 Continue``) may precede it."""
 
     def __init__(
         self, sock: socket.socket, debuglevel: int = 0, method: str | None = None, url: str | None = None
@@ -103,7 +103,7 @@ class CoalescedResponse(http.client.HTTPResponse):
         return super()._read_status()  # type: ignore[misc, no-any-return]
 
 
-_MAX_PAUSE_SECONDS = 10.0  # the longest pause that a poll waits for; after a longer one the next poll asks
+_MAX_PAUSE_SECONDS = 10.0  # a poll does not wait for a longer pause; the next poll queries
 
 
 class InvalidRequest(CatalogueGarbled):
@@ -111,7 +111,7 @@ class InvalidRequest(CatalogueGarbled):
 
 
 class ServerFault(CatalogueUnreachable):
-    """HTTP 500: Rucio failed over this query, perhaps because of one of its DIDs."""
+    """HTTP 500: Rucio failed on this query, perhaps because of one of its DIDs."""
 
 
 class Forbidden(CatalogueDenied):
@@ -119,11 +119,11 @@ class Forbidden(CatalogueDenied):
 
 
 class NotFound(CatalogueGarbled):
-    """HTTP 404: Rucio has no such DID, RSE or rule; a valid answer for one that may be missing."""
+    """HTTP 404: Rucio does not have the DID, RSE or rule of the query. This may be a valid answer."""
 
 
 class Deadline:
-    """A deadline for all queries of a poll: at its end it shuts the sockets that it watches."""
+    """A deadline for all queries of a poll; when it passes, it shuts all sockets given to :meth:`watch`."""
 
     def __init__(self) -> None:
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
@@ -147,11 +147,11 @@ class Deadline:
 
     @property
     def remaining_seconds(self) -> float:
-        """Return the seconds that are left; never negative."""
+        """Return the seconds until the deadline; never negative."""
         return 0.0 if self.has_passed() else max(0.0, self._ends_at - time.monotonic())
 
     def has_passed(self) -> bool:
-        """Return whether the deadline has passed; another thread sets it."""
+        """Return whether the deadline has passed; a timer thread sets this."""
         return self._has_passed
 
     def watch(self, connection: socket.socket | None) -> None:
@@ -169,14 +169,14 @@ class Deadline:
             sockets = list(self._sockets)
         for each in sockets:
             try:
-                # not SSLSocket.shutdown: it removes the TLS state while another thread reads
+                # SSLSocket.shutdown would remove the TLS state while another thread reads
                 socket.socket.shutdown(each, socket.SHUT_RDWR)
             except OSError:
                 continue
 
 
 def _build_pool_classes(deadline: Deadline) -> dict[str, type[urllib3.connectionpool.HTTPConnectionPool]]:
-    """Build urllib3's connection pools, by scheme, with connections that *deadline* watches."""
+    """Build classes of urllib3 connection pools, by scheme; *deadline* watches their connections."""
 
     class Plain(urllib3.connection.HTTPConnection):
         response_class = CoalescedResponse
@@ -203,7 +203,7 @@ def _build_pool_classes(deadline: Deadline) -> dict[str, type[urllib3.connection
 
 @dataclass
 class SharedSession:
-    """The shared state of all connections to one server: rate, deadline, and a token of another issuer."""
+    """State that all connections to one server share: rate limit, deadline, a token not from Rucio."""
 
     rate_limiter: HttpRateLimiter
     token_source: ExternalToken | OidcToken
@@ -213,7 +213,7 @@ class SharedSession:
 
 
 class Transport(requests.adapters.HTTPAdapter):
-    """The HTTP adapter of rucio-clients' requests; it refuses unusable responses."""
+    """The HTTP adapter for the requests of rucio-clients; it rejects unusable responses."""
 
     def __init__(self, settings: RucioSettings, shared: SharedSession) -> None:
         self.status = 0
@@ -244,8 +244,8 @@ class Transport(requests.adapters.HTTPAdapter):
         """Send *request*.
 
         Raises:
-            CatalogueError: the deadline has passed, or rucio-clients would retry the response,
-                misread it, or ask a person about it.
+            CatalogueError: the deadline has passed, or the response is one that rucio-clients would handle
+                wrongly: it would retry, misread the response, or ask for input on the terminal.
         """
         if self.deadline.has_passed():
             raise self.deadline_error()
@@ -276,7 +276,7 @@ class Transport(requests.adapters.HTTPAdapter):
         return response
 
     def _wait_for_turn(self) -> None:
-        """Wait for the next turn; raise an error where this poll has no time for the server's pause."""
+        """Wait until the rate limiter allows a call; raise an error if a pause is too long for this poll."""
         if self._rate_limiter.pause_seconds > min(_MAX_PAUSE_SECONDS, self.deadline.remaining_seconds):
             raise CatalogueUnreachable(
                 self._settings.name,
@@ -285,14 +285,14 @@ class Transport(requests.adapters.HTTPAdapter):
         self._rate_limiter.wait_for_turn()
 
     def _should_wait_and_retry(self, response: requests.Response) -> bool:
-        """Return whether the server refused the request for now, and this poll has time for its pause."""
+        """Return whether the server asked for a pause that is short enough for this poll to wait."""
         after = response.headers.get("Retry-After")
         is_refusal = self._rate_limiter.record_response(response.status_code, after, self.server_time)
         longest = min(_MAX_PAUSE_SECONDS, self.deadline.remaining_seconds)
         return is_refusal and after is not None and self._rate_limiter.pause_seconds <= longest
 
     def deadline_error(self) -> CatalogueUnreachable:
-        """Return the error for a passed deadline."""
+        """Return the error for a query that did not end before the deadline."""
         reason = f"no complete answer within {self.deadline.seconds:g} s"
         return CatalogueUnreachable(self._settings.name, reason)
 
@@ -308,14 +308,14 @@ class Transport(requests.adapters.HTTPAdapter):
             kind = Forbidden if forbidden and "/auth/" not in response.url else CatalogueDenied
             return kind(name, reason)
         if response.headers.get("ExceptionClass") == "InvalidObject":
-            return InvalidRequest(name, reason)  # HTTP 400 or, from get_metadata_bulk, 500
+            return InvalidRequest(name, reason)  # the status is 400, but 500 from get_metadata_bulk
         if status == 500:
             return ServerFault(name, reason)
         if status == 429 or status > 500:
             return CatalogueUnreachable(name, reason)
         if 300 <= status < 400:
             target = sanitize(response.headers.get("Location", "nowhere"), 200)
-            return CatalogueGarbled(name, f"HTTP {status}: a redirect to {target}; configure that address")
+            return CatalogueGarbled(name, f"HTTP {status}: a redirect to {target}; set url to that address")
         if status == 200:
             return self._unusable_response_error(response)
         return None

@@ -36,11 +36,11 @@ def test_any_bytes_are_decoded_or_refused_in_one_way(data):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (b'"' + b"a" * 1000 + b'"', "larger than 1000 bytes; the bound is max_answer_mb"),
+        (b'"' + b"a" * 1000 + b'"', "larger than 1000 bytes; the limit is max_answer_mb"),
         (b'"' + b"\\u0101" * 100 + b'"', "wide characters, is larger than 1000 bytes"),
         ('"' + "\N{GRINNING FACE}" * 100 + '"', "wide characters"),
-        (b"[" + b"0," * 100 + b"0]", "more than 100 values; the bound is max_answer_values"),
-        (b"[" * 9 + b"]" * 9, "nested more than 8 deep"),
+        (b"[" + b"0," * 100 + b"0]", "more than 100 values; the limit is max_answer_values"),
+        (b"[" * 9 + b"]" * 9, "nested more than 8 levels deep"),
         (b"[" * 99, "."),
     ],
 )
@@ -50,7 +50,7 @@ def test_a_text_beyond_a_bound_is_refused_with_the_name_of_its_setting(text, wor
 
 
 def test_deep_nesting_never_reaches_the_recursion_limit():
-    with pytest.raises(TooLarge, match="nested more than 64 deep"):
+    with pytest.raises(TooLarge, match="nested more than 64 levels deep"):
         decode(b"[" * 200_000 + b"]" * 200_000, Bounds())
 
 

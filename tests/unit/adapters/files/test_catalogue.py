@@ -184,8 +184,8 @@ def test_a_site_may_have_any_printable_name(toml):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "it is empty"),
-        (" \n", "it is empty"),
+        ("", "the file is empty"),
+        (" \n", "the file is empty"),
         ('sites = ["UK"]', "datasets: missing"),
         ("datasets = 3", "datasets: not a table"),
         ("[datasets", "cannot be read: "),
@@ -193,31 +193,31 @@ def test_a_site_may_have_any_printable_name(toml):
         (ALONE + ALONE, "cannot be read: "),
         ("count = 2\n" + ALONE, "count: is 2, but the file has 1 datasets"),
         ("count = true\n" + ALONE, "count: must be a whole number"),
-        ("coutn = 1\n" + ALONE, "coutn: unknown; known here: as_of, sites, count, datasets"),
+        ("coutn = 1\n" + ALONE, "coutn: unknown key; use as_of, sites, count, datasets"),
         ("as_of = 2026-11-21T11:00:00\n" + ALONE, "as_of: 2026-11-21T11:00:00 has no time zone"),
         ("as_of = 2026-11-21\n" + ALONE, "as_of: must be a time"),
         ("as_of = 'soon'\n" + ALONE, "as_of: 'soon' is not a time"),
         ("as_of = true\n" + ALONE, "as_of: must be a time"),
-        ("as_of = inf\n" + ALONE, "as_of: out of range"),
-        ("as_of = 1e300\n" + ALONE, "as_of: out of range"),
+        ("as_of = inf\n" + ALONE, "as_of: the number is out of range"),
+        ("as_of = 1e300\n" + ALONE, "as_of: the number is out of range"),
         ('sites = "UK"\n' + ALONE, "sites: must be a list of names"),
         ("sites = [1]\n" + ALONE, "sites: must be a list of names only"),
         ('sites = ["UK", ""]\n' + ALONE, "sites: '' cannot be the name of a site"),
         ('sites = ["UK", "UK"]\n' + ALONE, "sites: 'UK' is given twice"),
-        ('sites = ["AU"]\n' + ALONE, "datasets.\"lofar:L1\".sites.UK: 'UK' is not among sites"),
+        ('sites = ["AU"]\n' + ALONE, "datasets.\"lofar:L1\".sites.UK: 'UK' is not in the list sites"),
         ('[datasets."L1"]\nbytes = 1', 'datasets."L1": it has no scope'),
         ('[datasets."a:b c"]\nbytes = 1', 'datasets."a:b c": use letters, digits'),
         ('[datasets]\n"a:b" = "available"', 'datasets."a:b": must be a table'),
-        ('[datasets."a:b"]\nsize = 1', 'datasets."a:b".size: unknown; known here: bytes, sites'),
+        ('[datasets."a:b"]\nsize = 1', 'datasets."a:b".size: unknown key; use bytes, sites'),
         ('[datasets."a:b"]\nbytes = -1', 'datasets."a:b".bytes: must be a whole number'),
         ('[datasets."a:b"]\nbytes = 1.5', 'datasets."a:b".bytes: must be a whole number'),
         ('[datasets."a:b"]\nsites = ["UK"]', 'datasets."a:b".sites: must be a table'),
-        ('[datasets."a:b"]\nsites.UK = []', 'datasets."a:b".sites.UK: the list is empty'),
+        ('[datasets."a:b"]\nsites.UK = []', 'datasets."a:b".sites.UK: the list of states is empty'),
         ('[datasets."a:b"]\nsites.UK = [["stuck"]]', 'datasets."a:b".sites.UK: must be a state'),
         ('[datasets."a:b"]\nsites.UK = 1', 'datasets."a:b".sites.UK: must be a state'),
         ('[datasets."a:b"]\nsites.UK = "here"', "sites.UK.state: 'here' is not a state; use available,"),
         ('[datasets."a:b"]\nsites.UK = {fraction = 1}', "sites.UK.state: is missing"),
-        ('[datasets."a:b"]\nsites.T1.UK = "available"', "sites.T1.UK: unknown; known here: state, fraction"),
+        ('[datasets."a:b"]\nsites.T1.UK = "available"', "sites.T1.UK: unknown key; use state, fraction"),
         (
             '[datasets."a:b"]\nsites.UK = {state = "staging", fraction = 1.1}',
             "fraction: must be a number from 0 to 1",
@@ -335,13 +335,13 @@ def test_a_missing_file_is_unreachable_and_not_empty(tmp_path):
 
 
 def test_a_folder_in_place_of_the_file_is_unreachable(tmp_path):
-    with pytest.raises(CatalogueUnreachable, match="not an ordinary file"):
+    with pytest.raises(CatalogueUnreachable, match="not a regular file"):
         catalogue(tmp_path).read({L1})
 
 
 def test_a_pipe_without_a_writer_does_not_block_the_daemon(tmp_path):
     os.mkfifo(tmp_path / "datasets.toml")
-    with pytest.raises(CatalogueUnreachable, match="not an ordinary file"):
+    with pytest.raises(CatalogueUnreachable, match="not a regular file"):
         catalogue(tmp_path / "datasets.toml").read({L1})
 
 
@@ -471,7 +471,7 @@ def test_a_file_that_never_stops_changing_is_unreachable(toml, tmp_path):
             still_open.write("# more\n")
         return data
 
-    with pytest.raises(CatalogueUnreachable, match="changed while it was read, 3 times"):
+    with pytest.raises(CatalogueUnreachable, match="changed during each of 3 reads"):
         toml(sized(1), read_all=meddling).read({L1})
 
 

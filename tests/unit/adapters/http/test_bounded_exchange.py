@@ -63,15 +63,15 @@ def test_a_compressed_answer_is_decompressed():
 @pytest.mark.parametrize(
     ("body", "packing", "words"),
     [
-        (gzip_bomb(1_000_000), "gzip", "larger than 300000 bytes; the bound is max_answer_mb"),
+        (gzip_bomb(1_000_000), "gzip", "larger than 300000 bytes; the limit is max_answer_mb"),
         (
             gzip.compress(gzip_bomb(1_000_000), mtime=0),
             "gzip, gzip",
             "a Content-Encoding that was not asked for: 'gzip, gzip'",
         ),
         (b"", "br", "a Content-Encoding that was not asked for"),
-        (gzip.compress(b"[1]", mtime=0)[:-9], "gzip", "it is incomplete"),
-        (gzip.compress(b"[1]", mtime=0) + b"[2]", "gzip", "data after its end"),
+        (gzip.compress(b"[1]", mtime=0)[:-9], "gzip", "the gzip data is incomplete"),
+        (gzip.compress(b"[1]", mtime=0) + b"[2]", "gzip", "data after the end of the gzip data"),
         (b"[1]", "gzip", "cannot be decompressed"),
     ],
 )

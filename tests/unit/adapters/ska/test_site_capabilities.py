@@ -91,7 +91,7 @@ def test_a_row_without_a_readable_key_makes_the_answer_unreadable(kind, row):
     if kind == "services" and row == {}:  # it reads no area
         assert build_areas(**rows).faults == {}
         return
-    with pytest.raises(ValueError, match=r"is not a record|without"):
+    with pytest.raises(ValueError, match=r"is not a record|has no readable"):
         build_areas(**rows)
 
 

@@ -183,14 +183,14 @@ def test_an_invalid_frame_or_error_ends_only_its_connection(broker, listen, nons
     ears.up()
     broker.raw(nonsense)
     ears.up(2)
-    assert ears.states[1] in {"its data is not a STOMP frame", "it sent an error: no such queue"}
+    assert ears.states[1] in {"the data is not a STOMP frame", "the broker sent an error: no such queue"}
 
 
 def test_a_broker_that_stops_its_heartbeats_counts_as_lost(broker, listen):
     broker.beats = "100,0"
     ears = listen(beat=0.1)
     ears.up(2)
-    assert ears.states[1].startswith("no heartbeat")
+    assert ears.states[1].startswith("the broker sent no heartbeat")
 
 
 def test_heartbeats_keep_an_idle_connection(broker, listen):
@@ -205,9 +205,9 @@ def test_heartbeats_keep_an_idle_connection(broker, listen):
 @pytest.mark.parametrize(
     ("trouble", "why"),
     [
-        ({"refuses": "Bad CONNECT\nAccess refused"}, "it sent an error: Bad CONNECT Access refused"),
-        ({"mute": True}, "it sent no CONNECTED within"),
-        ({"beats": "soon"}, "its heart-beat is not two numbers"),
+        ({"refuses": "Bad CONNECT\nAccess refused"}, "the broker sent an error: Bad CONNECT Access refused"),
+        ({"mute": True}, "the broker sent no CONNECTED within"),
+        ({"beats": "soon"}, "the broker's heart-beat header is not two numbers"),
     ],
 )
 def test_a_broker_that_refuses_the_login_is_reported_and_tried_again(broker, listen, trouble, why):
@@ -248,7 +248,7 @@ def test_the_source_checks_the_certificate_of_the_broker(tmp_path):
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     settings = StompSettings("rucio", "127.0.0.1", 0, "/topic/rucio", timeout=timedelta(seconds=10))
     for trusted, expected in (
-        (tmp_path / "ca.pem", "it closed the connection"),
+        (tmp_path / "ca.pem", "the broker closed the connection"),
         (None, "certificate verify failed"),
     ):
         with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -275,7 +275,7 @@ def test_the_source_checks_the_certificate_of_the_broker(tmp_path):
 def test_an_invalid_certificate_is_a_one_line_error(tmp_path):
     (tmp_path / "ca.pem").write_text("none")
     settings = StompSettings("rucio", "127.0.0.1", 1, "/topic/rucio", ca_cert=tmp_path / "ca.pem")
-    with pytest.raises(ConfigError, match=r"events\.stomp rucio: its certificates"):
+    with pytest.raises(ConfigError, match=r"events\.stomp rucio: cannot load its certificates"):
         build_tls_context(settings)
 
 
@@ -309,8 +309,8 @@ def test_a_connection_test_reports_why_it_failed(broker, tmp_path):
     with pytest.raises(EventsError, match="nowhere cannot be read"):
         a_source(broker.port, username="hydrator", password_file=tmp_path / "nowhere").test_connection()
     broker.refuses = "Bad CONNECT"
-    with pytest.raises(EventsError, match="it sent an error: Bad CONNECT"):
+    with pytest.raises(EventsError, match="the broker sent an error: Bad CONNECT"):
         a_source(broker.port).test_connection()
     broker.refuses, broker.mute = "", True
-    with pytest.raises(EventsError, match="it sent no CONNECTED"):
+    with pytest.raises(EventsError, match="the broker sent no CONNECTED"):
         a_source(broker.port, timeout=timedelta(seconds=1)).test_connection()

@@ -77,7 +77,7 @@ def test_a_refused_token_is_printed_again(make, tmp_path):
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ("echo secret-word; exit 3", "ended with 3"),
+        ("echo secret-word; exit 3", "ended with status 3"),
         ("true", "does not contain a token"),
         ("echo two secret-words", "does not contain a token"),
         ("printf 'a\\nb'", "does not contain a token"),

@@ -59,16 +59,16 @@ def test_an_answer_without_end_ends_in_time_and_the_server_is_asked_again(tmp_pa
     [
         (
             rows_of(b'{"name": "%s"}\n' % (b"a" * 999) * 1000),
-            "larger than 1000000 bytes; the bound is max_answer_mb",
+            "larger than 1000000 bytes; the limit is max_answer_mb",
         ),
-        (rows_of(b"{}\n" * 20_000), "more than 10000 values; the bound is max_answer_values"),
+        (rows_of(b"{}\n" * 20_000), "more than 10000 values; the limit is max_answer_values"),
         (
             rows_of(gzip_bomb(10_000_000, b" " * 65_536), PACKED),
             "larger than 1000000 bytes",
         ),
         (rows_of(gzip.compress(b"{}"), f"{PACKED}, gzip"), "was not asked for: 'gzip, gzip'"),
         (rows_of(b'{"name": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"), "nested too deeply"),
-        (answer(b"[" + b"{}," * 2000 + b"{}]"), "more than 2500 values; the bound is max_answer_values"),
+        (answer(b"[" + b"{}," * 2000 + b"{}]"), "more than 2500 values; the limit is max_answer_values"),
     ],
 )
 def test_an_answer_beyond_a_bound_is_refused_with_the_name_of_its_setting(tmp_path, way, words):
