@@ -332,7 +332,7 @@ def test_missing_secret_at_the_start_is_reported_with_exit_status_1(daemon):
     daemon.configure('tokens_file = "nowhere"')
     refused = daemon.command("run")
     assert (refused.returncode, "publish.http.tokens_file" in refused.stderr) == (1, True)
-    assert "the daemon can start once that file is there" in refused.stderr
+    assert "the daemon can start once the file exists" in refused.stderr
     assert "Traceback" not in refused.stderr
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", daemon.port))

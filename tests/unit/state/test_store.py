@@ -236,7 +236,7 @@ def test_a_second_owner_is_refused_with_a_sentence_that_names_the_first(tmp_path
             Store.open_to_write(tmp_path)
         assert str(refused.value) == (
             f"state_dir {tmp_path} is in use by another hydrator (process {os.getpid()}); "
-            "stop it first, or use plan, status, sites or datasets, which only read"
+            "stop it first, or use plan, status, sites or datasets, which only read the state"
         )
     Store.open_to_write(tmp_path).close()
 
@@ -427,7 +427,7 @@ def test_damaged_file_is_only_reported_to_readers(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["state.sqlite"]
 
 
-# ---- rows that cannot be understood
+# ---- rows that cannot be decoded
 
 
 def spoiled(store: Store, statement: str) -> ReconcileState:
@@ -451,7 +451,7 @@ def test_a_dataset_whose_row_is_spoilt_keeps_what_the_ad_last_said_of_it(tmp_pat
         assert replace(state, memories={}) == replace(FULL, memories={})
         assert (
             store.damage_report
-            == "1 rows of known cannot be understood; they now are in the table unreadable"
+            == "1 rows of known cannot be decoded; the daemon moved them to the table unreadable"
         )
         store.save(state)
     with Store.open_to_write(tmp_path) as store:
@@ -512,7 +512,7 @@ def test_only_so_many_spoilt_rows_are_kept(tmp_path):
             store._db.execute("update known set body = 'spoilt'")
         store.load()
         assert store._db.execute("select count(*) from unreadable").fetchone() == (100,)
-        assert store.damage_report.startswith("2000 rows of known cannot be understood")
+        assert store.damage_report.startswith("2000 rows of known cannot be decoded")
 
 
 def test_a_state_of_an_older_version_lacks_tables_and_is_read_all_the_same(tmp_path):
