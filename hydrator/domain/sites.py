@@ -37,7 +37,7 @@ class SiteMapping:
         return known | {site for site, others in self.read_costs.items() if known & others.keys()}
 
     def shared_storage_groups(self, sites: AbstractSet[Site]) -> frozenset[frozenset[Site]]:
-        """Group *sites* (a catalogue's names): jobs at one site read a group's storage at no cost.
+        """Group *sites* (a catalogue's names): jobs of one site read a group's storage at cost 0.
 
         A group has at least one site, and a site may be in several groups.
         """

@@ -25,7 +25,7 @@ MIN_STEP = timedelta(seconds=2)
 TOLERATED_AHEAD = timedelta(minutes=5)
 """A reading up to this far in the future is explained by a small correction of the clock."""
 _MAX_READ_SECONDS = 0.5
-"""Maximum seconds to read both clocks. If this takes longer, the thread was interrupted: ignore the result."""
+"""Maximum seconds to read both clocks. If this takes longer, the thread was interrupted: ignore the times."""
 _HOUR = timedelta(hours=1)
 
 

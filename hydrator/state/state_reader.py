@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 class StateReader:
-    """A reader of one state; after :meth:`read_state`, ``unreadable_rows`` has the rows it could not decode."""
+    """A reader of one state; ``unreadable_rows`` then has the rows that could not be decoded."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
@@ -61,7 +61,7 @@ class StateReader:
                 yield value
 
     def read_table(self, name: str, columns: str = "*") -> list[Any]:
-        """Return all rows of a table. Return no rows if the state is of an older version without the table."""
+        """Return all rows of a table; none if an older version saved the state and has no such table."""
         if self._db.execute("select 1 from sqlite_master where name = ?", (name,)).fetchone() is None:
             return []
         return self._db.execute(f"select {columns} from {name}").fetchall()  # noqa: S608 - constant names

@@ -76,7 +76,8 @@ class Store(AbstractContextManager["Store"]):
                 )
         except (sqlite3.Error, OSError) as error:
             os.close(lock)
-            raise StateError(f"{path}: {error}; check that the folder is writable and the disk is not full") from error
+            advice = "check that the folder is writable and the disk is not full"
+            raise StateError(f"{path}: {error}; {advice}") from error
         except StateError:
             os.close(lock)
             raise
