@@ -1,4 +1,4 @@
-"""Commands of the operator: approve a loss, roll an ad back, resume."""
+"""Commands of the operator: approve a loss, roll an ad back, end a rollback, renumber an ad."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from hydrator.domain.model import Did, Site, SiteAd
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """A rolled-back site: its earlier ``ad``, with the ages it had, is published since ``started_at``."""
+    """The rollback of a site: since ``started_at`` the daemon publishes an earlier ``ad`` with its old ages."""
 
     started_at: datetime
     ad: SiteAd
@@ -25,7 +25,7 @@ class Rollback:
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    """Allow these datasets, which the breaker holds, to leave the ad of the site."""
+    """Allow the daemon to remove *datasets* from the ad of the site, although the shrink breaker keeps them."""
 
     site: Site
     datasets: frozenset[Did]
@@ -33,7 +33,7 @@ class Approve:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Publish *ad*, of an earlier generation, again."""
+    """Roll a site back: publish *ad*, which is of an earlier generation, again."""
 
     ad: SiteAd
 
@@ -57,7 +57,7 @@ Command = Approve | Return | Resume | Renumber
 
 @dataclass(frozen=True, slots=True)
 class PendingCommands:
-    """The commands not executed yet, each with its file; and the invalid files, each with the reason."""
+    """The commands that are not executed yet, each with its file; and invalid files, each with the reason."""
 
     commands: tuple[tuple[Path, Command], ...] = ()
     invalid_files: tuple[tuple[Path, str], ...] = ()
@@ -65,12 +65,12 @@ class PendingCommands:
 
     @property
     def problems(self) -> list[str]:
-        problems = [f"{path}: {why}; it is set aside" for path, why in self.invalid_files]
+        problems = [f"{path}: {why}; the daemon renames the file to *.refused" for path, why in self.invalid_files]
         return [*problems, self.problem] if self.problem else problems
 
     @property
     def approvals(self) -> dict[Site, frozenset[Did]]:
-        """Return by site the datasets that may leave."""
+        """Return, by site, the datasets that may leave the ad."""
         approved: dict[Site, frozenset[Did]] = {}
         for _, order in self.commands:
             if isinstance(order, Approve):
@@ -83,7 +83,7 @@ class PendingCommands:
         return frozenset(order.site for _, order in self.commands if isinstance(order, Renumber))
 
     def apply_to_rollbacks(self, current: Mapping[Site, Rollback], now: datetime) -> dict[Site, Rollback]:
-        """Return the sites that keep an earlier generation from now on; an approval ends that too."""
+        """Return the rollbacks after the commands; Resume and Approve end the rollback of a site."""
         rollbacks = dict(current)
         for _, order in self.commands:
             if isinstance(order, Return):

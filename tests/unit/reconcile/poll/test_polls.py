@@ -121,7 +121,7 @@ def test_hanging_catalogue_is_asked_once_and_reported_when_overdue(world):
     world.sick.hangs = {"read"}
     reports = [world.run(MINUTE) for _ in range(4)]
     assert len(world.sick.asked) == 2
-    told = "still being asked since 2026-11-21 12:01:00 UTC"
+    told = "no answer yet to the query of 2026-11-21 12:01:00 UTC"
     assert [report.catalogue_errors["sick"] for report in reports] == [None, None, told, told]
     assert [report.is_complete for report in reports] == [True, True, False, False]
     assert reports[-1].poll_durations["sick"] == 3 * MINUTE
