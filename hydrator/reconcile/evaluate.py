@@ -324,8 +324,8 @@ def _corrections_past_breaker(
 
     An emptied catalogue gives the audit the same wrong answer as the poll. So the audit could remove one
     held dataset a second. Corrections by a probe always count, because a probe reads the storage.
-    Drop other corrections of held datasets. Of the corrections that no later poll contradicted yet,
-    keep fewer at each site than the breaker's ``min_datasets``, oldest first.
+    Drop other corrections of held datasets. Of the corrections whose false claim no later poll has
+    repeated, keep fewer at each site than the breaker's ``min_datasets``, oldest first.
     """
     doubtful = {(site, did) for site, held in held_losses.items() for did in held.missing_polls}
     max_unrepeated = limits.min_datasets - 1 if limits.confirming_polls else len(audit.corrections)

@@ -10,7 +10,7 @@ from hydrator.domain.model import Did, Site, SiteAd
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """The rollback of a site: since ``started_at`` the daemon publishes an earlier ``ad`` with its old ages."""
+    """A rollback: since ``started_at`` the daemon publishes an earlier ``ad`` of a site, with its old ages."""
 
     started_at: datetime
     ad: SiteAd
@@ -25,7 +25,7 @@ class Rollback:
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    """Allow the daemon to remove *datasets* from the ad of the site, although the shrink breaker keeps them."""
+    """Let ``datasets`` leave the ad of the site, although the shrink breaker holds them."""
 
     site: Site
     datasets: frozenset[Did]
@@ -65,7 +65,8 @@ class PendingCommands:
 
     @property
     def problems(self) -> list[str]:
-        problems = [f"{path}: {why}; the daemon renames the file to *.refused" for path, why in self.invalid_files]
+        advice = "the daemon renames the file to *.refused"
+        problems = [f"{path}: {why}; {advice}" for path, why in self.invalid_files]
         return [*problems, self.problem] if self.problem else problems
 
     @property
