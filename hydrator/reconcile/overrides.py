@@ -10,7 +10,7 @@ from hydrator.domain.model import Did, Site, SiteAd
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """A rollback: since ``started_at`` the daemon publishes an earlier ``ad`` of a site, with its old ages."""
+    """A rollback: since ``started_at`` the daemon publishes an earlier ``ad`` of a site with its old ages."""
 
     started_at: datetime
     ad: SiteAd

@@ -102,7 +102,7 @@ def fit_to_budget(
 ) -> BudgetFit:
     """Choose the entries at *positions* that fit.
 
-    If not all fit, first drop ``AvailableDatasets``: job expressions use only ``DatasetStates``.
+    If not all fit, first drop ``AvailableDatasets``: job expressions look states up in ``DatasetStates``.
     """
     room = _SizeCounter(facts, demand_index, budget, as_of, has_list=True)
     choice = room.fill(positions)

@@ -276,7 +276,7 @@ def _render_content(
 
 
 def empty_draft(ad: SiteAd, trust: float = 1.0) -> Draft:
-    """Return a draft without datasets, for a site whose facts in *ad* are too old to advertise."""
+    """Return a draft without datasets, for a site whose facts in *ad* are too old or no longer valid."""
     return Draft(
         ad.site, ad.as_of, _content(ad.site, {}, ad.as_of, has_list=True, is_truncated=False, trust=trust)
     )
@@ -301,7 +301,7 @@ def redraft(ad: SiteAd, trust: float, *, now: datetime, max_age: timedelta) -> D
 
 
 def shift_ad_times(ad: SiteAd, shift: timedelta) -> SiteAd:
-    """Return *ad* with every time earlier by *shift*. If the content changes, increase the generation by 1."""
+    """Return *ad* with every time earlier by *shift*. If the content changes, add 1 to the generation."""
     lines = dict(ad.content)
     ages = _ENTRY.findall(lines.get("DatasetAsOf", ""))
     if not ages:

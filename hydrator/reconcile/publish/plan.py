@@ -91,7 +91,7 @@ def _action(
     if ad is None:
         return Hold(
             site,
-            withheld_reasons.get(site, "no catalogue names this site; to remove its ad, retire the site"),
+            withheld_reasons.get(site, "the daemon has no facts about it; to remove its ad, retire the site"),
         )
     if published_ad is None:
         return Publish(ad, "not published")

@@ -73,12 +73,12 @@ def test_each_catalogue_says_its_part():
     rows = provenance_rows({"rucio": told_memory(), "dmapi": CatalogueMemory()}, [L1, L2, L3], now=NOON)
     said = [(row["did"], row["catalogue"], row["site"], row["state"], row["why"]) for row in rows]
     assert said == [
-        (L1, "dmapi", None, None, "it was not asked yet"),
+        (L1, "dmapi", None, None, "the catalogue was not queried yet"),
         (L1, "rucio", CAM, "STUCK", describe_provenance(FULL, NOON)),
-        (L2, "dmapi", None, None, "it was not asked yet"),
-        (L2, "rucio", None, None, "the catalogue has it at none of its sites"),
-        (L3, "dmapi", None, None, "it was not asked yet"),
-        (L3, "rucio", None, None, "it was not asked yet"),
+        (L2, "dmapi", None, None, "the catalogue was not queried yet"),
+        (L2, "rucio", None, None, "the catalogue has no replica of the dataset"),
+        (L3, "dmapi", None, None, "the catalogue was not queried yet"),
+        (L3, "rucio", None, None, "the catalogue was not queried yet"),
     ]
     assert rows[1]["call"] == "get_locks_for_dids"
     assert rows[1]["storage"] == "CAM-DISK"

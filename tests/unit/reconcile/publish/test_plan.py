@@ -64,7 +64,7 @@ def test_an_ad_that_seems_newer_there_than_here_is_put_right_when_due():
 
 def test_a_site_of_which_nothing_is_known_is_held_not_emptied():
     (action,) = decide(published(ad(L1)), [], now=NOON + 1000 * HOUR)
-    assert action == Hold(CAM, "no catalogue names this site; to remove its ad, retire the site", None)
+    assert action == Hold(CAM, "the daemon has no facts about it; to remove its ad, retire the site", None)
 
 
 def test_retired_site_alone_is_withdrawn_even_with_a_desired_ad():
