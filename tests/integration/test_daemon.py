@@ -184,7 +184,8 @@ def test_a_catalogue_that_hangs_for_ever_holds_up_no_new_dataset_of_another(daem
             return {row["catalogue"]: row["failure"] for row in rows}["dmapi"]
 
         assert re.fullmatch(
-            r"no answer yet to the query of .* UTC", wait_for(told, 20, "the hanging catalogue to be reported")
+            r"no answer yet to the query of .* UTC",
+            wait_for(told, 20, "the hanging catalogue to be reported"),
         )
         assert daemon.get("/healthz").status_code == 200
         pending = 'hydrator_catalogue_pending_seconds{catalogue="dmapi"}'

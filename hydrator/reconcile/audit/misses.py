@@ -25,12 +25,12 @@ from hydrator.domain.model import Did, Site, from_unix, parse_did
 MISSED_EXIT_STATUS = 85
 """The wrapper's exit status if a dataset cannot be read."""
 MISSES_ATTRIBUTE = "ChirpDataLocalityMisses"
-"""List of strings, the last miss first: ``WHEN DID,DID,+N SITE``. WHEN is Unix s, +N means N more datasets."""
+"""List of strings, the last miss first: ``WHEN DID,DID,+N SITE``; WHEN in Unix s, +N for N more datasets."""
 FETCHED_ATTRIBUTE = "ChirpDataLocalityFetched"
-"""List of strings in the form of MISSES_ATTRIBUTE: datasets that the wrapper downloaded for the job.
+"""List of strings in the form of MISSES_ATTRIBUTE: datasets that the wrapper fetched for the job.
 
-The wrapper downloads a dataset that it cannot read at the site. If the slot had listed the dataset,
-MISSES_ATTRIBUTE has it too, although the job continued.
+The wrapper fetches a dataset, by the stage-in command, if it cannot read the dataset at the site. If the
+slot had listed the dataset, MISSES_ATTRIBUTE has the dataset too, although the job continued.
 """
 SITES_ATTRIBUTE = "ChirpDataLocalityMissed"
 """List of strings: the sites of the misses in MISSES_ATTRIBUTE."""

@@ -111,7 +111,7 @@ class AuditQueue(Generic[T]):
         self._sites_with_false_claims = sites_with_false_claims
 
     def prioritize(self, item: T) -> None:
-        """Schedule *item* for one of the next turns, because a job reported a miss; ignore an unknown item."""
+        """Schedule *item* for one of the next turns, because a job reported it; ignore an unknown item."""
         if item in self._item_sites:
             self._reported_items[item] = min(self._reported_items.get(item, self._turn), self._turn)
 

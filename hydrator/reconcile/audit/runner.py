@@ -116,7 +116,7 @@ class AuditRunner:
 
     def report_misses(self, misses: Iterable[Miss]) -> tuple[Miss, ...]:
         """Queue the datasets that jobs did not find; return the new misses. Only one thread may call this."""
-        reported = dict.fromkeys(misses)  # without duplicates
+        reported = dict.fromkeys(misses)
         new = tuple(miss for miss in reported if miss not in self._known_misses)
         for miss in reported:  # move the miss to the end: the oldest are forgotten first
             self._known_misses.pop(miss, None)

@@ -100,7 +100,7 @@ class PublishTargets:
                     policy=target.policy,
                     withheld_reasons=withheld_reasons,
                 )
-            except Exception as error:  # noqa: BLE001 - the ads of this publisher cannot be used: its failure alone
+            except Exception as error:  # noqa: BLE001 - only this publisher fails
                 return PublishError(target.name, self._bugs.report(_part_name(target.publisher), error))
 
         return {target.name: plan_for(target) for target in self._targets}

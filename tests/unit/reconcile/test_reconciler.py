@@ -674,9 +674,8 @@ def test_lost_state_and_incomplete_catalogue_leave_published_ads_unchanged(how):
     else:
         world.other.unseen_reasons = {L2: "timeout"}
     world.cycle.refresh_demand()
-    assert (
-        world.run(MINUTE).held_reasons[CAM].startswith("catalogue dmapi has not answered for all datasets yet")
-    )
+    why = "catalogue dmapi has not answered for all datasets yet"
+    assert world.run(MINUTE).held_reasons[CAM].startswith(why)
     assert L2 in states(world.collector)
     world.other.is_broken, world.other.unseen_reasons = False, {}
     assert world.run(MINUTE).held_reasons == {}

@@ -59,7 +59,8 @@ def test_ad_without_news_is_not_sent_again_where_ads_do_not_expire(now):
 def test_an_ad_that_seems_newer_there_than_here_is_put_right_when_due():
     old = ad(L1)
     there = published(ad(L1, at=NOON + MINUTE))
-    assert decide(there, [old], now=LATER) == (Hold(CAM, "no newer facts since 2026-11-21 12:00:00 UTC", old),)
+    hold = Hold(CAM, "no newer facts since 2026-11-21 12:00:00 UTC", old)
+    assert decide(there, [old], now=LATER) == (hold,)
 
 
 def test_a_site_of_which_nothing_is_known_is_held_not_emptied():
