@@ -119,7 +119,7 @@ class SupersededByReload(HydratorError):
     """A reload of the configuration replaced the object that this step belongs to, so it must not run."""
 
     def __init__(self) -> None:
-        super().__init__("a reload has replaced these parts")
+        super().__init__("a reload has replaced the configuration of this work")
 
 
 class StateError(HydratorError):

@@ -78,7 +78,7 @@ def parse_event(body: bytes) -> frozenset[Did] | RejectReason:
     return frozenset(did for did in named if did is not None) or RejectReason.NAMELESS
 
 
-def _parse_did(scope: Any, name: Any) -> Did | None:  # noqa: ANN401 - as it came
+def _parse_did(scope: Any, name: Any) -> Did | None:  # noqa: ANN401 - any JSON value
     if not isinstance(scope, str) or not isinstance(name, str):
         return None
     try:

@@ -60,7 +60,7 @@ def describe_provenance(provenance: Provenance, now: datetime) -> str:
         clauses.append(f"its rule ends {_relative_time(provenance.expires_at, now)}")
     if provenance.ready_at:
         error = (
-            f", give or take {format_duration(provenance.ready_error.total_seconds())}"
+            f", plus or minus {format_duration(provenance.ready_error.total_seconds())}"
             if provenance.ready_error
             else ""
         )

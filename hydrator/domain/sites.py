@@ -32,7 +32,7 @@ class SiteMapping:
         return bool(self.aliases or self.read_costs)
 
     def map_sites(self, sites: AbstractSet[Site]) -> frozenset[Site]:
-        """Return *sites* by their names in slots, and all sites whose jobs read the storage of one of them."""
+        """Return *sites* by their names in slots, and the sites whose jobs read the storage of *sites*."""
         known = frozenset(self.aliases.get(site, site) for site in sites)
         return known | {site for site, others in self.read_costs.items() if known & others.keys()}
 
@@ -105,14 +105,15 @@ class SiteMapping:
             sites = self._local_sites(site) - unreachable_sites
             union = union_at(site, [part for part in replicas if part.site in sites])
             if union and union.state is ReplicaState.COMPLETE:
-                reason = f"{union.provenance.reason}; {site} reads them all"
+                reason = f"{union.provenance.reason}; jobs at {site} read all of these"
                 unions.append(replace(union, provenance=replace(union.provenance, reason=reason)))
         return unions
 
 
 def _remote_replica(replica: Replica, site: Site, cost: float) -> Replica:
     """Return *replica*, which is at another site, as a replica at *site*, whose jobs read it at *cost*."""
-    reason = f"complete at {replica.site}, which {site} reads" + (f" at a cost of {cost:g}" if cost else "")
+    reason = f"complete at {replica.site}, whose storage jobs at {site} read"
+    reason += f" at a cost of {cost:g}" if cost else ""
     provenance = replace(replica.provenance, reason=reason)
     if cost == 0:
         return replace(replica, site=site, provenance=provenance)
@@ -202,7 +203,8 @@ def union_at(site: Site, parts: Sequence[Replica]) -> Replica | None:
         return None
     is_complete = together.files_on_disk == together.files_total
     places = [f"{files.files_on_disk} at {part.storage or part.site}" for part, files in known]
-    reason = f"{together.files_on_disk} of its {together.files_total} files together: {', '.join(places)}"
+    count = f"{together.files_on_disk} of the dataset's {together.files_total} files are on disk"
+    reason = f"{count}: {', '.join(places)}"
     return Replica(
         parts[0].did,
         site,

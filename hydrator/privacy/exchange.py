@@ -126,7 +126,7 @@ def _daemon_url_and_token(settings: Settings, private: Sequence[Did]) -> tuple[s
     url, file = settings.submit.daemon_url, settings.submit.token_file
     if not url or not file:
         missing = " and ".join(k for k, v in (("daemon_url", url), ("token_file", file)) if not v)
-        raise ConfigError([f"{begin} [submit] lacks {missing}; {NOTHING_SUBMITTED}"])
+        raise ConfigError([f"{begin} set {missing} in [submit]; {NOTHING_SUBMITTED}"])
     if urlsplit(url).scheme != "https" and not is_loopback(urlsplit(url).hostname or ""):
         raise ConfigError(
             [f"{begin} submit.daemon_url {url} sends the name unencrypted; use https; {NOTHING_SUBMITTED}"]
@@ -134,7 +134,9 @@ def _daemon_url_and_token(settings: Settings, private: Sequence[Did]) -> tuple[s
     try:
         token = read_secret(file.read_text("ascii"))
     except UnicodeDecodeError as error:
-        raise ConfigError([f"{begin} submit.token_file {file}: not a token; {NOTHING_SUBMITTED}"]) from error
+        raise ConfigError(
+            [f"{begin} submit.token_file {file} has no valid token; {NOTHING_SUBMITTED}"]
+        ) from error
     except (OSError, ValueError) as error:
         why = (isinstance(error, OSError) and error.strerror) or str(error)
         raise ConfigError([f"{begin} submit.token_file {file}: {why}; {NOTHING_SUBMITTED}"]) from error

@@ -318,7 +318,7 @@ def _case_insensitive_token(glob_token: GlobToken | None) -> str:
         return "*"
     if isinstance(glob_token, CharacterClass):
         return "?"
-    if glob_token == "[":  # noqa: S105 - a part of a pattern
+    if glob_token == "[":  # noqa: S105 - not a password
         return "[[]"
     return f"[{glob_token.lower()}{glob_token.upper()}]" if glob_token.isalpha() else glob_token
 

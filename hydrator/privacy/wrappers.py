@@ -121,7 +121,7 @@ class PseudonymizedCatalogue:
             self._not_found_reason = f"{_LOOKUP_FAILED_REASON}: {why}"
             self._back_off(now, is_failure=True)
             return
-        except Exception as error:  # noqa: BLE001 - only these names fail
+        except Exception as error:  # noqa: BLE001 - a bug must not stop the poll
             self._not_found_reason = (
                 f"{_LOOKUP_FAILED_REASON}: {self._bugs.report(part, _strip_error_text(error))}"
             )

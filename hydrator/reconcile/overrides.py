@@ -18,8 +18,9 @@ class Rollback:
     @property
     def text(self) -> str:
         return (
-            f"rolled back to generation {self.ad.generation}, read {self.ad.as_of:%Y-%m-%d %H:%M:%S} UTC, "
-            f"since {self.started_at:%Y-%m-%d %H:%M:%S} UTC"
+            f"rolled back to generation {self.ad.generation}"
+            f" with facts of {self.ad.as_of:%Y-%m-%d %H:%M:%S} UTC,"
+            f" since {self.started_at:%Y-%m-%d %H:%M:%S} UTC"
         )
 
 

@@ -209,7 +209,7 @@ class Reconciler:
     def _record_verdicts(self) -> Audit:
         try:
             return record_verdicts(self.state.audit, self._take_verdicts())
-        except Exception as error:  # noqa: BLE001 - a bug of this part fails this part alone
+        except Exception as error:  # noqa: BLE001 - a bug of the audit must not stop the cycle
             self._bugs.report("the audit", error)
         return self.state.audit
 

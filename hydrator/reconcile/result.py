@@ -61,7 +61,7 @@ class CycleReport:
         failed = [f"catalogue {name}: {why}" for name, why in self.catalogue_errors.items() if why]
         failed += [f"publisher {o.publisher}: {o.error}" for o in self.results if o.error]
         failed += [
-            f"publisher {o.publisher}: sent but not read back: {', '.join(o.unconfirmed_sites)}"
+            f"publisher {o.publisher}: ads sent but not read back: {', '.join(o.unconfirmed_sites)}"
             for o in self.results
             if o.unconfirmed_sites
         ]

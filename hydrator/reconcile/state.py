@@ -85,7 +85,7 @@ class StateSaver:
                 write_to(self._store)
         except StateError as error:
             return str(error)
-        except Exception as error:  # noqa: BLE001 - a bug of this part fails this part alone
+        except Exception as error:  # noqa: BLE001 - a bug of the store must not stop the cycle
             return self._bugs.report("the state", error)
         return None
 
@@ -93,8 +93,8 @@ class StateSaver:
         """Return the commands that are not executed yet; ``problem`` says why they cannot be read."""
         try:
             return self._commands.read_pending() if self._commands else PendingCommands()
-        except Exception as error:  # noqa: BLE001 - as above
-            return PendingCommands(problem=self._bugs.report("the reading of orders", error))
+        except Exception as error:  # noqa: BLE001 - a bug here must not stop the cycle
+            return PendingCommands(problem=self._bugs.report("the reading of commands", error))
 
     def remove_commands(self, commands: PendingCommands) -> str | None:
         """Remove executed commands; return the error as a sentence, or None.

@@ -38,7 +38,7 @@ class CommandQueue:
             self._folder.mkdir(exist_ok=True)
         except OSError as error:
             raise StateError(
-                f"{self._folder}: {error.strerror}; the daemon must be able to write it"
+                f"{self._folder}: {error.strerror}; the daemon must be able to write into this folder"
             ) from error
 
     def submit(self, command: Command) -> None:
@@ -64,7 +64,7 @@ class CommandQueue:
         if not os.access(self._folder, os.F_OK, effective_ids=True):
             return PendingCommands()  # the folder is missing, or this user may not see it
         if not os.access(self._folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
-            return PendingCommands(problem=f"{self._folder} cannot be written: commands are not executed")
+            return PendingCommands(problem=f"{self._folder} is not writable: commands are not executed")
         orders: list[tuple[Path, Command]] = []
         refused: list[tuple[Path, str]] = []
         for path in sorted(self._folder.glob("*.json")):

@@ -67,7 +67,8 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     except FileNotFoundError as error:
         raise StateMissing(f"{path} does not exist: no daemon has run with this state_dir yet") from error
     except OSError as error:
-        raise StateError(f"{path}: {error.strerror}; run this as the daemon's user or as root") from error
+        advice = "run this command as the daemon's user or as root"
+        raise StateError(f"{path}: {error.strerror}; {advice}") from error
     try:
         db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{still}", uri=True)
         try:
@@ -174,7 +175,7 @@ def owner_of(folder: Path) -> str | None:
         return None
     except OSError as error:
         raise StateError(
-            f"{folder / 'lock'}: {error.strerror}; run this as the daemon's user or as root"
+            f"{folder / 'lock'}: {error.strerror}; run this command as the daemon's user or as root"
         ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -95,7 +95,7 @@ def decode_held_loss(body: str) -> HeldLoss:
     )
 
 
-def decode_age(row: Any) -> tuple[str, Site, datetime]:  # noqa: ANN401 - whatever sqlite gives
+def decode_age(row: Any) -> tuple[str, Site, datetime]:  # noqa: ANN401 - any row of sqlite
     catalogue, site, at = row
     return catalogue, Site(site), from_unix(at)
 
@@ -136,7 +136,7 @@ def recover_memory(records_by_did: Mapping[Did, DatasetRecord]) -> CatalogueMemo
     facts = [pair for one in records_by_did.values() for pair in one.facts.items()]
     at = max((fact.as_of for _, fact in facts), default=None)
     return CatalogueMemory(
-        at, frozenset(site for site, _ in facts), failure="its last answer was lost with its state"
+        at, frozenset(site for site, _ in facts), failure="the saved state no longer has its last answer"
     )
 
 

@@ -60,7 +60,7 @@ def _check_reading(did: Did, reading: Reading) -> Reading:
     return Unseen(f"the catalogue's answer is garbled: {problem}") if problem else reading
 
 
-def _survey_problem(survey: Any) -> str | None:  # noqa: ANN401 - whatever its author made of it
+def _survey_problem(survey: Any) -> str | None:  # noqa: ANN401 - a plugin may return any value
     if not _is_time(survey.started_at):
         return "its time is not an aware datetime"
     if not _is_text_set(survey.sites):
@@ -68,7 +68,7 @@ def _survey_problem(survey: Any) -> str | None:  # noqa: ANN401 - whatever its a
     return None if isinstance(survey.readings, Mapping) else "its readings are not a mapping"
 
 
-def _reading_problem(did: Did, reading: Any) -> str | None:  # noqa: ANN401 - as above
+def _reading_problem(did: Did, reading: Any) -> str | None:  # noqa: ANN401 - a plugin may return any value
     if _is_instance(reading, Unseen):
         return None if isinstance(reading.reason, str) else "the reason is not a text"
     if not _is_instance(reading, Seen):
@@ -85,7 +85,7 @@ def _reading_problem(did: Did, reading: Any) -> str | None:  # noqa: ANN401 - as
     return next((problem for one in reading.replicas if (problem := _replica_problem(did, one))), None)
 
 
-def _replica_problem(did: Did, replica: Any) -> str | None:  # noqa: ANN401 - as above
+def _replica_problem(did: Did, replica: Any) -> str | None:  # noqa: ANN401 - a plugin may return any value
     if not _is_instance(replica, Replica) or replica.did != did:
         return "a replica is not a Replica object, or belongs to another dataset"
     if not isinstance(replica.site, str) or not replica.site:

@@ -16,7 +16,7 @@ from .threads import run_in_thread
 
 OVERDUE_AFTER_POLLS = 2
 """A running poll is overdue when this many later polls were due; after one later poll it may just be slow."""
-_NOT_ASKED_YET = Unseen("a job named this dataset after the query began; the next query includes the dataset")
+_NOT_ASKED_YET = Unseen("the query began before the dataset was demanded; the next query includes it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class CataloguePoller:
             matches = frozenset(catalogue.find(patterns))
         except CatalogueError:
             return None
-        except BaseException as error:  # noqa: BLE001 - its bug is its failure alone
+        except BaseException as error:  # noqa: BLE001 - a bug of one catalogue must not stop the others
             self._bugs.report(part, error)
             return None
         self._bugs.mark_resolved(part)
@@ -207,7 +207,7 @@ def read_catalogue(catalogue: Catalogue, dids: AbstractSet[Did], bugs: BugReport
         _require_survey(answer)
     except CatalogueError as error:
         return Unseen(error.reason)
-    except BaseException as error:  # noqa: BLE001 - its bug is its failure alone
+    except BaseException as error:  # noqa: BLE001 - a bug of one catalogue must not stop the others
         return Unseen(bugs.report(part, error))
     bugs.mark_resolved(part)
     return answer

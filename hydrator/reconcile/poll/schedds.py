@@ -35,7 +35,7 @@ class DemandPoller:
             answers = self._queues.read_demand() if self._queues else {}
         except PoolError as error:
             return str(error)
-        except BaseException as error:  # noqa: BLE001 - a bug of this part fails this part alone
+        except BaseException as error:  # noqa: BLE001 - a bug in this query must not stop the cycle
             return self._bugs.report(_PART, error)
         self._bugs.mark_resolved(_PART)
         return answers

@@ -100,7 +100,7 @@ class PublishTargets:
                     policy=target.policy,
                     withheld_reasons=withheld_reasons,
                 )
-            except Exception as error:  # noqa: BLE001 - only this publisher fails
+            except Exception as error:  # noqa: BLE001 - a bug must stop this publisher only
                 return PublishError(target.name, self._bugs.report(_part_name(target.publisher), error))
 
         return {target.name: plan_for(target) for target in self._targets}
@@ -164,7 +164,7 @@ def apply_plan(
         return PublishResult(publisher.name, actions, error=error.reason)
     except SupersededByReload:
         raise
-    except BaseException as error:  # noqa: BLE001 - a bug of this part fails this part alone
+    except BaseException as error:  # noqa: BLE001 - a bug of one publisher must not stop the others
         return PublishResult(
             publisher.name, actions, error=(bugs or BugReporter()).report(_part_name(publisher), error)
         )
@@ -200,7 +200,7 @@ def _read_published(publisher: Publisher, bugs: BugReporter) -> PublishedAds:
             raise TypeError(f"it returned a {type(published_ads).__name__}, not ads by site")  # noqa: TRY301
     except PublishError as error:
         return error
-    except BaseException as error:  # noqa: BLE001 - a bug of this part fails this part alone
+    except BaseException as error:  # noqa: BLE001 - a bug of one publisher must not stop the others
         return PublishError(publisher.name, bugs.report(_part_name(publisher), error))
     bugs.mark_resolved(_part_name(publisher))
     return published_ads

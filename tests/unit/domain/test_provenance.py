@@ -42,7 +42,7 @@ def test_words_of_a_newer_version_are_passed_over():
 def test_provenance_is_described_in_one_line():
     assert describe_provenance(FULL, NOON) == (
         "no quota left; rule r1 of anna; its rule ends in 1 h;"
-        " expected to be complete in 2 h, give or take 5 min"
+        " expected to be complete in 2 h, plus or minus 5 min"
     )
     assert describe_provenance(FULL, NOON + 90 * MINUTE).count("its rule ends 30 min ago") == 1
     assert describe_provenance(NO_PROVENANCE, NOON) == ""

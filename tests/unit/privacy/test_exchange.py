@@ -182,7 +182,7 @@ def refused(kind, settings, **more) -> str:
 
 
 def test_a_configuration_that_says_nobody_to_ask(daemon):
-    assert "[submit] lacks daemon_url and token_file" in refused(
+    assert "set daemon_url and token_file in [submit]" in refused(
         ConfigError, daemon.settings(daemon_url=None, token_file=None)
     )
 

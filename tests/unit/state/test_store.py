@@ -369,7 +369,7 @@ def test_unreadable_state_is_reported_with_who_may_read_it(open_folder):
         done = as_nobody("Store.open_to_read(Path(sys.argv[1]))", state)
         state.chmod(0o755)
         assert "StateError" in done.stderr
-        assert "Permission denied; run this as the daemon's user or as root" in done.stderr
+        assert "Permission denied; run this command as the daemon's user or as root" in done.stderr
 
 
 def test_a_folder_is_made_where_it_is_missing(tmp_path):
@@ -467,7 +467,7 @@ def test_catalogue_with_a_damaged_row_keeps_its_datasets_and_reports_a_failure(t
         kept = state.memories["rucio"]
         assert kept.records[L1].facts == {CAM: Fact(DatasetState.AVAILABLE, NOON)}
         assert kept.records[L2] == FULL.memories["rucio"].records[L2]
-        assert (kept.sites, kept.failure) == ({CAM, RAL}, "its last answer was lost with its state")
+        assert (kept.sites, kept.failure) == ({CAM, RAL}, "the saved state no longer has its last answer")
         store.save(state)
         assert store.load() == state
 

@@ -420,7 +420,7 @@ def test_bugs_of_orders_the_audit_the_queues_and_the_store_leave_the_ads_alone()
     report = world.run()
     assert available(world.shows(CAM)) == f'{{"{L1}"}}'
     assert report.save_error.startswith("bug in the state: OverflowError at ")
-    assert report.commands.problems[0].startswith("bug in the reading of orders: RecursionError at ")
+    assert report.commands.problems[0].startswith("bug in the reading of commands: RecursionError at ")
 
 
 def test_answer_for_an_unasked_dataset_is_ignored():
