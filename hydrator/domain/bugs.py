@@ -31,14 +31,14 @@ class OngoingFailures:
         self._reasons: dict[Hashable, str] = {}
 
     def begin(self, key: Hashable, reason: str = "") -> bool:
-        """Record that *key* fails; return True if it worked before, or failed for another reason."""
+        """Record a failure of *key*; return True if the failure is new or has a new reason."""
         with self._lock:
             is_new = self._reasons.get(key) != reason
             self._reasons[key] = reason
             return is_new
 
     def end(self, key: Hashable) -> bool:
-        """Record that *key* works; return True if it failed before."""
+        """Record the end of the failure of *key*; return True if there was one."""
         with self._lock:
             return self._reasons.pop(key, None) is not None
 
@@ -83,5 +83,5 @@ class BugReporter:
         return sentence
 
     def mark_resolved(self, part: str) -> None:
-        """Record that *part* works: its next bug is logged even if it is the same."""
+        """Record that *part* works again, so that its next bug is logged even if it is the same bug."""
         self._ongoing.end(part)

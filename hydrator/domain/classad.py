@@ -52,7 +52,7 @@ def spellings(dids: Iterable[Did]) -> str:
 
 
 def slot_ad_text(ad: SiteAd) -> str:
-    """Return the text of *ad* as slots have it: with the line ``DatasetLetters`` that the hook adds."""
+    """Return the text of *ad* as it is in slot ads: with the line ``DatasetLetters`` that the hook adds."""
     names = [Did(name) for name in _KEY.findall(dict(ad.content).get("DatasetStates", ""))]
     return f'{ad.text}{LETTERS_ATTRIBUTE} = "{spellings(names)}"\n'
 

@@ -46,7 +46,7 @@ class SecretMissing(HydratorError):
 
 
 class BadDid(HydratorError, ValueError):
-    """A text that is not a DID; *text* is the input, *reason* the problem."""
+    """A text that is not a valid DID; *text* is the input, *reason* says why it is not valid."""
 
     def __init__(self, text: str, reason: str) -> None:
         super().__init__(f"{text[:300]!r} is not a DID: {reason}")
@@ -64,15 +64,15 @@ class CatalogueError(HydratorError):
 
 
 class CatalogueUnreachable(CatalogueError):
-    """Timeout, refused connection, 5xx or 429: the next cycle asks again."""
+    """A catalogue could not be reached: timeout, refused connection, 5xx or 429. The next cycle retries."""
 
 
 class CatalogueDenied(CatalogueError):
-    """401 or 403: the operator must check the credentials or their rights."""
+    """A catalogue answered 401 or 403: the operator must check the credentials and their permissions."""
 
 
 class CatalogueGarbled(CatalogueError):
-    """An unreadable answer."""
+    """A catalogue's answer that cannot be decoded."""
 
 
 class TooManyFiles(CatalogueError):
@@ -98,7 +98,7 @@ class PoolDenied(PoolError):
 
 
 class EventsError(HydratorError):
-    """A source of events that cannot be subscribed to; *source* is its name."""
+    """A failed subscription to a source of events; *source* is the name of this source."""
 
     def __init__(self, source: str, reason: str) -> None:
         self.source = source
@@ -107,7 +107,7 @@ class EventsError(HydratorError):
 
 
 class PublishError(HydratorError):
-    """A publisher that did not accept the ads, or could not return them."""
+    """A publisher did not accept the ads, or the daemon could not read them back."""
 
     def __init__(self, publisher: str, reason: str) -> None:
         self.publisher = publisher

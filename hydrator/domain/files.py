@@ -75,7 +75,7 @@ def file_signature(status: os.stat_result) -> tuple[int, ...]:
 
 
 class WatchedFiles:
-    """Files that are read again once one of them has changed, appeared or vanished."""
+    """Files to watch: the caller reads them again when one of them has changed, appeared or vanished."""
 
     def __init__(self, *files: Path) -> None:
         self._files = files

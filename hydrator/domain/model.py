@@ -25,7 +25,7 @@ _CHARACTERS = re.compile(r"[A-Za-z0-9._:/@=+~-]+\Z")
 
 
 def parse_did(text: str, default_scope: str | None = None) -> Did:
-    """Parse *text* as ``scope:name``; a name alone gets *default_scope* if there is one.
+    """Parse *text* as ``scope:name``; a name without a scope gets *default_scope*, if this is set.
 
     The allowed characters need no quotes in a ClassAd string, a submit file or a
     comma-separated list: letters, digits and ``. _ : / @ = + ~ -``.
@@ -72,7 +72,7 @@ class ReplicaState(StrEnum):
 
 
 class DatasetState(StrEnum):
-    """The daemon's conclusion for one dataset and site, from all catalogues; best first."""
+    """The daemon's conclusion for one dataset and site, from all catalogues; the best state is first."""
 
     AVAILABLE = "AVAILABLE"
     STAGING = "STAGING"
@@ -175,8 +175,8 @@ Reading = Seen | Unseen
 class Survey:
     """The answer of one catalogue to one poll: a reading for every DID of the query.
 
-    ``sites`` are all sites of the catalogue, also those without any of these DIDs;
-    ``unmapped_storages`` are the storage elements without a known site.
+    ``sites`` are all sites of the catalogue, also sites without any of these DIDs.
+    ``unmapped_storages`` are storage elements whose site is not configured or known.
     No fact is older than ``started_at``, the start of the poll.
     """
 
@@ -188,7 +188,7 @@ class Survey:
 
 
 class Origin(IntEnum):
-    """The reason for a demand, highest priority first."""
+    """The reason why a dataset is demanded, highest priority first."""
 
     PIN = 0
     JOB = 1
@@ -197,7 +197,7 @@ class Origin(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueuedJobs:
-    """Jobs of one schedd that name the same datasets; the texts are unchanged from the job ads."""
+    """Jobs of one schedd that name the same datasets; ``datasets`` are the texts in the job ads."""
 
     datasets: tuple[str, ...]
     job_count: int
@@ -205,7 +205,7 @@ class QueuedJobs:
 
 @dataclass(frozen=True, slots=True)
 class ScheddDemand:
-    """A schedd's answer: the demand of its queue at ``as_of``."""
+    """A schedd's answer: the datasets that the jobs in its queue named at ``as_of``."""
 
     as_of: datetime
     job_groups: tuple[QueuedJobs, ...]
@@ -286,7 +286,7 @@ class SiteAd:
 
     @property
     def attributes(self) -> tuple[tuple[str, str], ...]:
-        """Return all attributes, ``DataLocalityVersion`` last: an ad without it is incomplete."""
+        """Return all attributes. ``DataLocalityVersion`` is last, so that readers detect a cut ad."""
         when = (
             ("DataLocalityAsOf", str(to_unix(self.as_of))),
             ("DataLocalityGeneration", str(self.generation)),
@@ -295,7 +295,7 @@ class SiteAd:
 
     @property
     def text(self) -> str:
-        """Return one ``Name = literal`` a line, as the hook prints it."""
+        """Return the ad as the hook prints it: one ``Name = literal`` on each line."""
         return "".join(f"{name} = {literal}\n" for name, literal in self.attributes)
 
 

@@ -95,7 +95,7 @@ class JobGroup:
 
 
 class JobSites(Protocol):
-    """``DESIRED_Sites`` of idle jobs in a pool's queues."""
+    """A port that reads and edits ``DESIRED_Sites`` of idle jobs in a pool's queues."""
 
     def read_job_groups(self) -> Mapping[str, Sequence[JobGroup] | Unseen]:
         """Return, by schedd, the idle jobs that request a list of sites or have a list from the daemon.
@@ -180,7 +180,7 @@ class EndedJobs:
 
 
 class JobHistory(Protocol):
-    """Ended jobs from the histories of a pool's schedds."""
+    """A port that reads ended jobs from the histories of a pool's schedds."""
 
     def read_ended_jobs(self, ended_after: datetime) -> Mapping[str, EndedJobs | Unseen]:
         """Return, by schedd, the jobs that ended after *ended_after*, or the reason why they are unknown.

@@ -64,7 +64,7 @@ class EventSource(Protocol):
     """A subscriber to events that runs in its own thread and calls an :class:`EventHandler`."""
 
     def start(self) -> None:
-        """Start the thread; never blocks and never fails."""
+        """Start the thread. This call never blocks and never fails."""
 
     def stop(self) -> None:
         """Stop the thread within a few seconds."""

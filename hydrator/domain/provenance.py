@@ -12,7 +12,7 @@ _TIME_FIELDS = ("expires_at", "ready_at")
 
 
 def provenance_to_row(provenance: Provenance) -> list[dict[str, Any]]:
-    """Return *provenance* for JSON: an empty list, or one record of its fields with a value."""
+    """Return *provenance* for JSON: a list with one record of all fields that have a value, or empty."""
     known = {key: value for key, value in asdict(provenance).items() if value}
     for key in _TIME_FIELDS:
         if key in known:

@@ -228,7 +228,7 @@ def _original_position(squeezed_position: int, begins: list[int], positions: lis
 def sanitize(text: str, max_chars: int = MAX_REASON_CHARS) -> str:
     """Return the external *text* as one line of at most *max_chars* characters that is safe to show.
 
-    Secrets are removed before the text is cut: half a secret could not be recognized.
+    Remove secrets before cutting the text, because half a secret could not be recognized.
     """
     hidden = _JWT.sub(SECRET_PLACEHOLDER, SECRETS.hide(text[:MAX_SCANNED_CHARS]))
     if len(text) > MAX_SCANNED_CHARS:  # a secret may be cut at the end, so drop the second half

@@ -48,7 +48,7 @@ class SiteMapping:
         return frozenset(groups - {frozenset()})
 
     def _local_sites(self, site: Site) -> set[Site]:
-        """Return *site* and the sites whose storage its jobs read at no cost."""
+        """Return *site* and the other sites whose storage the jobs at *site* read at cost 0."""
         return {site, *(other for other, cost in self.read_costs.get(site, {}).items() if cost == 0)}
 
     def map_reading(self, reading: Seen) -> Seen:
@@ -121,7 +121,7 @@ def _remote_replica(replica: Replica, site: Site, cost: float) -> Replica:
 
 
 class MappedCatalogue:
-    """A catalogue that returns another catalogue's answers with sites mapped by a :class:`SiteMapping`."""
+    """A wrapper of a catalogue that translates the sites in its answers by a :class:`SiteMapping`."""
 
     def __init__(self, inner: Catalogue, mapping: SiteMapping) -> None:
         self._inner = inner
@@ -149,7 +149,7 @@ class MappedCatalogue:
 
 
 class MappedAuditor:
-    """An auditor that maps the sites of another one by the same :class:`SiteMapping` as its catalogue."""
+    """A wrapper of an auditor that translates the sites in its answers by a :class:`SiteMapping`."""
 
     def __init__(self, inner: Auditor, mapping: SiteMapping) -> None:
         self._inner = inner

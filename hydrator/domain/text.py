@@ -27,7 +27,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_time(unix_seconds: float, now: datetime) -> str:
-    """Return the time of *unix_seconds* in UTC; with the date if it is not the date of *now*."""
+    """Return the time of *unix_seconds* in UTC, with the date unless this is the date of *now*."""
     moment = nearest_moment(unix_seconds)
     return f"{moment:%H:%M} UTC" if moment.date() == now.date() else f"{moment:%Y-%m-%d %H:%M} UTC"
 
@@ -70,7 +70,7 @@ def shorten(text: str, max_chars: int = 120) -> str:
 def reason_of(error: BaseException) -> str:
     """Return the reason of *error* in words, without names, addresses or representations of Python objects.
 
-    The text of the operating system, such as ``Connection refused``, is preferred if the error has one.
+    Prefer the text of the operating system, such as ``Connection refused``, if the error has such a text.
     """
     words = [each.strerror for each in _causes(error) if isinstance(each, OSError) and each.strerror]
     text = words[-1] if words else f"{error}"

@@ -34,19 +34,19 @@ MAX_NAME_CHARS: Final = 500
 
 
 def valid_integer(value: object, maximum: int = MAX_CLASSAD_INTEGER) -> int | None:
-    """Return *value* if it is an integer from 0 to *maximum*; a boolean is not an integer here."""
+    """Return *value* if it is an integer from 0 to *maximum*; else None, also for a boolean."""
     return value if type(value) is int and 0 <= value <= maximum else None
 
 
 def valid_number(value: object) -> float | int | None:
-    """Return *value* if it is a number within the range of ClassAds; not NaN, infinity or a boolean."""
+    """Return *value* if it is a finite number; else None, also for a boolean."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if not isinstance(value, float) or math.isfinite(value) else None
 
 
 def valid_time(value: object) -> datetime | None:
-    """Return the time of *value*, a number of Unix seconds from 0 to the year 9999; None for all else."""
+    """Return the time of *value*, a number of Unix seconds from 0 to the year 9999; else None."""
     number = valid_number(value)
     return from_unix(number) if number is not None and 0 <= number <= MAX_UNIX_SECONDS else None
 
@@ -57,7 +57,7 @@ def nearest_moment(seconds: float) -> datetime:
 
 
 def nearest_span(seconds: float) -> timedelta:
-    """Return *seconds* as a span of at most ``MAX_SPAN_SECONDS`` in each direction."""
+    """Return *seconds* as a timedelta, limited to ``MAX_SPAN_SECONDS`` in both directions."""
     return timedelta(seconds=min(max(seconds, -MAX_SPAN_SECONDS), MAX_SPAN_SECONDS))
 
 
@@ -75,7 +75,7 @@ def is_loopback(host: str) -> bool:
 
 
 def claims_of(token: str) -> dict[str, Any]:
-    """Return the claims of *token*, a JWT (RFC 7519), unverified; empty if it is not a JWT."""
+    """Return the claims of *token*, a JWT (RFC 7519), without a check of its signature; else an empty dict."""
     parts = token.split(".")
     if len(parts) != 3 or len(token) > MAX_TOKEN_CHARS:
         return {}
@@ -87,12 +87,12 @@ def claims_of(token: str) -> dict[str, Any]:
 
 
 def expiry_of(token: str) -> datetime | None:
-    """Return the time at which *token*, a JWT, expires (claim ``exp``), unverified; None if it has none."""
+    """Return the expiry time of *token*, a JWT (claim ``exp``); None if it has none. Check no signature."""
     return valid_time(claims_of(token).get("exp"))
 
 
 def has_unsafe_parts(path: str) -> bool:
-    """Return whether *path* could leave its folder: an empty part, ``.`` or ``..``."""
+    """Return whether *path* could leave its folder, because a part of it is empty, ``.`` or ``..``."""
     return any(part in {"", ".", ".."} for part in path.split("/"))
 
 

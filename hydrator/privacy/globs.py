@@ -36,7 +36,7 @@ class GlobSegment:
 
     @classmethod
     def from_tokens(cls, tokens: Sequence[GlobToken]) -> "GlobSegment":
-        """Build the segment of these *tokens*."""
+        """Build the segment that consists of *tokens*."""
         letters = [token for token in tokens if isinstance(token, str)]
         return cls(tuple(tokens), "".join(letters) if len(letters) == len(tokens) else None)
 

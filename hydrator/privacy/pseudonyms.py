@@ -68,7 +68,7 @@ class Privacy:
         return matches_any(did.lower(), [pattern.lower() for pattern in self.patterns])
 
     def select_private(self, dids: Iterable[Did]) -> list[Did]:
-        """Return the private ones of *dids*, sorted."""
+        """Return those of *dids* that are private, sorted."""
         return sorted({did for did in dids if self.is_private(did)})
 
     def search_patterns(self) -> Sequence[str]:

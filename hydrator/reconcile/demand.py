@@ -72,7 +72,7 @@ def update_demand_memory(
 def build_demand(
     memory: DemandMemory, *, pins: Collection[Did], matches: AbstractSet[Did], now: datetime
 ) -> Demand:
-    """Build the demand of jobs, *pins* and pattern *matches*, most demanded first."""
+    """Build the demand from the jobs in *memory*, *pins* and pattern *matches*, most demanded first."""
     merged: dict[tuple[Did, ...], DemandEntry] = {}
     for old in memory.entries:
         other = merged.get(old.dids)

@@ -48,7 +48,7 @@ Answers = Mapping[str, Answer]
 
 @dataclass(frozen=True, slots=True)
 class ReconcilePolicy:
-    """The part of the configuration that a cycle needs."""
+    """The settings that the evaluation of a cycle needs."""
 
     default_scope: str | None = None
     pins: frozenset[Did] = frozenset()
@@ -203,7 +203,7 @@ class _Cycle:
     reusable: ReusableResults | None
 
     def find_retired_sites(self) -> frozenset[Site]:
-        """Return the retired sites among those that have an ad or that a catalogue names."""
+        """Return the retired sites that still have an ad or that a catalogue still lists."""
         sites = self.state.ads.keys() | {site for memory in self.memories.values() for site in memory.sites}
         return frozenset(site for site in sites if self.policy.is_retired(site))
 

@@ -141,7 +141,7 @@ class Reconciler:
         return build_demand(state.demand, pins=self._policy.pins, matches=matches, now=self._clock())
 
     def refresh_demand(self) -> frozenset[Did]:
-        """Query the schedds; return the datasets that were not demanded before."""
+        """Query the schedds and update the demand; return the newly demanded datasets."""
         return self.apply_demand(self.query_schedds())
 
     def query_schedds(self) -> ScheddAnswers:
@@ -149,7 +149,7 @@ class Reconciler:
         return self._schedds.query()
 
     def apply_demand(self, answers: ScheddAnswers) -> frozenset[Did]:
-        """Update the demand with *answers*; return the datasets that were not demanded before.
+        """Update the demand with *answers*; return the newly demanded datasets.
 
         If the collector could not list the schedds, keep the demand of every schedd.
         """

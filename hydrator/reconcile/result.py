@@ -1,4 +1,4 @@
-"""Result of one cycle: reports, and their summary."""
+"""Result of one cycle: a report of all steps, and its summary."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -60,7 +60,7 @@ class ClockStepDetector:
         return step if abs(step) >= MIN_STEP else timedelta()
 
     def acknowledge(self, step: timedelta) -> None:
-        """Record that the caller corrected *step*."""
+        """Record that the caller corrected the state for the clock step *step*."""
         self._start += step
 
 

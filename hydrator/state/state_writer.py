@@ -54,7 +54,7 @@ class _RowChanges:
 
 
 class StateWriter:
-    """A writer of states that compares each state with the last one, and writes the rows that differ."""
+    """A writer that compares each state with the last saved state, and writes the rows that differ."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection

@@ -63,7 +63,7 @@ _ENTRY = re.compile(r"'([^']+)'=([^;\]]+)")
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A site's ad before it has a generation, and the jobs that did not fit into it."""
+    """A site's ad before it has a generation, and the demand entries that do not fit into the ad."""
 
     site: Site
     as_of: datetime

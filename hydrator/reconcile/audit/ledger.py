@@ -123,7 +123,7 @@ CorrectionKey = tuple[Claim, VerificationMethod]
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The results of the audit: tallies by site, and corrections."""
+    """The results of the audit: the numbers of true and false claims by site, and the corrections."""
 
     tallies: Mapping[Site, AuditTally] = field(default_factory=dict)
     corrections: Mapping[CorrectionKey, Correction] = field(default_factory=dict)

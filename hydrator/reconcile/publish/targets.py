@@ -174,7 +174,7 @@ def apply_plan(
 
 
 def ads_to_send(actions: Plan) -> list[SiteAd]:
-    """Return the ads that *actions* send."""
+    """Return the ads that the publisher must receive for *actions*."""
     sending = (action for action in actions if isinstance(action, Publish | Refresh | Hold))
     return [action.ad for action in sending if action.ad is not None]
 

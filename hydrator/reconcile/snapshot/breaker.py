@@ -119,7 +119,7 @@ class _SiteLoss:
     previous: HeldLoss | None
 
     def is_confirmation(self, now: datetime, limits: BreakerLimits) -> bool:
-        """Return True if this poll counts as one more confirmation."""
+        """Return True if the poll of this cycle counts as one more confirmation of the loss."""
         return bool(self.lost_dids) and (
             self.previous is None or now - self.previous.last_confirmed_at >= limits.poll_spacing
         )

@@ -166,5 +166,5 @@ class CatalogueMemory:
     last_read_at: Mapping[Site, datetime] = field(default_factory=dict)
 
     def read_at(self, site: Site) -> datetime | None:
-        """Return the time of the last reading of the whole *site*; None if there was none."""
+        """Return the time when the catalogue last answered for the whole *site*; None if it never did."""
         return self.last_read_at.get(site, self.answered_at if site in self.sites else None)

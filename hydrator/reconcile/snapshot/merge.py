@@ -239,7 +239,10 @@ def _merge_dataset(
 
 
 def _apply_max_age(fact: Fact, answered_at: datetime, now: datetime, max_age: timedelta) -> Fact:
-    """Return *fact* with its real time (*answered_at* for AT_LAST_POLL); UNKNOWN if older than *max_age*."""
+    """Return *fact* with its real time, which is *answered_at* for AT_LAST_POLL.
+
+    The state becomes UNKNOWN if the fact is older than *max_age*.
+    """
     as_of = answered_at if fact.as_of is AT_LAST_POLL else fact.as_of
     if now - as_of > max_age:
         return Fact(DatasetState.UNKNOWN, as_of, provenance=fact.provenance)
