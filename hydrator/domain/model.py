@@ -238,7 +238,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """The state of one dataset at one site; ``as_of`` is the time when a catalogue reported it."""
+    """The state of one dataset at one site; ``as_of`` is the time when a catalogue reported this state."""
 
     state: DatasetState
     as_of: datetime
@@ -248,7 +248,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class SiteFacts:
-    """All facts of one site; ``as_of`` is the time when the daemon last read all of them."""
+    """All facts of one site; ``as_of`` is the time when the daemon last read all facts of this site."""
 
     as_of: datetime
     facts: Mapping[Did, Fact]

@@ -99,8 +99,8 @@ class Catalogue(Protocol):
         If the catalogue cannot query some or all storage of a site, the site is in
         ``unreachable_sites`` of every affected reading. The reading still has the
         replicas on other storage of the site. *dids* may be empty: the survey then
-        has only the sites. The daemon treats a site that an earlier survey named
-        and this survey does not name as not queried.
+        has only the sites. If an earlier survey named a site and this survey does
+        not, the daemon treats this site as not queried.
 
         Raises:
             CatalogueError: the catalogue gave no answer. The daemon concludes nothing

@@ -75,7 +75,7 @@ def is_loopback(host: str) -> bool:
 
 
 def claims_of(token: str) -> dict[str, Any]:
-    """Return the claims of *token*, a JWT (RFC 7519), without a check of its signature; else an empty dict."""
+    """Return the claims of *token* without a check of its signature; empty if it is not a JWT (RFC 7519)."""
     parts = token.split(".")
     if len(parts) != 3 or len(token) > MAX_TOKEN_CHARS:
         return {}

@@ -25,7 +25,7 @@ MASK_SCOPE = "private-in-plain"
 The daemon queries no catalogue for a mask.
 """
 HEX_DIGITS = 32
-"""Hexadecimal digits of a pseudonym: 128 bits of the HMAC, so nobody can guess it."""
+"""Hexadecimal digits of a pseudonym: 128 bits of the HMAC, too many to guess."""
 MIN_KEY_BYTES = 32
 IN_PLAIN_REASON = (
     "is private and is never advertised under its own name:"

@@ -42,7 +42,7 @@ from hydrator.reconcile.snapshot.update import apply_survey
 from hydrator.reconcile.state import ReconcileState
 
 Answer = Survey | Unseen | Pending
-"""A catalogue's survey; or Unseen with the reason why there is no survey; or Pending while a poll runs."""
+"""A catalogue's survey; or Unseen with the reason for its absence; or Pending while a poll runs."""
 Answers = Mapping[str, Answer]
 
 

@@ -15,7 +15,7 @@ from hydrator.reconcile.ads.site_ads import facts_of
 
 @dataclass(frozen=True, slots=True)
 class DatasetChange:
-    """One changed dataset: its state in the ad before and after (None if the ad does not list it), and why."""
+    """One changed dataset: its state in the ad before and after (None: not in the ad), and the reason."""
 
     did: Did
     state_before: str | None

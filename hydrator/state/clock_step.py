@@ -30,7 +30,7 @@ _HOUR = timedelta(hours=1)
 
 
 class ClockStepDetector:
-    """A detector that compares the wall clock with the monotonic clock, which nobody can set.
+    """A detector that compares the wall clock with the monotonic clock, which cannot be set.
 
     Args:
         wall: a function that returns the aware UTC time.

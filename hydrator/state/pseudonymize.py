@@ -13,8 +13,8 @@ from hydrator.reconcile.state import ReconcileState
 def pseudonymize_state(state: ReconcileState, pseudonymizer: Pseudonymizer) -> ReconcileState:
     """Return *state* without the names of datasets that became private after it was saved.
 
-    Demand under the real name stays, under a placeholder. Ads with the real name are dropped; the next
-    cycle builds them again.
+    Jobs that name a dataset by its real name still count as demand; a placeholder replaces the name. Drop
+    ads with a real name: the next cycle builds new ads.
     """
     is_private = pseudonymizer.privacy.is_private
     held_losses = {

@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 class StateReader:
-    """A reader of one state; ``unreadable_rows`` then has the rows that could not be decoded."""
+    """A reader of one state; its ``unreadable_rows`` are the rows that it could not decode."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection

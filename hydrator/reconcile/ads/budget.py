@@ -15,7 +15,7 @@ from hydrator.reconcile.snapshot.memory import AT_LAST_POLL
 
 FRACTION_DIGITS = 2
 _ENTRY_BYTES = 4
-"""The bytes of an entry besides its key and value: two quotes, the equals sign and the separator."""
+"""The bytes of an entry without its key and value: two quotes, the equals sign and the separator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class DemandIndex:
 
 
 class OmittedEntries(Sequence[DemandEntry]):
-    """The demand entries at *positions* but not at *fitting_positions*; computed when somebody reads them."""
+    """The demand entries at *positions* but not at *fitting_positions*, computed when they are read."""
 
     __slots__ = ("_entries", "_fitting_positions", "_positions")
 

@@ -170,7 +170,7 @@ def assign_generations(
 ) -> dict[Site, SiteAd]:
     """Return the ad of every draft, with a new generation only if the content changed.
 
-    If a generation is ``MAX_AHEAD`` or more ahead of *now*, somebody forged it, or the clock was wrong.
+    If a generation is ``MAX_AHEAD`` or more ahead of *now*, it was forged, or the clock was wrong.
     Hooks reject such an ad, so the next generation starts from *now* instead.
 
     Args:

@@ -89,7 +89,7 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedFalseClaim:
-    """A claim that the audit found false and that the catalogue repeated in the poll at ``repeated_at``."""
+    """A claim that the audit found false, and that the catalogue repeated in its poll at ``repeated_at``."""
 
     claim: Claim
     method: VerificationMethod

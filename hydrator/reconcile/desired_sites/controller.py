@@ -110,7 +110,7 @@ class DesiredSitesController:
         return DesiredSitesResult(jobs_by_status, edited, error, disjoint_example)
 
     def _apply_edits(self, schedd: str, edits: Sequence[DesiredSitesEdit]) -> tuple[int, str | None]:
-        """Apply *edits* in their order; return the number of edited jobs, and the error that ended it."""
+        """Apply *edits* in their order; return the number of edited jobs, and the error if an edit failed."""
         edited = 0
         room = 1 if schedd in self._refusing_schedds else self._max_edits
         for change in edits:

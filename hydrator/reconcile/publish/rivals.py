@@ -25,7 +25,7 @@ _AdVersion = tuple[int, int]
 
 @dataclass(slots=True)
 class _SiteWrites:
-    """The record of who wrote one site's ad at one publisher."""
+    """The ads of one site that this daemon sent to one publisher, and the ads that were read back."""
 
     sent_versions: deque[_AdVersion] = field(default_factory=lambda: deque(maxlen=_MAX_SENT))
     is_confirmed: bool = False

@@ -333,7 +333,7 @@ def _find_causes(doubts: Mapping[Site, _DoubtfulLoss], limits: BreakerLimits) ->
 
 
 def _is_shrink(doubts: Collection[_DoubtfulLoss], share: float, min_datasets: int) -> bool:
-    """Return True if too many datasets are missing, of all listed ones or of the AVAILABLE ones."""
+    """Return True if more than *share* of the listed, or of the AVAILABLE, datasets are missing."""
     missing = sum(len(doubt.missing_polls) for doubt in doubts)
     listed = sum(doubt.listed_count for doubt in doubts)
     missing_available = sum(doubt.missing_available_count for doubt in doubts)

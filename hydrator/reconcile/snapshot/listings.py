@@ -70,7 +70,7 @@ class ListingChange:
         return lost, available
 
     def new_counts(self) -> Counter[Site]:
-        """Return, by site, the number of datasets that it did not list before; none in the first cycle."""
+        """Return, by site, the number of datasets that it did not list before; empty in the first cycle."""
         counts: Counter[Site] = Counter()
         for did, listings in self.current.items() if self.previous else ():
             counts.update(listings.keys() - self.previous.get(did, NO_LISTINGS).keys())

@@ -184,7 +184,7 @@ def sizes_of(memories: Mapping[str, CatalogueMemory]) -> dict[Did, int]:
 
 
 def _shared_inputs(memories: Mapping[str, CatalogueMemory], now: datetime, max_age: timedelta) -> Hashable:
-    """Return the values, apart from the records, that every fact depends on.
+    """Return the values, other than the records, on which every fact depends.
 
     Omit the time of an answer of this cycle: it is new in every cycle but changes no result.
     """

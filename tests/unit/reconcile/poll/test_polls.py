@@ -200,7 +200,7 @@ def test_dataset_demanded_during_a_poll_is_unseen_and_asked_about_next():
     world.heal()
     report = world.run(MINUTE, due=False)
     assert available(world.shows(RAL)) == f'{{"{L1}"}}'
-    assert "not wanted yet" in report.evaluation.state.memories["sick"].unseen_reasons[L2]
+    assert "before the dataset was demanded" in report.evaluation.state.memories["sick"].unseen_reasons[L2]
     world.run(MINUTE, due=False)  # it is asked about what is new without being due
     assert available(world.shows(RAL)) == f'{{"{L1}","{L2}"}}'
     calls = len(world.sick.asked)
