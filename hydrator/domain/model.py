@@ -326,7 +326,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """Send *ad* again before the published copy expires: its content is unchanged, its age is new."""
+    """Send *ad* again before the published copy expires: same content, but newer ``as_of``."""
 
     ad: SiteAd
 

@@ -33,7 +33,10 @@ class MergeResult:
 
 
 class Merger(Protocol):
-    """A writer of site ads into slot ads without a hook. Each update by the startd removes the attributes."""
+    """A writer of site attributes into the ads of slots without a hook.
+
+    Each update that the startd sends to the collector removes these attributes.
+    """
 
     def run_once(
         self, ads: Mapping[Site, SiteAd], is_retired: Callable[[Site], bool]

@@ -187,7 +187,10 @@ def _base64_forms(octets: bytes) -> set[str]:
 
 
 def _remove_forms(text: str, squeezed: str, forms: Iterable[str]) -> str:
-    """Return *text* without *forms*, also without a form that is cut; *squeezed* is *text* without blanks."""
+    """Return *text* without *forms*; also remove the begin of a form, if the rest of the form is missing.
+
+    *squeezed* is *text* without white space.
+    """
     at, begins, places = 0, [0], [0]
     for gap in _GAP.finditer(text):
         at += gap.start() - places[-1]

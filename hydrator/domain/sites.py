@@ -97,7 +97,7 @@ class SiteMapping:
     def _merge_shared_files(
         self, replicas: Sequence[Replica], unreachable_sites: AbstractSet[Site]
     ) -> list[Replica]:
-        """Return a complete replica for each site whose files and its cost-0 neighbours' are the dataset."""
+        """Return a complete replica for each site that has all files together with its cost-0 neighbours."""
         if sum(replica.files is not None for replica in replicas) < 2:
             return []
         unions = []

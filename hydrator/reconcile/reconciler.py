@@ -293,7 +293,7 @@ class _PollAnswers:
     """Pattern matches and results of the polls of one cycle.
 
     ``pending_since`` has the catalogues whose poll is still running, with the start of the poll.
-    ``overdue_names`` are those of them whose next poll was due at least twice in the meantime.
+    ``overdue_names`` are the catalogues whose poll runs so long that further polls were due twice.
     """
 
     matches: Mapping[str, frozenset[Did]]

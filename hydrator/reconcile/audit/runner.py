@@ -1,4 +1,4 @@
-"""Runner of the audit: make one expensive query at a time, in threads of its own, so that no cycle waits.
+"""Runner of the audit: make expensive queries, one at a time, in separate threads, so that no cycle waits.
 
 A cycle calls ``update`` with its memories, and ``take_verdicts`` to get the verdicts since the last call.
 Other threads call ``verify_next`` and ``probe_next``. A failed query gives no verdict: it is counted, and

@@ -206,7 +206,7 @@ class LossCheck:
     previous_counts: PreviousCounts | None = None
 
     def run(self) -> BreakerResult:
-        """Hold a loss that is too large: return memories that have the facts of the missing datasets."""
+        """Hold a loss that is too large: the returned memories keep the facts of the missing datasets."""
         if not self.limits.confirming_polls:
             return BreakerResult(self.current)
         change = self._compare()

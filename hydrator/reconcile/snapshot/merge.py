@@ -371,7 +371,7 @@ def _index_names(
 def _find_misspellings(
     existing_dids: Mapping[Did, frozenset[Did]], absent_dids: Mapping[Did, frozenset[Did]]
 ) -> dict[Did, tuple[Did, ...]]:
-    """Return the absent datasets that differ from existing datasets only in letter case, with the latter."""
+    """Return, for each absent dataset, the existing datasets whose DIDs differ only in letter case."""
     others: dict[str, set[Did]] = {did.lower(): set() for did in absent_dids}
     for did in existing_dids if others else ():
         if (alike := others.get(did.lower())) is not None:
