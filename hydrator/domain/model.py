@@ -378,7 +378,7 @@ class DaemonKnowledge:
     """The daemon's facts for the answer to one client, and the reasons why some facts are missing.
 
     The daemon publishes ``demanded_dids``. It queried ``queried_dids`` only to answer this client.
-    ``dids_without_room`` has, by site, the datasets that do not fit into the size limit of its ad.
+    ``dids_without_room`` has, by site, the datasets that do not fit into the site's ad.
     ``held_reasons`` has, by site, the change that the daemon does not publish yet, and why.
     ``similar_names`` has, for a name that no catalogue has, similar names that a catalogue has.
     """

@@ -66,7 +66,7 @@ class SavedDesiredSites:
     """The content of a job's ``DataLocalityDesiredSitesKept``, which the daemon needs to undo its edit.
 
     ``value`` is the ``DESIRED_Sites`` that the daemon wrote, ``own`` the user's original value.
-    While an edit is *pending*, ``DESIRED_Sites`` is either ``was`` or ``value``.
+    While an edit is ``pending``, ``DESIRED_Sites`` is either ``value`` or ``was``, the value before the edit.
     """
 
     value: str | None

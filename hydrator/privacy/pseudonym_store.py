@@ -5,7 +5,7 @@ the daemon finds the private datasets again in the catalogues' listings, which t
 
 A user who may request pseudonyms can send guessed DIDs. So the store limits the number of DIDs, in memory
 and on disk. It forgets a DID that no job and no catalogue names within a day. If there are too many DIDs,
-it first forgets the oldest of these.
+it forgets the oldest DIDs first.
 """
 
 import os

@@ -35,10 +35,10 @@ class DesiredSitesResult:
 
 
 class DesiredSitesController:
-    """A controller that keeps ``DESIRED_Sites`` of queued jobs equal to the site ads, one run at a time.
+    """A controller that updates ``DESIRED_Sites`` of queued jobs from the site ads, one run at a time.
 
-    If a schedd rejected an edit, the controller edits only one job there in each run, until the schedd
-    accepts it.
+    If a schedd rejected an edit, the controller edits only one job of this schedd in each run, until the
+    schedd accepts the edit.
 
     Args:
         sites: the queues of the schedds.

@@ -1,7 +1,8 @@
 """Listings: the sites that list a dataset, before and after the answers of one cycle.
 
 The code compares only datasets that may have changed. It keeps the counts of all listed datasets from
-cycle to cycle, and updates them for these few; docs/explanation/incremental-evaluation.md explains how.
+cycle to cycle, and updates the counts for the compared datasets only;
+docs/explanation/incremental-evaluation.md explains how.
 """
 
 from collections import Counter
