@@ -1,1 +1,1 @@
-"""Vocabulary: the model, the ports, the errors, and all else that adapters may import."""
+"""Domain: the model, the ports, the errors, and everything else that adapters may import."""

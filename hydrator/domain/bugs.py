@@ -1,4 +1,4 @@
-"""Ongoing failures and bugs: log each once when it begins, changes or ends."""
+"""Ongoing failures and bugs: log a failure when it begins, when its reason changes and when it ends."""
 
 import threading
 import traceback
@@ -13,9 +13,9 @@ _log = structlog.get_logger("hydrator")
 
 
 def describe_bug(part: str, error: BaseException) -> str:
-    """Return a sentence with *part*, the type of *error* and its line.
+    """Return a sentence with *part*, the type of *error* and the line of code that raised it.
 
-    The text of *error* is left out: it may contain secrets or names.
+    The sentence omits the text of *error*, which may contain secrets or names.
     """
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {'/'.join(PurePath(frames[-1].filename).parts[-2:])}:{frames[-1].lineno}" if frames else ""
@@ -24,26 +24,29 @@ def describe_bug(part: str, error: BaseException) -> str:
 
 
 class OngoingFailures:
-    """Failures in the log, with their reasons, so that each is logged once; safe from any thread."""
+    """The failures that go on now, each with its reason, so that each is logged once; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._reasons: dict[Hashable, str] = {}
 
     def begin(self, key: Hashable, reason: str = "") -> bool:
-        """Record that *key* fails; return True if it worked before, or failed for another reason."""
+        """Record a failure of *key*; return True if the failure is new or has a new reason."""
         with self._lock:
             is_new = self._reasons.get(key) != reason
             self._reasons[key] = reason
             return is_new
 
     def end(self, key: Hashable) -> bool:
-        """Record that *key* works; return True if it failed before."""
+        """Record the end of the failure of *key*; return True if there was one."""
         with self._lock:
             return self._reasons.pop(key, None) is not None
 
     def replace(self, reasons: Mapping[str, str]) -> tuple[set[str], list[str]]:
-        """Record that exactly these keys fail; return the new or changed ones, and those that ended."""
+        """Replace all recorded failures by *reasons*, one reason for each failing key.
+
+        Return the keys that are new or have a new reason, and the keys that no longer fail.
+        """
         with self._lock:
             changed = {key for key, reason in reasons.items() if self._reasons.get(key) != reason}
             ended = sorted(map(str, self._reasons.keys() - reasons.keys()))
@@ -52,10 +55,12 @@ class OngoingFailures:
 
 
 class BugReporter:
-    """A counter and log of bugs, by part: an untranslated exception fails its part alone.
+    """A reporter of bugs, that is, of exceptions that no adapter translated.
+
+    A bug stops only its part for this cycle, for example one catalogue or one publisher.
 
     Args:
-        count: called with the part at every bug, also if the bug is not logged again.
+        count: called with the name of the part at every bug, also if the bug is not logged again.
     """
 
     def __init__(self, count: Callable[[str], None] = lambda _: None) -> None:
@@ -63,7 +68,10 @@ class BugReporter:
         self._ongoing = OngoingFailures()
 
     def report(self, part: str, error: BaseException) -> str:
-        """Count *error* of *part*; log it unless it was the last one logged; return a sentence for people."""
+        """Count *error* of *part* and return a sentence for people.
+
+        Log *error* unless it equals the last logged error of *part*.
+        """
         sentence = describe_bug(part, error)
         self._count(part)
         if self._ongoing.begin(part, sentence):
@@ -75,5 +83,5 @@ class BugReporter:
         return sentence
 
     def mark_resolved(self, part: str) -> None:
-        """Record that *part* works: its next bug is logged even if it is the same."""
+        """Record that *part* works again, so that its next bug is logged even if it is the same bug."""
         self._ongoing.end(part)

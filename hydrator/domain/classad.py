@@ -1,14 +1,15 @@
 """ClassAd texts: literals, and the letter case of dataset names in one short string.
 
 The keys of a nested ad ignore letter case, so ``DatasetStates["lofar:l1"]``
-finds the entry of ``Lofar:L1``. ``DatasetLetters`` lets a job check whether the
-slot spells its names as the job does. Only letters have a case, and the names
-of a site follow few schemes: ``lofar:L1_SB001`` and all other sub-bands of all
-observations have the letters ``lofarLSB``. So the string is short, however many
-datasets there are, and a job needs one term, not one for each dataset.
+finds the entry of ``Lofar:L1``. With the slot attribute ``DatasetLetters`` a job
+checks that the slot's name and the job's name have the same letter case. The
+attribute has only the letters of the names. The names of a site follow few
+schemes: ``lofar:L1_SB001`` and all other sub-bands of all observations have the
+letters ``lofarLSB``. So the string is short even for many datasets, and a job
+needs one term, not one for each dataset.
 
-Pure. The hook has a copy of the code for letter case (hydrator/startd_cron.py),
-because it is one file; tests/unit/domain/test_classad.py compares both.
+This module is pure: no socket, no clock. The hook (hydrator/startd_cron.py) is one
+file and has a copy of this code; tests/unit/domain/test_classad.py compares them.
 """
 
 import re
@@ -24,9 +25,9 @@ _MAX_BYTES = 60_000
 
 
 def letters(dids: Iterable[Did]) -> list[str]:
-    """Return the letters of each of *dids* without duplicates; the last of equal texts is kept.
+    """Return the letters of each name in *dids*. If two names have the same letters, keep the last.
 
-    The job transform keeps the same order.
+    The job transform builds its list in the same order.
     """
     each = [_NO_LETTER.sub("", did) for did in dids]
     return [text for text in dict.fromkeys(reversed(each)) if text][::-1]
@@ -35,9 +36,9 @@ def letters(dids: Iterable[Did]) -> list[str]:
 def spellings(dids: Iterable[Did]) -> str:
     """Return the value of ``DatasetLetters`` for a slot that has *dids*.
 
-    It lists the letters of the names, sorted, separated by commas. If two names have letters that differ
-    in case only, such as ``ska:A1`` and ``ska:a2``, the letters do not identify the name. Then those letters
-    are left out and all names are added.
+    The value lists the letters of the names, sorted, separated by commas. The letters of ``ska:A1`` and
+    ``ska:a2`` differ only in case, so they do not say which of both names has which case. The value then
+    omits these letters and has all names as well.
     """
     names = sorted(dids)
     schemes: dict[str, set[str]] = {}
@@ -51,7 +52,7 @@ def spellings(dids: Iterable[Did]) -> str:
 
 
 def slot_ad_text(ad: SiteAd) -> str:
-    """Return the text of *ad* as slots have it: with the line ``DatasetLetters`` that the hook adds."""
+    """Return the text of *ad* as it is in slot ads: with the line ``DatasetLetters`` that the hook adds."""
     names = [Did(name) for name in _KEY.findall(dict(ad.content).get("DatasetStates", ""))]
     return f'{ad.text}{LETTERS_ATTRIBUTE} = "{spellings(names)}"\n'
 
@@ -75,7 +76,7 @@ def list_literal(literals: Iterable[str], separator: str = ",") -> str:
 def nested_ad_literal(entries: Iterable[tuple[str, str]]) -> str:
     """Return the nested ad of *entries* (name, literal), such as ``['lofar:L1'="STAGING"]``.
 
-    The names stand in single quotes, which leave every character of a DID as it is.
+    The names are in single quotes, in which no character of a DID needs an escape.
     """
     return "[" + ";".join(f"'{name}'={literal}" for name, literal in entries) + "]"
 

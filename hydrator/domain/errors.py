@@ -1,24 +1,24 @@
-"""Errors that this project raises, as a tree: who must act next decides the class.
+"""Errors that this project raises, as a tree. Each class says who must act, or what the daemon does next.
 
 HydratorError                   has its facts as attributes, so logs need no parsing
 ├── ConfigError                 the operator acts: exit 2, all problems listed, no traceback
 ├── SecretMissing               the owner of the secret renews it: exit 1, a supervisor restarts the daemon
 ├── BadDid                      the author of the DID acts
-├── CatalogueError              one catalogue, one cycle: the DIDs it was asked about become Unseen
-│   ├── CatalogueUnreachable    timeout, 5xx, 429: asked again
-│   ├── CatalogueDenied         401, 403: not asked again this cycle, alerted
-│   ├── CatalogueGarbled        an unreadable answer, a bug here or there: keep the evidence
+├── CatalogueError              one catalogue, one cycle: the DIDs of the query become Unseen
+│   ├── CatalogueUnreachable    timeout, 5xx, 429: the daemon queries it again
+│   ├── CatalogueDenied         401, 403: no further query in this cycle, and an alert
+│   ├── CatalogueGarbled        an unreadable answer, a bug of the daemon or the catalogue: keep the evidence
 │   └── TooManyFiles            a dataset with more files than a job may list: the submitter acts
-├── PoolError                   one collector or schedd, one cycle: its last answer is kept
-│   └── PoolDenied              it refused the daemon's credentials or authorization
-├── EventsError                 no events arrive from this source: polls continue without
-├── PublishError                one publisher, one cycle: the action is due again next time
-├── SupersededByReload          parts that a reload has replaced: their result is dropped
+├── PoolError                   one collector or schedd, one cycle: the daemon uses its last answer
+│   └── PoolDenied              the collector or schedd rejects the daemon's credentials or authorization
+├── EventsError                 no events arrive from this source: the daemon still polls the catalogue
+├── PublishError                one publisher, one cycle: the next cycle repeats the action
+├── SupersededByReload          a reload of the configuration replaced these objects: their result is dropped
 └── StateError                  the state directory is in use, or cannot be read or written
-    └── StateMissing            no daemon has run with it yet
+    └── StateMissing            no daemon has run with this directory yet
 
-The reason of an external failure is sanitized when the error is raised: one line of bounded length,
-without the secrets of this process (:mod:`hydrator.domain.redaction`).
+If another service failed, the error sanitizes the service's text (:mod:`hydrator.domain.redaction`).
+The result is one line of bounded length, without the secrets of this process.
 """
 
 from collections.abc import Sequence
@@ -42,11 +42,11 @@ class SecretMissing(HydratorError):
     """A valid configuration whose secret file is missing, perhaps only for a moment."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("; ".join(problems) + "; the daemon can start once that file is there")
+        super().__init__("; ".join(problems) + "; the daemon can start once the file exists")
 
 
 class BadDid(HydratorError, ValueError):
-    """A text that is not a DID; *text* is the input, *reason* the problem."""
+    """A text that is not a valid DID; *text* is the input, *reason* says why it is not valid."""
 
     def __init__(self, text: str, reason: str) -> None:
         super().__init__(f"{text[:300]!r} is not a DID: {reason}")
@@ -55,7 +55,7 @@ class BadDid(HydratorError, ValueError):
 
 
 class CatalogueError(HydratorError):
-    """A catalogue that could not answer; never to be read as 'it holds nothing'."""
+    """A catalogue that could not answer. This does not mean that the catalogue has no replicas."""
 
     def __init__(self, catalogue: str, reason: str) -> None:
         self.catalogue = catalogue
@@ -64,19 +64,19 @@ class CatalogueError(HydratorError):
 
 
 class CatalogueUnreachable(CatalogueError):
-    """Timeout, refused connection, 5xx or 429: the next cycle asks again."""
+    """A catalogue could not be reached: timeout, refused connection, 5xx or 429. The next cycle retries."""
 
 
 class CatalogueDenied(CatalogueError):
-    """401 or 403: the operator must check the credentials or their rights."""
+    """A catalogue answered 401 or 403: the operator must check the credentials and their permissions."""
 
 
 class CatalogueGarbled(CatalogueError):
-    """An unreadable answer."""
+    """A catalogue's answer that cannot be decoded."""
 
 
 class TooManyFiles(CatalogueError):
-    """A dataset with more files than [submit].max_files, alone or with the others of its run."""
+    """A dataset whose files, with those of the datasets listed before it, exceed [submit].max_files."""
 
     def __init__(self, catalogue: str, max_files: int) -> None:
         super().__init__(
@@ -85,7 +85,7 @@ class TooManyFiles(CatalogueError):
 
 
 class PoolError(HydratorError):
-    """A query to a daemon of the pool that failed; *daemon* is its name."""
+    """A failed query to an HTCondor daemon; *daemon* is the name of this daemon."""
 
     def __init__(self, daemon: str, reason: str) -> None:
         self.daemon = daemon
@@ -94,11 +94,11 @@ class PoolError(HydratorError):
 
 
 class PoolDenied(PoolError):
-    """The daemon refused the credentials, or they lack the authorization that it requires."""
+    """An HTCondor daemon rejected our credentials, or the identity lacks the authorization for the query."""
 
 
 class EventsError(HydratorError):
-    """A source of events that cannot be subscribed to; *source* is its name."""
+    """A failed subscription to a source of events; *source* is the name of this source."""
 
     def __init__(self, source: str, reason: str) -> None:
         self.source = source
@@ -107,7 +107,7 @@ class EventsError(HydratorError):
 
 
 class PublishError(HydratorError):
-    """A publisher that did not accept the ads, or could not return them."""
+    """A publisher did not accept the ads, or the daemon could not read them back."""
 
     def __init__(self, publisher: str, reason: str) -> None:
         self.publisher = publisher
@@ -116,10 +116,10 @@ class PublishError(HydratorError):
 
 
 class SupersededByReload(HydratorError):
-    """A step of parts that a reload has replaced; it must not run."""
+    """A reload of the configuration replaced the object that this step belongs to, so it must not run."""
 
     def __init__(self) -> None:
-        super().__init__("a reload has replaced these parts")
+        super().__init__("a reload has replaced the configuration of this work")
 
 
 class StateError(HydratorError):

@@ -1,4 +1,4 @@
-"""Events of a catalogue: parse one message into the DIDs that it names."""
+"""Events of a catalogue: parse a message and return the DIDs that the message names."""
 
 import json
 from enum import StrEnum
@@ -44,22 +44,22 @@ DID_FIELDS_BY_EVENT_TYPE: Final = {
         for state in ("queued", "submitted", "submission_failed", "done", "failed", "lost")
     },
 }
-"""The pairs of payload fields that name the affected DIDs, by type of event; other fields are not read."""
+"""By event type, the pairs of payload fields (scope, name) with the affected DIDs. No other field is read."""
 
 
 class RejectReason(StrEnum):
-    """Reasons for which an event is dropped. The event itself is never logged: anyone may have written it."""
+    """The reasons to drop an event. The daemon never logs the event itself: anyone may have written it."""
 
     TOO_LARGE = "too_large"
     GARBLED = "garbled"  # not the JSON of an event
     UNKNOWN = "unknown"  # a type that does not concern the location of data
-    NAMELESS = "nameless"  # no DID in it that a job could name
-    UNWANTED = "unwanted"  # of datasets without demand
-    TOO_MANY = "too_many"  # dropped unread: events arrive faster than events.per_second
+    NAMELESS = "nameless"  # the event has no DID that a job could name
+    UNWANTED = "unwanted"  # no job, pin or pattern names the datasets of the event
+    TOO_MANY = "too_many"  # the daemon did not parse the event: more than events.per_second arrived
 
 
 def parse_event(body: bytes) -> frozenset[Did] | RejectReason:
-    """Return the DIDs that one event names, or the reason to drop it; raise nothing, whatever *body* is."""
+    """Return the DIDs that one event names, or the reason to drop the event. No *body* raises an error."""
     if len(body) > MAX_EVENT_BYTES:
         return RejectReason.TOO_LARGE
     try:
@@ -78,7 +78,7 @@ def parse_event(body: bytes) -> frozenset[Did] | RejectReason:
     return frozenset(did for did in named if did is not None) or RejectReason.NAMELESS
 
 
-def _parse_did(scope: Any, name: Any) -> Did | None:  # noqa: ANN401 - as it came
+def _parse_did(scope: Any, name: Any) -> Did | None:  # noqa: ANN401 - any JSON value
     if not isinstance(scope, str) or not isinstance(name, str):
         return None
     try:

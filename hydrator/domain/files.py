@@ -1,4 +1,4 @@
-"""Files: replace one in a single step, and notice that one has changed."""
+"""Files: replace a file in one step, and detect that a file has changed."""
 
 import os
 import tempfile
@@ -27,10 +27,11 @@ def replace_file(
     Args:
         path: the file to create or replace; a symbolic link is replaced, not followed.
         content: all bytes of the file.
-        mode: its permissions, whatever the umask.
-        owner: user and group id; None leaves those of this process.
-        modified_ns: its modification time in Unix ns; None leaves the time of the write.
-        should_flush_folder: False for one of several files; then call :func:`flush_folder` after the last.
+        mode: the permissions of the file, whatever the umask is.
+        owner: user and group id of the file; None for those of this process.
+        modified_ns: the modification time of the file in Unix ns; None for the time of the write.
+        should_flush_folder: False if the caller writes several files. The caller then calls
+            :func:`flush_folder` after the last file.
 
     Raises:
         OSError: the file cannot be written or renamed.
@@ -59,7 +60,7 @@ def _write_and_flush(file: BinaryIO, content: bytes, modified_ns: int | None) ->
 
 
 def flush_folder(folder: Path) -> None:
-    """Flush the names in *folder* to disk; some file systems cannot, which is not an error."""
+    """Flush the file names in *folder* to disk. Ignore the error of a file system that cannot do this."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -69,19 +70,22 @@ def flush_folder(folder: Path) -> None:
 
 
 def file_signature(status: os.stat_result) -> tuple[int, ...]:
-    """Return the device, inode, size, mtime and ctime (ns) of a file: they differ once it has changed."""
+    """Return device, inode, size, mtime and ctime (ns) of a file: a changed file has other values."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 class WatchedFiles:
-    """Files that are read again once one of them has changed, appeared or vanished."""
+    """Files to watch: the caller reads them again when one of them has changed, appeared or vanished."""
 
     def __init__(self, *files: Path) -> None:
         self._files = files
         self._signatures = self._read_signatures()
 
     def have_changed(self) -> bool:
-        """Return whether a file changed since the last call, or the start; call it before reading them."""
+        """Return whether a file changed since the last call, or since this object was made.
+
+        Call this before you read the files: a change during the reading is then found by the next call.
+        """
         previous, self._signatures = self._signatures, self._read_signatures()
         return previous != self._signatures
 

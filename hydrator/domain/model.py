@@ -25,7 +25,7 @@ _CHARACTERS = re.compile(r"[A-Za-z0-9._:/@=+~-]+\Z")
 
 
 def parse_did(text: str, default_scope: str | None = None) -> Did:
-    """Parse *text* as ``scope:name``; a name alone gets *default_scope* if there is one.
+    """Parse *text* as ``scope:name``; a name without a scope gets *default_scope*, if this is set.
 
     The allowed characters need no quotes in a ClassAd string, a submit file or a
     comma-separated list: letters, digits and ``. _ : / @ = + ~ -``.
@@ -53,7 +53,7 @@ def parse_did(text: str, default_scope: str | None = None) -> Did:
 class DatasetFile:
     """One file of a dataset: its own DID, its size and, if requested, its addresses by storage element.
 
-    ``did`` is ``scope:name`` and need not be a valid name for a dataset.
+    ``did`` is ``scope:name``. A file may have characters that :func:`parse_did` rejects for a dataset.
     """
 
     did: str
@@ -68,11 +68,11 @@ class ReplicaState(StrEnum):
     INCOMING = "incoming"  # a rule or transfer is bringing it to disk
     PARTIAL = "partial"  # some files are on disk, and no transfer is running
     ON_TAPE = "on tape"  # complete on tape, not on disk
-    STUCK = "stuck"  # its rule is stuck or suspended and it is not complete
+    STUCK = "stuck"  # the dataset is incomplete, and its Rucio rule is stuck or suspended
 
 
 class DatasetState(StrEnum):
-    """The daemon's conclusion for one dataset and site, from all catalogues; best first."""
+    """The daemon's conclusion for one dataset and site, from all catalogues; the best state is first."""
 
     AVAILABLE = "AVAILABLE"
     STAGING = "STAGING"
@@ -84,9 +84,9 @@ class DatasetState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The origin of a state in a catalogue: for people who ask why, never for ads.
+    """The reasons why a catalogue reports a state. People can read them; ads never contain them.
 
-    ``call`` is the query in the words of the catalogue, ``reason`` one clause on the state.
+    ``call`` is the query, such as ``list_replicas``; ``reason`` is one clause on the state.
     A ``rule`` of ``account`` keeps or transfers the data until ``expires_at``.
     ``ready_at`` is the estimated end of a transfer, plus or minus ``ready_error``.
     """
@@ -106,10 +106,11 @@ NO_PROVENANCE = Provenance()
 
 @dataclass(frozen=True, slots=True)
 class FilesOnDisk:
-    """The files of a dataset that are on disk in one place; all replicas number the files alike.
+    """The files of a dataset that one replica has on disk.
 
-    File n is there if bit n of ``mask`` is 1. ``files_total`` and ``bytes_total`` count all files of the
-    dataset. ``sizes`` has the bytes of each numbered file, as an array of doubles, if they are known.
+    A file has the same number in all replicas of the dataset. File n is on disk if bit n of ``mask`` is 1.
+    ``files_total`` and ``bytes_total`` count all files of the dataset. ``sizes`` has the bytes of each
+    file, in the order of the numbers, as an array of doubles; empty if the sizes are unknown.
     """
 
     mask: int
@@ -126,9 +127,9 @@ class FilesOnDisk:
 class Replica:
     """One dataset at one site, as one catalogue records it.
 
-    ``fraction`` is bytes on disk / bytes in all (files if bytes are unknown),
-    0 to 1, or None if the catalogue does not give it. ``files`` are the files
-    on disk there that stay, if the catalogue listed them.
+    ``fraction``, 0 to 1, is the bytes on disk divided by all bytes of the dataset. It counts files if
+    the bytes are unknown, and is None if the catalogue reports neither. ``files`` are the files on disk
+    that are not about to be deleted; None if the catalogue did not list files.
     """
 
     did: Did
@@ -142,9 +143,9 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A catalogue's answer for one dataset: these replicas, and no others, existed at ``as_of``.
+    """A catalogue's answer for one dataset: the complete list of its replicas at the time ``as_of``.
 
-    The answer excludes ``unreachable_sites``, which the catalogue could not query.
+    The catalogue could not query ``unreachable_sites``, so the answer says nothing about these sites.
     ``case_variants`` are other datasets of the catalogue whose DIDs differ in letter case only.
     """
 
@@ -157,14 +158,14 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """No answer, and the reason. Unseen does not mean empty."""
+    """A missing answer for one dataset, and the reason. Unseen does not mean that it has no replicas."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """No new answer yet: the query is running or was not repeated. The last answer still counts."""
+    """No new answer yet: the query is running or was not repeated. The daemon uses the last answer."""
 
 
 Reading = Seen | Unseen
@@ -174,8 +175,8 @@ Reading = Seen | Unseen
 class Survey:
     """The answer of one catalogue to one poll: a reading for every DID of the query.
 
-    ``sites`` are all sites of the catalogue, also those without any of these DIDs;
-    ``unmapped_storages`` are the storage elements without a known site.
+    ``sites`` are all sites of the catalogue, also sites without any of these DIDs.
+    ``unmapped_storages`` are storage elements whose site is not configured or known.
     No fact is older than ``started_at``, the start of the poll.
     """
 
@@ -187,7 +188,7 @@ class Survey:
 
 
 class Origin(IntEnum):
-    """The reason for a demand, highest priority first."""
+    """The reason why a dataset is demanded, highest priority first."""
 
     PIN = 0
     JOB = 1
@@ -196,7 +197,7 @@ class Origin(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueuedJobs:
-    """Jobs of one schedd that name the same datasets; the texts are unchanged from the job ads."""
+    """Jobs of one schedd that name the same datasets; ``datasets`` are the texts in the job ads."""
 
     datasets: tuple[str, ...]
     job_count: int
@@ -204,7 +205,7 @@ class QueuedJobs:
 
 @dataclass(frozen=True, slots=True)
 class ScheddDemand:
-    """A schedd's answer: the demand of its queue at ``as_of``."""
+    """A schedd's answer: the datasets that the jobs in its queue named at ``as_of``."""
 
     as_of: datetime
     job_groups: tuple[QueuedJobs, ...]
@@ -212,7 +213,7 @@ class ScheddDemand:
 
 @dataclass(frozen=True, slots=True)
 class DemandEntry:
-    """Datasets that are needed together, the number of jobs that name them, and the time of the last one."""
+    """Datasets that the same jobs need, the number of these jobs, and the time when a job last named them."""
 
     dids: tuple[Did, ...]
     job_count: int
@@ -222,7 +223,10 @@ class DemandEntry:
 
 @dataclass(frozen=True)
 class Demand:
-    """The demand of jobs, pins and patterns, highest priority first; ``rejected_texts`` are not DIDs."""
+    """The datasets that jobs, pins and patterns name, highest priority first.
+
+    ``rejected_texts`` has the names that are not valid DIDs, each with the reason.
+    """
 
     entries: tuple[DemandEntry, ...] = ()
     rejected_texts: Mapping[str, str] = field(default_factory=dict)
@@ -234,7 +238,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """The state of one dataset at one site, with its time."""
+    """The state of one dataset at one site; ``as_of`` is the time when a catalogue reported this state."""
 
     state: DatasetState
     as_of: datetime
@@ -244,7 +248,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class SiteFacts:
-    """All facts of one site; ``as_of`` is the time of its last complete reading."""
+    """All facts of one site; ``as_of`` is the time when the daemon last read all facts of this site."""
 
     as_of: datetime
     facts: Mapping[Did, Fact]
@@ -271,8 +275,8 @@ class Snapshot:
 class SiteAd:
     """The attributes that one site should advertise.
 
-    ``content`` is ``(attribute, ClassAd literal)`` in the order they are printed,
-    without the two for time: generation and age are separate fields.
+    ``content`` is ``(attribute, ClassAd literal)`` in the order in which the hook prints them.
+    It omits ``DataLocalityAsOf`` and ``DataLocalityGeneration``, which have fields of their own.
     """
 
     site: Site
@@ -282,7 +286,7 @@ class SiteAd:
 
     @property
     def attributes(self) -> tuple[tuple[str, str], ...]:
-        """Return all attributes, ``DataLocalityVersion`` last: an ad without it is incomplete."""
+        """Return all attributes. ``DataLocalityVersion`` is last, so that readers detect a cut ad."""
         when = (
             ("DataLocalityAsOf", str(to_unix(self.as_of))),
             ("DataLocalityGeneration", str(self.generation)),
@@ -291,15 +295,15 @@ class SiteAd:
 
     @property
     def text(self) -> str:
-        """Return one ``Name = literal`` a line, as the hook prints it."""
+        """Return the ad as the hook prints it: one ``Name = literal`` on each line."""
         return "".join(f"{name} = {literal}\n" for name, literal in self.attributes)
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedAd:
-    """One ad as a publisher returns it: read back, never remembered.
+    """One ad as the daemon read it back from a publisher.
 
-    ``received_at`` is when the publisher last received this ad from the daemon.
+    ``received_at`` is the time when the publisher last received this ad from the daemon.
     """
 
     site: Site
@@ -322,7 +326,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """Send *ad* again before the old copy expires: the content is unchanged, its facts are newer."""
+    """Send *ad* again before the published copy expires: same content, but newer ``as_of``."""
 
     ad: SiteAd
 
@@ -333,7 +337,7 @@ class Refresh:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Keep the published ad with the age it has; *ad*, if known, is sent again unchanged."""
+    """Keep the site's published ad and its age. If *ad* is known, send it again unchanged."""
 
     site: Site
     reason: str
@@ -360,7 +364,7 @@ Plan = tuple[Action, ...]
 
 
 def to_unix(moment: datetime) -> int:
-    """Return whole Unix seconds, rounded down: an age is never understated."""
+    """Return whole Unix seconds, rounded down, so that a fact never looks newer than it is."""
     return int(moment.timestamp() // 1)
 
 
@@ -371,12 +375,12 @@ def from_unix(seconds: float) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class DaemonKnowledge:
-    """The facts of the daemon, and the reasons why some are missing.
+    """The daemon's facts for the answer to one client, and the reasons why some facts are missing.
 
-    The daemon publishes ``demanded_dids``; it queried ``queried_dids`` for this answer alone.
-    ``dids_without_room`` has, by site, the datasets that exceed the size budget of its ad.
-    ``held_reasons`` has, by site, the change that the daemon holds.
-    ``similar_names`` has, by a name that exists nowhere, similar names that exist.
+    The daemon publishes ``demanded_dids``. It queried ``queried_dids`` only to answer this client.
+    ``dids_without_room`` has, by site, the datasets that do not fit into the site's ad.
+    ``held_reasons`` has, by site, the change that the daemon does not publish yet, and why.
+    ``similar_names`` has, for a name that no catalogue has, similar names that a catalogue has.
     """
 
     now: datetime

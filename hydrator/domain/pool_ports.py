@@ -15,11 +15,12 @@ from .model import ScheddDemand, Site, SiteAd, Unseen
 class MergeResult:
     """The result of one run of a ``Merger`` at one collector.
 
-    ``slot_count`` counts its slots: without a hook, at the daemon's sites.
-    ``merged_count`` and ``withdrawn_count`` were sent, which the collector does not
-    acknowledge; ``confirmed_count`` of the last run's were read back. ``covered_slot_seconds``
-    and ``uncovered_slot_seconds`` are slot-seconds since its last run, with and without the
-    site's attributes. ``error`` is the reason why the run ended early.
+    ``slot_count`` counts the slots that the merger updates: those without a hook, at the daemon's
+    sites. The merger sent attributes to ``merged_count`` slots and removed them from
+    ``withdrawn_count`` slots; the collector does not acknowledge this. In ``confirmed_count`` slots
+    the merger read back what the previous run sent. ``covered_slot_seconds`` is the slot time
+    since the last run with the site's attributes, ``uncovered_slot_seconds`` the time without
+    them. ``error`` is the reason why the run ended early.
     """
 
     slot_count: int = 0
@@ -32,18 +33,21 @@ class MergeResult:
 
 
 class Merger(Protocol):
-    """A writer of site ads into slots without a hook; a startd update removes what it wrote."""
+    """A writer of site attributes into the ads of slots without a hook.
+
+    Each update that the startd sends to the collector removes these attributes.
+    """
 
     def run_once(
         self, ads: Mapping[Site, SiteAd], is_retired: Callable[[Site], bool]
     ) -> Mapping[str, MergeResult]:
         """Query every collector once and update the slots that differ; return the result by collector.
 
-        Attributes of sites for which *is_retired* is true are removed. Empty after ``close``.
+        Remove the attributes of sites for which *is_retired* is true. After ``close`` the result is empty.
         """
 
     def close(self) -> None:
-        """Close connections, also during a run, which then ends."""
+        """Close connections. A run that is in progress then ends."""
 
 
 class Queues(Protocol):
@@ -59,9 +63,10 @@ class Queues(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SavedDesiredSites:
-    """The content of a job's ``DataLocalityDesiredSitesKept``: the daemon's value and the original one.
+    """The content of a job's ``DataLocalityDesiredSitesKept``, which the daemon needs to undo its edit.
 
-    While an edit is *pending*, ``DESIRED_Sites`` is either ``was`` or ``value``.
+    ``value`` is the ``DESIRED_Sites`` that the daemon wrote, ``own`` the user's original value.
+    While an edit is ``pending``, ``DESIRED_Sites`` is either ``value`` or ``was``, the value before the edit.
     """
 
     value: str | None
@@ -72,12 +77,12 @@ class SavedDesiredSites:
 
 @dataclass(frozen=True, slots=True)
 class JobGroup:
-    """Queued jobs of one schedd that are equal in all that their ``DESIRED_Sites`` depends on.
+    """Queued jobs of one schedd for which the daemon computes the same ``DESIRED_Sites``.
 
-    ``datasets`` is empty if the job's are not a list of strings. ``mode``,
-    ``any_after`` (Unix s) and ``max_age`` (s) are None if the job has none.
-    ``odd`` means that ``DESIRED_Sites`` is not a string, or that the saved values
-    beside it are not the daemon's. ``example`` is the id of one of the jobs.
+    ``datasets`` is empty if the job's datasets are not a list of strings. ``mode``,
+    ``any_after`` (Unix s) and ``max_age`` (s) are None if the job does not set them.
+    ``odd`` means that ``DESIRED_Sites`` is not a string, or that the daemon did not write
+    ``DataLocalityDesiredSitesKept``. ``example`` is the id of one of the jobs.
     """
 
     datasets: tuple[str, ...]
@@ -93,12 +98,12 @@ class JobGroup:
 
 
 class JobSites(Protocol):
-    """``DESIRED_Sites`` of idle jobs in a pool's queues."""
+    """A port that reads and edits ``DESIRED_Sites`` of idle jobs in a pool's queues."""
 
     def read_job_groups(self) -> Mapping[str, Sequence[JobGroup] | Unseen]:
-        """Return, by schedd, its idle jobs that request a list of sites or have one of the daemon's.
+        """Return, by schedd, the idle jobs that request a list of sites or have a list from the daemon.
 
-        A schedd that did not answer has the reason instead.
+        If a schedd did not answer, return the reason instead of its jobs.
 
         Raises:
             PoolError: the collector could not list the schedds.
@@ -116,8 +121,9 @@ class JobSites(Protocol):
     ) -> int:
         """Set ``DESIRED_Sites`` of at most *max_jobs* jobs of *group* to *value*; return the number of edits.
 
-        A job that changed since the query is left unchanged. If *should_keep_mark*, the
-        job keeps a mark with its *original_value*; otherwise the mark is removed.
+        Do not edit a job that changed since the query. The mark of the daemon's edit is
+        ``DataLocalityDesiredSitesKept``, with *original_value*. If *should_keep_mark*, set
+        the mark; otherwise remove it.
 
         Raises:
             PoolDenied: the schedd rejects the edit, or keeps the old value.
@@ -130,14 +136,14 @@ class JobSites(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SlotAdVersion:
-    """The site of one slot and the generation of the site ad it has, if any."""
+    """The site of one slot, and the generation of the site ad in the slot; None if the slot has none."""
 
     site: str | None
     generation: int | None
 
 
 class Slots(Protocol):
-    """The slots of a pool, queried for whether the attributes arrived."""
+    """The slots of a pool. The daemon queries them to see whether its attributes arrived."""
 
     def read_ad_versions(self) -> Sequence[SlotAdVersion]:
         """Return one entry per slot, except dynamic slots.
@@ -154,7 +160,7 @@ class MissReports(Protocol):
     """Reports of jobs that did not find their data."""
 
     def read_reports(self) -> Mapping[str, Sequence[Sequence[str]] | Unseen]:
-        """Return, by schedd, the ChirpDataLocalityMisses of each job; a job may be returned again.
+        """Return, by schedd, the ChirpDataLocalityMisses of each job. A later call may return a job again.
 
         Raises:
             PoolError: the collector could not list the schedds.
@@ -166,9 +172,9 @@ class MissReports(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EndedJobs:
-    """Jobs that left the queue of one schedd, the last first; not ``is_complete`` if some were left out.
+    """Jobs that left the queue of one schedd, the last first; ``is_complete`` is False if some are missing.
 
-    Each job has the attributes of its ad, which its owner wrote: do not trust them.
+    Each job has the attributes of its ad. The job's owner wrote these, so do not trust them.
     The keys are those of :func:`hydrator.diagnostics.outcomes.parse_ended_job`.
     """
 
@@ -177,7 +183,7 @@ class EndedJobs:
 
 
 class JobHistory(Protocol):
-    """Ended jobs from the histories of a pool's schedds."""
+    """A port that reads ended jobs from the histories of a pool's schedds."""
 
     def read_ended_jobs(self, ended_after: datetime) -> Mapping[str, EndedJobs | Unseen]:
         """Return, by schedd, the jobs that ended after *ended_after*, or the reason why they are unknown.
@@ -187,9 +193,9 @@ class JobHistory(Protocol):
         """
 
     def read_newly_ended_jobs(self) -> Mapping[str, EndedJobs | Unseen]:
-        """Return, by schedd, the jobs that left its queue since the last query, or since the start.
+        """Return, by schedd, the jobs that left the queue since the last query, or since the daemon's start.
 
-        Each job is returned once; after a failure it is returned by the next query.
+        Return each job once; after a failed query the next query returns it.
 
         Raises:
             PoolError: the collector could not list the schedds.
@@ -203,9 +209,9 @@ class JobHistory(Protocol):
 class Peer:
     """A daemon on the same pool.
 
-    ``leads_since`` is in Unix s, 0 if it is not the leader. ``age_seconds`` is the time between its
-    last heartbeat and this daemon's at the collector. ``is_name_shared`` means that another daemon
-    sent a heartbeat under the name of this daemon.
+    ``leads_since`` is the Unix time in seconds when the peer became leader; 0 if it does not lead.
+    ``age_seconds`` is the time by which its last heartbeat at the collector is older than that of this
+    daemon. ``is_name_shared`` means that another daemon sent a heartbeat under this daemon's name.
     """
 
     name: str
@@ -221,5 +227,5 @@ class Peers(Protocol):
         """Send a heartbeat with *leads_since*; return all daemons, this one included.
 
         Raises:
-            PoolError: the heartbeat was not sent or not read back: nothing may be concluded.
+            PoolError: the daemon could not send its heartbeat or read it back, so it cannot know who leads.
         """

@@ -1,7 +1,7 @@
-"""Ports: the protocols that adapters implement. The core imports these and no adapter.
+"""Ports: the protocols that adapters implement. The core imports these protocols and no adapter.
 
 :mod:`hydrator.domain.pool_ports` has the protocols of the HTCondor pool. A contract suite in
-``tests/contracts`` checks each protocol; the in-memory adapters join it too.
+``tests/contracts`` tests every adapter of a protocol, also the in-memory adapters.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,15 +22,15 @@ from .model import (
 )
 
 Clock = Callable[[], datetime]
-"""A function that returns the aware UTC time now."""
+"""A function that returns the current time as an aware UTC datetime."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerEndpoint:
     """The address of the daemon's HTTP server from this machine.
 
-    *token* is the bearer token to send; *certificate* is the server's, in PEM, if *url*
-    is https; *socket* is the Unix socket to connect to instead of a host.
+    *token* is the bearer token to send. *certificate* is the server's certificate in PEM, if *url*
+    is https. *socket* is the Unix socket to connect to, instead of the host in *url*.
     """
 
     url: str
@@ -41,7 +41,7 @@ class ServerEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class TokenValidity:
-    """The time span in which a token from a server is valid; it is renewed before it ends."""
+    """The time span in which a token from a server is valid; the daemon renews the token before its end."""
 
     valid_from: datetime | None
     valid_until: datetime
@@ -51,33 +51,33 @@ class EventHandler(Protocol):
     """A receiver of events, called from any thread; its methods must not block or fail."""
 
     def on_event(self, source: str, body: bytes | None) -> object:
-        """Handle one event of *source*; None is an event that was too large to read."""
+        """Handle one event of *source*; *body* is None if the event was too large to read."""
 
     def on_connect(self, source: str) -> None:
-        """Record that *source* is connected and sends its events."""
+        """Record that the daemon is connected to *source* and receives its events."""
 
     def on_disconnect(self, source: str, reason: str) -> None:
-        """Record that *source* is unreachable; called again after each failed attempt."""
+        """Record that *source* is unreachable; the event source calls this after each failed attempt."""
 
 
 class EventSource(Protocol):
-    """A subscriber to events, in a thread of its own, that calls its :class:`EventHandler`."""
+    """A subscriber to events that runs in its own thread and calls an :class:`EventHandler`."""
 
     def start(self) -> None:
-        """Start the thread; never blocks and never fails."""
+        """Start the thread. This call never blocks and never fails."""
 
     def stop(self) -> None:
-        """Stop within a few seconds."""
+        """Stop the thread within a few seconds."""
 
     @property
     def name(self) -> str:
         """The name in the configuration."""
 
     def test_connection(self) -> str:
-        """Connect once without consuming an event; return in words which steps succeeded.
+        """Connect once without consuming an event; return a text that says which steps succeeded.
 
         Raises:
-            EventsError: the source is unreachable, rejected the login, or violates the protocol.
+            EventsError: the source is unreachable, rejects the login, or violates the protocol.
         """
 
 
@@ -92,25 +92,26 @@ class Catalogue(Protocol):
         """Return the location of each of *dids*.
 
         The survey has a reading, Seen or Unseen, for every DID of the query. A DID
-        that the catalogue does not know is Seen without replicas. If the location
-        could not be read, it is Unseen: never left out and never empty.
+        that the catalogue does not know is Seen without replicas. A DID whose
+        location the catalogue could not read is Unseen. The survey never omits this
+        DID, and never returns it as Seen without replicas.
 
-        A site that the catalogue cannot query, in whole or in part, is among
-        ``unreachable_sites`` of every affected reading; replicas on other storage of
-        this site still count. An empty set is a valid query: the survey then names
-        the sites. A site that an earlier survey named and this one does not counts
-        as not queried.
+        If the catalogue cannot query some or all storage of a site, the site is in
+        ``unreachable_sites`` of every affected reading. The reading still has the
+        replicas on other storage of the site. *dids* may be empty: the survey then
+        has only the sites. If an earlier survey named a site and this survey does
+        not, the daemon treats this site as not queried.
 
         Raises:
-            CatalogueError: no answer at all. Nothing may be concluded, least of all
-                that the catalogue is empty.
+            CatalogueError: the catalogue gave no answer. The daemon concludes nothing
+                from this, least of all that the catalogue is empty.
         """
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """Return all datasets whose DIDs match one of *patterns* (``*``, ``?``, ``[…]``; case counts).
+        """Return all datasets whose DIDs match one of *patterns* (``*``, ``?``, ``[…]``; case-sensitive).
 
         Raises:
-            CatalogueError: the list is incomplete; a part is never returned.
+            CatalogueError: the catalogue could not find all of them; it never returns only some.
         """
 
     def close(self) -> None:
@@ -127,12 +128,13 @@ class FileLister(Protocol):
     def list_files(
         self, dids: AbstractSet[Did], storages: AbstractSet[str], max_files: int
     ) -> Mapping[Did, tuple[DatasetFile, ...] | CatalogueError]:
-        """List the files of each of *dids*, ordered by name; the DID of a file gives that file alone.
+        """List the files of each of *dids*, ordered by name. The DID of a file gives only this file.
 
         Args:
-            dids: datasets, containers and files. A DID that the catalogue does not know is left out.
-            storages: the storage elements whose addresses of each file are returned; no others are.
-            max_files: files of all *dids* together; each dataset beyond it gets an error.
+            dids: datasets, containers and files. The result omits a DID that the catalogue does not know.
+            storages: the storage elements for which the result has the address of each file.
+            max_files: the limit on the files of all *dids* together. A dataset that exceeds the limit gets
+                an error instead of its files.
 
         Raises:
             CatalogueError: the catalogue could not be queried at all.
@@ -143,17 +145,17 @@ class FileLister(Protocol):
 
 
 class Auditor(Protocol):
-    """A catalogue that can verify one dataset by expensive queries, without delaying its polls."""
+    """A catalogue that can verify one dataset by expensive queries; these queries do not delay polls."""
 
     @property
     def name(self) -> str:
         """The name of the catalogue."""
 
     def verify(self, did: Did) -> Seen:
-        """Return the location of *did*, read again file by file, without any cache.
+        """Query *did* again, file by file and without any cache; return its location.
 
         Raises:
-            CatalogueError: the answer is missing or incomplete; nothing may be concluded.
+            CatalogueError: the answer is missing or incomplete, so it proves nothing.
         """
 
     def close(self) -> None:
@@ -161,13 +163,16 @@ class Auditor(Protocol):
 
 
 class Probe(Protocol):
-    """A check of the storage itself, as the operator configured it."""
+    """A check, which the operator configured, that looks for a dataset on the storage of a site."""
 
     def can_check(self, catalogue: str, site: Site) -> bool:
-        """Return whether the probe is configured for this storage."""
+        """Return whether the operator configured the probe for the storage of *catalogue* at *site*."""
 
     def check_dataset(self, catalogue: str, did: Did, site: Site) -> bool | None:
-        """Return whether *did*, which *catalogue* lists at *site*, is in its storage; None if unknown."""
+        """Return whether *did*, which *catalogue* lists at *site*, is on the storage of *site*.
+
+        Return None if the probe could not find out.
+        """
 
 
 class Publisher(Protocol):
@@ -181,30 +186,30 @@ class Publisher(Protocol):
         """Return the ads that others can read from this publisher now, by site.
 
         Raises:
-            PublishError: the query failed; this does not mean that it has none.
+            PublishError: the query failed; this does not mean that the publisher has no ads.
         """
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
         """Send *ads*; each replaces the ad of its site.
 
-        Returning does not prove that they arrived: only ``published`` does.
+        A return without an error does not prove that the ads arrived. Only ``published`` proves this.
 
         Raises:
-            PublishError: some or all could not be sent.
+            PublishError: the publisher could not send some or all of *ads*.
         """
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
         """Remove the ads of *sites*; a site without an ad is not an error.
 
         Raises:
-            PublishError: some or all could not be withdrawn.
+            PublishError: the publisher could not remove some or all of the ads.
         """
 
 
 @runtime_checkable
 class RejectionReporter(Protocol):
-    """A publisher that reports the ads it read and rejected."""
+    """A publisher that reports which published ads it read back and rejected."""
 
     @property
     def rejected(self) -> Mapping[str, str]:
-        """Return the ads that the last ``published`` read and rejected, by name, with the reason."""
+        """Return the reason for each ad that the last call of ``published`` rejected, by the ad's name."""

@@ -12,7 +12,7 @@ _TIME_FIELDS = ("expires_at", "ready_at")
 
 
 def provenance_to_row(provenance: Provenance) -> list[dict[str, Any]]:
-    """Return *provenance* for JSON: an empty list, or one record of its fields with a value."""
+    """Return *provenance* for JSON: a list with one record of all fields that have a value, or empty."""
     known = {key: value for key, value in asdict(provenance).items() if value}
     for key in _TIME_FIELDS:
         if key in known:
@@ -36,7 +36,7 @@ def provenance_from_row(row: Sequence[Mapping[str, Any]]) -> Provenance:
 
 
 PUBLIC_FIELDS = ("reason", "rule", "account", "expires_at", "ready_at", "ready_error")
-"""The fields that the daemon returns over HTTP: all that :func:`describe_provenance` uses."""
+"""The fields that the daemon returns over HTTP; :func:`describe_provenance` uses no other fields."""
 
 
 def public_provenance(provenance: Provenance) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def public_provenance(provenance: Provenance) -> dict[str, Any]:
 
 
 def describe_provenance(provenance: Provenance, now: datetime) -> str:
-    """Return one line on how a catalogue came to a state, with times relative to *now*."""
+    """Return one line on why a catalogue reports a state, with times relative to *now*."""
     clauses = [provenance.reason] if provenance.reason else []
     if provenance.rule:
         clauses.append(
@@ -60,11 +60,11 @@ def describe_provenance(provenance: Provenance, now: datetime) -> str:
         clauses.append(f"its rule ends {_relative_time(provenance.expires_at, now)}")
     if provenance.ready_at:
         error = (
-            f", give or take {format_duration(provenance.ready_error.total_seconds())}"
+            f", plus or minus {format_duration(provenance.ready_error.total_seconds())}"
             if provenance.ready_error
             else ""
         )
-        clauses.append(f"expected whole {_relative_time(provenance.ready_at, now)}{error}")
+        clauses.append(f"expected to be complete {_relative_time(provenance.ready_at, now)}{error}")
     return "; ".join(clauses)
 
 

@@ -1,9 +1,9 @@
 """Redaction: make external texts safe to show: no secrets, one line, printable characters only.
 
-Code that sends a secret to a server first adds it to :data:`SECRETS`. Every error of this project
-removes these secrets from its reason when it is made: an echoed secret is gone before the text is cut,
-stored or passed on. The log is searched once more, also for texts that look like secrets: a Bearer
-token, a JWT, ``password=``.
+Code that sends a secret to a server first adds the secret to :data:`SECRETS`. Every error of this project
+removes these secrets from its reason in its constructor. So a secret that a server echoes is removed
+before the text is cut, stored or shown. The log removes secrets once more. It also removes texts that
+look like secrets: a Bearer token, a JWT, ``password=``.
 """
 
 import base64
@@ -19,16 +19,19 @@ from urllib.parse import quote, quote_plus
 
 SECRET_PLACEHOLDER = "[secret]"  # noqa: S105 - no secret
 MIN_SECRET_CHARS = 4
-"""Minimum characters of a secret that is searched for: shorter ones are parts of ordinary words."""
+"""Minimum characters of a secret to hide. A shorter secret may be part of an ordinary word."""
 MAX_REASON_CHARS: Final = 2000
 """Maximum characters of a reason; the rest is cut."""
 MAX_SCANNED_CHARS: Final = 100_000
-"""Maximum characters of an external text that are searched."""
+"""Maximum characters of an external text that :func:`sanitize` searches for secrets."""
 _LONG_FORM_CHARS = 12
-"""Minimum characters of a form that is hidden anywhere; a shorter form is hidden only as a separate word."""
+"""Minimum characters of a form (a secret as written or encoded) that is hidden also inside a word.
+
+A shorter form is hidden only if it is a separate word.
+"""
 _MAX_SECRETS = 100
 _PREFIX_CHARS = 16
-"""Number of first characters of a long form that are searched for: servers cut their echoes."""
+"""Number of first characters by which a long form is found: a server may return a secret cut short."""
 _GAP = re.compile(r"(?:\s|\\[nrt])+")
 _LABELLED_SECRET = re.compile(
     r"(?i)\b((?:bearer|basic)\s+|(?:x-rucio-auth-token|x-rucio-password|authorization|password|passwd|pwd"
@@ -39,10 +42,10 @@ _JWT = re.compile(r"eyJ[A-Za-z0-9_-]{5,}(?:\.[A-Za-z0-9_-]*){0,2}")
 
 
 def escape_unprintable(text: str, keep: str = "") -> str:
-    r"""Return *text* with ``\xNN`` and the like for every unprintable character, except those in *keep*.
+    r"""Return *text* with an escape such as ``\x1b`` for every unprintable character that is not in *keep*.
 
-    Control characters change terminals, characters for the direction of writing reorder a text, and half
-    of a surrogate pair cannot be encoded.
+    Control characters change a terminal. Characters for the direction of writing reorder a text. Half a
+    surrogate pair cannot be encoded.
     """
     if text.isprintable():
         return text
@@ -50,7 +53,7 @@ def escape_unprintable(text: str, keep: str = "") -> str:
 
 
 def escape_unprintable_tree(value: Any, keep: str = "") -> Any:  # noqa: ANN401 - JSON
-    """Return *value*, of JSON, with :func:`escape_unprintable` applied to every text, keys too."""
+    """Return *value*, a JSON value, with every text and key changed by :func:`escape_unprintable`."""
     if isinstance(value, str):
         return escape_unprintable(value, keep)
     if isinstance(value, list):
@@ -74,9 +77,9 @@ def _escape(letter: str) -> str:
 
 
 class Secrets:
-    """The secrets that this process sends to others, so that texts can hide them; thread-safe.
+    """The secrets that this process sends to servers, and a method to hide them in texts; thread-safe.
 
-    It stores the last secrets only: a token that was renewed long ago is no longer valid.
+    The object keeps only the last 100 secrets: a token that was renewed long ago is no longer valid.
     """
 
     def __init__(self) -> None:
@@ -117,7 +120,7 @@ class Secrets:
             self._long_forms, self._short_forms = {}, None
 
     def hide(self, text: str) -> str:
-        """Return *text* without the secrets, also if white space or a line break splits them."""
+        """Return *text* without the secrets, also without a secret that white space splits."""
         if self._short_forms:
             text = self._short_forms.sub(SECRET_PLACEHOLDER, text)
         long = self._long_forms
@@ -131,20 +134,22 @@ SECRETS = Secrets()
 
 
 def read_secret(text: str) -> str:
-    """Return the one secret in the *text* of a file, and add it to :data:`SECRETS`; empty if there is none.
+    """Return the secret in *text*, the content of a file, and add the secret to :data:`SECRETS`.
+
+    Return an empty text if the file has no secret.
 
     Raises:
-        ValueError: it has several lines, or characters that no secret has.
+        ValueError: *text* has several lines or unprintable characters.
     """
     secret = text.strip()
     SECRETS.keep(secret, *secret.splitlines())
     if not secret.isprintable():
-        raise ValueError("it holds more than one line: write one secret into it, on one line")
+        raise ValueError("the file has more than one line: write one secret into it, on one line")
     return secret
 
 
 def _encoded_forms(secret: str) -> frozenset[str]:
-    """Return the texts in which *secret* may come back, without white space."""
+    """Return the forms in which a server may return *secret*: plain, escaped or encoded; no white space."""
     if len(secret) < MIN_SECRET_CHARS:
         return frozenset()
     plain = {
@@ -172,7 +177,7 @@ def _encoded_forms(secret: str) -> frozenset[str]:
 
 
 def _base64_forms(octets: bytes) -> set[str]:
-    """Encode *octets* in base64 for each of the three positions in a group of bytes."""
+    """Return *octets* in base64 for each position that they can have in a group of three bytes."""
     spellings = set()
     for before in range(3):
         coded = base64.b64encode(bytes(before) + octets).decode()
@@ -182,7 +187,10 @@ def _base64_forms(octets: bytes) -> set[str]:
 
 
 def _remove_forms(text: str, squeezed: str, forms: Iterable[str]) -> str:
-    """Return *text* without the *forms* that start in it; *squeezed* is the text without white space."""
+    """Return *text* without *forms*; also remove the begin of a form, if the rest of the form is missing.
+
+    *squeezed* is *text* without white space.
+    """
     at, begins, places = 0, [0], [0]
     for gap in _GAP.finditer(text):
         at += gap.start() - places[-1]
@@ -223,20 +231,20 @@ def _original_position(squeezed_position: int, begins: list[int], positions: lis
 def sanitize(text: str, max_chars: int = MAX_REASON_CHARS) -> str:
     """Return the external *text* as one line of at most *max_chars* characters that is safe to show.
 
-    Secrets are removed before the text is cut: half a secret could not be recognized.
+    Remove secrets before cutting the text, because half a secret could not be recognized.
     """
     hidden = _JWT.sub(SECRET_PLACEHOLDER, SECRETS.hide(text[:MAX_SCANNED_CHARS]))
-    if len(text) > MAX_SCANNED_CHARS:  # the part that was cut off may have been the rest of a secret
+    if len(text) > MAX_SCANNED_CHARS:  # a secret may be cut at the end, so drop the second half
         hidden = hidden[: MAX_SCANNED_CHARS // 2]
     line = hidden if hidden.isprintable() else " ".join(hidden.split())
     return escape_unprintable(line[:max_chars])
 
 
 class Redactor:
-    """A function that removes secrets from finished lines.
+    """A function that removes secrets from complete lines of output.
 
     Args:
-        secrets: their texts, in addition to those in :data:`SECRETS`.
+        secrets: further secrets to remove, in addition to those in :data:`SECRETS`.
         redact_further: another change to each text, such as hiding private datasets.
     """
 

@@ -1,8 +1,8 @@
-"""Site mapping: translate the sites of catalogues into those of slots, and add sites that share storage.
+"""Site mapping: translate the site names of catalogues into those of slots; add sites that share storage.
 
-Catalogues use the names of their administrators, slots the names of their pool. Jobs at one
-site may read the storage of another, at a cost that depends on the network between them.
-The operator configures both, in ``[sites]``.
+A catalogue and the slots of a pool may use different names for one site. Jobs at one site may read
+the storage of another site, at a cost that depends on the network between the two sites.
+The operator configures names and costs in ``[sites]``.
 """
 
 from array import array
@@ -20,9 +20,9 @@ class SiteMapping:
     """The operator's configuration of sites.
 
     Args:
-        aliases: the name of a site in slots, by its name in catalogues.
-        read_costs: by site, the sites whose storage its jobs can read, with the cost:
-            0 (as if local) to 1 (useless).
+        aliases: the name of each site in slots, by its name in catalogues.
+        read_costs: by site, the other sites whose storage its jobs can read, each with the cost of
+            reading: from 0 (like local storage) to 1 (too expensive).
     """
 
     aliases: Mapping[Site, Site] = field(default_factory=dict)
@@ -32,12 +32,15 @@ class SiteMapping:
         return bool(self.aliases or self.read_costs)
 
     def map_sites(self, sites: AbstractSet[Site]) -> frozenset[Site]:
-        """Return *sites* by their names in slots, and the sites whose jobs read one of their storages."""
+        """Return *sites* by their names in slots, and the sites whose jobs read the storage of *sites*."""
         known = frozenset(self.aliases.get(site, site) for site in sites)
         return known | {site for site, others in self.read_costs.items() if known & others.keys()}
 
     def shared_storage_groups(self, sites: AbstractSet[Site]) -> frozenset[frozenset[Site]]:
-        """Return groups of *sites* (a catalogue's names) whose storage the jobs of a site read at no cost."""
+        """Group *sites* (a catalogue's names): jobs of one site read a group's storage at cost 0.
+
+        A group has at least one site, and a site may be in several groups.
+        """
         groups = set()
         for reader in {self.aliases.get(site, site) for site in sites} | self.read_costs.keys():
             local = self._local_sites(reader)
@@ -45,19 +48,20 @@ class SiteMapping:
         return frozenset(groups - {frozenset()})
 
     def _local_sites(self, site: Site) -> set[Site]:
-        """Return *site* and the sites whose storage its jobs read at no cost."""
+        """Return *site* and the other sites whose storage the jobs at *site* read at cost 0."""
         return {site, *(other for other, cost in self.read_costs.get(site, {}).items() if cost == 0)}
 
     def map_reading(self, reading: Seen) -> Seen:
-        """Return *reading* as jobs at each site see it.
+        """Return *reading* with the replicas that jobs at each site can read.
 
         Jobs read only complete datasets from another site. At cost 0 the dataset is complete at their site
-        too. At any other cost it is PARTIAL there, with 1 - cost as its fraction, so that jobs which
-        require their data do not start. A site's own replica has priority over one that it reads at a cost.
+        too. At any other cost the dataset is PARTIAL at their site, with 1 - cost as its fraction. Jobs
+        that require their data do not start there. A site's own replica has priority over a replica
+        that it reads at a cost.
 
-        Files at a site and at neighbours of cost 0 are counted together; if the sum is incomplete, each
-        site has its own files only. A site that reads from an unreachable site is unreachable as well,
-        unless the dataset is complete at it.
+        The files at a site and at its neighbours of cost 0 are counted together. If these files are not
+        the whole dataset, each site has its own files only. A site that reads from an unreachable site is
+        unreachable as well, unless the dataset is complete at the reading site.
         """
         own = tuple(
             replace(each, site=self.aliases.get(each.site, each.site)) if self.aliases else each
@@ -80,7 +84,7 @@ class SiteMapping:
         )
 
     def _remote_replicas(self, own: Sequence[Replica]) -> Iterator[Replica]:
-        """Yield the complete replicas that the jobs of another site read, as they see them."""
+        """Yield a replica for each site whose jobs read a complete replica of another site."""
         sites = {replica.site for replica in own}
         for site, others in sorted(self.read_costs.items()):
             for replica in own:
@@ -93,7 +97,7 @@ class SiteMapping:
     def _merge_shared_files(
         self, replicas: Sequence[Replica], unreachable_sites: AbstractSet[Site]
     ) -> list[Replica]:
-        """Return the replicas that are complete with the files of the neighbours at cost 0."""
+        """Return a complete replica for each site that has all files together with its cost-0 neighbours."""
         if sum(replica.files is not None for replica in replicas) < 2:
             return []
         unions = []
@@ -101,14 +105,15 @@ class SiteMapping:
             sites = self._local_sites(site) - unreachable_sites
             union = union_at(site, [part for part in replicas if part.site in sites])
             if union and union.state is ReplicaState.COMPLETE:
-                reason = f"{union.provenance.reason}; {site} reads them all"
+                reason = f"{union.provenance.reason}; jobs at {site} read all of these"
                 unions.append(replace(union, provenance=replace(union.provenance, reason=reason)))
         return unions
 
 
 def _remote_replica(replica: Replica, site: Site, cost: float) -> Replica:
-    """Return *replica* as jobs at *site* see it."""
-    reason = f"whole at {replica.site}, which {site} reads" + (f" at a cost of {cost:g}" if cost else "")
+    """Return *replica*, which is at another site, as a replica at *site*, whose jobs read it at *cost*."""
+    reason = f"complete at {replica.site}, whose storage jobs at {site} read"
+    reason += f" at a cost of {cost:g}" if cost else ""
     provenance = replace(replica.provenance, reason=reason)
     if cost == 0:
         return replace(replica, site=site, provenance=provenance)
@@ -116,7 +121,7 @@ def _remote_replica(replica: Replica, site: Site, cost: float) -> Replica:
 
 
 class MappedCatalogue:
-    """A catalogue that returns another catalogue's answers with sites mapped by a :class:`SiteMapping`."""
+    """A wrapper of a catalogue that translates the sites in its answers by a :class:`SiteMapping`."""
 
     def __init__(self, inner: Catalogue, mapping: SiteMapping) -> None:
         self._inner = inner
@@ -144,7 +149,7 @@ class MappedCatalogue:
 
 
 class MappedAuditor:
-    """An auditor that maps the sites of another one by the same :class:`SiteMapping` as its catalogue."""
+    """A wrapper of an auditor that translates the sites in its answers by a :class:`SiteMapping`."""
 
     def __init__(self, inner: Auditor, mapping: SiteMapping) -> None:
         self._inner = inner
@@ -166,9 +171,10 @@ P = TypeVar("P")
 
 
 def add_unions(replicas: Iterable[Replica]) -> tuple[Replica, ...]:
-    """Add to *replicas* of one dataset the union of each site's parts, if it has more files than each part.
+    """Return *replicas* of one dataset and, for each site with several of them, their union.
 
-    Unions come before the parts, which are unchanged: the best of all counts.
+    A union has the files of all replicas of a site. It is added if it has more files than each replica.
+    Unions come first. The caller uses the best replica of each site.
     """
     replicas = tuple(replicas)
     if sum(replica.files is not None for replica in replicas) < 2:
@@ -182,7 +188,7 @@ def add_unions(replicas: Iterable[Replica]) -> tuple[Replica, ...]:
 
 
 def union_at(site: Site, parts: Sequence[Replica]) -> Replica | None:
-    """Return the union of *parts* as jobs at *site* read it; None if one part alone has as many files.
+    """Return a replica at *site* with the files of all *parts*; None if one part has as many files alone.
 
     The union is complete only if each file of the dataset is on disk in one of the parts.
     """
@@ -197,7 +203,8 @@ def union_at(site: Site, parts: Sequence[Replica]) -> Replica | None:
         return None
     is_complete = together.files_on_disk == together.files_total
     places = [f"{files.files_on_disk} at {part.storage or part.site}" for part, files in known]
-    reason = f"{together.files_on_disk} of its {together.files_total} files together: {', '.join(places)}"
+    count = f"{together.files_on_disk} of the dataset's {together.files_total} files are on disk"
+    reason = f"{count}: {', '.join(places)}"
     return Replica(
         parts[0].did,
         site,
@@ -210,8 +217,8 @@ def union_at(site: Site, parts: Sequence[Replica]) -> Replica | None:
 
 
 def number_files(places: Mapping[P, Collection[str]]) -> tuple[dict[str, int], dict[P, int]]:
-    """Return a number for each file in *places* (names by place), and the mask of files by place."""
-    every = sorted(set[str]().union(*places.values()))  # the same numbers for the same files, every time
+    """Return a number for each file name in *places*, and for each place the bit mask of its files."""
+    every = sorted(set[str]().union(*places.values()))  # sorted: the same files always get the same numbers
     numbers = {name: number for number, name in enumerate(every)}
     masks = {}
     for place, names in places.items():
@@ -224,7 +231,7 @@ def number_files(places: Mapping[P, Collection[str]]) -> tuple[dict[str, int], d
 
 
 def _fraction(files: FilesOnDisk) -> float:
-    """Return bytes on disk / bytes in all, or the same of files if bytes are unknown."""
+    """Return bytes on disk / all bytes, or files on disk / all files if a size is unknown."""
     sizes = array("d", files.sizes)
     if files.bytes_total > 0 and sizes and all(size > 0 for size in sizes):
         there = sum(size for number, size in enumerate(sizes) if files.mask >> number & 1)

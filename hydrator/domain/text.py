@@ -1,4 +1,4 @@
-"""Texts for people: durations, counts and lists, short enough for a line."""
+"""Texts for people: format durations, counts and lists so that they fit on a line."""
 
 import re
 import sys
@@ -10,7 +10,7 @@ from typing import Final
 from .untrusted import nearest_moment, nearest_span
 
 MAX_LISTED_ITEMS = 3
-"""Maximum number of items that a list shows; the others are counted."""
+"""Maximum number of items that a list shows; after them comes the number of the other items."""
 _MAX_CAUSES = 20
 _OBJECT = re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>(?:: )?")
 _CALL = re.compile(r"\b[A-Z]\w*\((?:[^()]|\([^()]*\))*\)(?:: )?")
@@ -19,7 +19,7 @@ _NOTATION = re.compile(r"[{\[]'|object at 0x|\b(?:None|NoneType|True|False)\b|Ca
 
 
 def format_duration(seconds: float) -> str:
-    """Return *seconds* in two units at most, such as ``3 h 5 min``; years are given in days."""
+    """Return *seconds* in two units at most, such as ``3 h 5 min``; the largest unit is the day."""
     left = nearest_span(max(0, seconds))
     hours, rest = divmod(left.seconds, 3600)
     parts = [(left.days, "d"), (hours, "h"), (rest // 60, "min"), (rest % 60, "s")]
@@ -27,7 +27,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_time(unix_seconds: float, now: datetime) -> str:
-    """Return the time of *unix_seconds* in UTC; with the date if it is not the date of *now*."""
+    """Return the time of *unix_seconds* in UTC, with the date unless this is the date of *now*."""
     moment = nearest_moment(unix_seconds)
     return f"{moment:%H:%M} UTC" if moment.date() == now.date() else f"{moment:%Y-%m-%d %H:%M} UTC"
 
@@ -54,7 +54,7 @@ def comma_separated(items: Iterable[str]) -> str:
 
 
 def shorten_list(items: Sequence[str], separator: str = ", ", *, limit: int = MAX_LISTED_ITEMS) -> str:
-    """Join the first *limit* of *items* and the number of the others: ``a, b, c, and 2 more``."""
+    """Join the first *limit* of *items* and add the number of the other items: ``a, b, c, and 2 more``."""
     more = [f"and {len(items) - limit} more"] if len(items) > limit else []
     return separator.join([*items[:limit], *more])
 
@@ -70,7 +70,7 @@ def shorten(text: str, max_chars: int = 120) -> str:
 def reason_of(error: BaseException) -> str:
     """Return the reason of *error* in words, without names, addresses or representations of Python objects.
 
-    The text of the operating system, such as ``Connection refused``, is preferred if the error has one.
+    Prefer the text of the operating system, such as ``Connection refused``, if the error has such a text.
     """
     words = [each.strerror for each in _causes(error) if isinstance(each, OSError) and each.strerror]
     text = words[-1] if words else f"{error}"
@@ -84,7 +84,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield *error* and the errors that caused it, also those in its arguments."""
+    """Yield *error* and the errors that caused it, also the exceptions in its ``args``."""
     seen: list[BaseException] = []
     waiting: list[object] = [error]
     while waiting and len(seen) < _MAX_CAUSES:
@@ -96,14 +96,14 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 DOCUMENTATION: Final = "file:///opt/classad-hydrator/share/doc/classad-hydrator"
-"""The documentation pages that the wheel installs, in the environment that the installation page uses."""
+"""The documentation pages that the wheel installs, if its virtual environment is /opt/classad-hydrator."""
 
 
 _PAGE = re.compile(r"\bdocs/[\w/-]+\.md\b")
 
 
 def documentation() -> str:
-    """Return the base of links: the copy of this environment or checkout, else DOCUMENTATION."""
+    """Return the URL of the documentation in this environment or checkout, else DOCUMENTATION."""
     copies = (Path(sys.prefix, "share", "doc", "classad-hydrator"), Path(__file__).parents[2] / "docs")
     if DOCUMENTATION.startswith("file:"):
         return next((one.as_uri() for one in copies if (one / "index.md").exists()), DOCUMENTATION)
@@ -111,7 +111,7 @@ def documentation() -> str:
 
 
 def link_to_page(name: str, base: str = DOCUMENTATION) -> str:
-    """Return the link to a page, such as ``metrics.md#hydratordown``."""
+    """Return the link to the documentation page *name*, such as ``metrics.md#hydratordown``."""
     return f"{base}/{name}"
 
 
@@ -121,5 +121,5 @@ def link_to_bug_report() -> str:
 
 
 def docs_folder_note(*texts: str) -> str | None:
-    """Return a note with the folder that *texts* call ``docs/``; None if they name no page."""
+    """Return a note with the place of ``docs/``; None if none of *texts* names a page in ``docs/``."""
     return f"docs/ is {documentation()}" if any(map(_PAGE.search, texts)) else None

@@ -1,7 +1,8 @@
 """Untrusted values: bound what an ad, a file or an answer contains, and check paths and arguments.
 
-An ad is whatever its writer wrote: a boolean, NaN, 10**15 seconds, a time past the year 9999. Python raises
-on some of these far from where they came in, so every external value passes one of these functions first.
+Anybody with write access can put any value into an ad: a boolean, NaN, 10**15 seconds, a time after the
+year 9999. Some of these values raise an error in Python, but only much later. So every external value
+passes one of these functions first.
 """
 
 import base64
@@ -15,57 +16,58 @@ from typing import Any, Final
 from .model import from_unix, to_unix
 
 MAX_AHEAD: Final = timedelta(days=1)
-"""A generation or time that is this far ahead of the daemon's clock, or further, is not believed.
+"""The daemon rejects a generation or time that is this far ahead of its clock, or further.
 
-The hook has the same bound (``MAX_AHEAD``) plus its ``MAX_SKEW``, because its clock is another one.
+The hook rejects a generation that is further ahead than ``MAX_AHEAD`` plus ``MAX_SKEW``, because the
+clock of its machine may differ from the daemon's.
 """
 MAX_UNIX_SECONDS: Final = 253_402_300_799
-"""Unix seconds of the end of the year 9999, the last time that Python can write."""
+"""Unix seconds of the end of the year 9999, the last time that a Python datetime can have."""
 MAX_SPAN_SECONDS: Final = 100 * 365 * 86_400
 """Seconds of the longest span: longer than any age of a fact, and safe to add to a time."""
 MAX_CLASSAD_INTEGER: Final = (1 << 63) - 1
 """The largest integer of a ClassAd."""
 MAX_TOKEN_CHARS: Final = 100_000
-"""Characters of the longest JWT whose claims are read."""
+"""Maximum characters of a JWT; the daemon does not read the claims of a longer one."""
 MAX_NAME_CHARS: Final = 500
-"""Maximum characters of the name of a site or daemon that is read back."""
+"""Maximum characters of the name of a site or daemon in an ad from a collector."""
 
 
 def valid_integer(value: object, maximum: int = MAX_CLASSAD_INTEGER) -> int | None:
-    """Return *value* if it is an integer from 0 to *maximum*; a boolean is not an integer here."""
+    """Return *value* if it is an integer from 0 to *maximum*; else None, also for a boolean."""
     return value if type(value) is int and 0 <= value <= maximum else None
 
 
 def valid_number(value: object) -> float | int | None:
-    """Return *value* if it is a number within the range of ClassAds; not NaN, infinity or a boolean."""
+    """Return *value* if it is a finite number; else None, also for a boolean."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if not isinstance(value, float) or math.isfinite(value) else None
 
 
 def valid_time(value: object) -> datetime | None:
-    """Return the time of *value*, a number of Unix seconds from 0 to the year 9999; None for all else."""
+    """Return the time of *value*, a number of Unix seconds from 0 to the year 9999; else None."""
     number = valid_number(value)
     return from_unix(number) if number is not None and 0 <= number <= MAX_UNIX_SECONDS else None
 
 
 def nearest_moment(seconds: float) -> datetime:
-    """Return the time of *seconds* since the epoch, or the nearest one that Python can write."""
+    """Return the time of *seconds* since the epoch, or the nearest time from 1970 to the year 9999."""
     return from_unix(min(max(seconds, 0), MAX_UNIX_SECONDS))
 
 
 def nearest_span(seconds: float) -> timedelta:
-    """Return *seconds* as a span of at most ``MAX_SPAN_SECONDS`` in each direction."""
+    """Return *seconds* as a timedelta, limited to ``MAX_SPAN_SECONDS`` in both directions."""
     return timedelta(seconds=min(max(seconds, -MAX_SPAN_SECONDS), MAX_SPAN_SECONDS))
 
 
 def is_ahead(seconds: int, now: datetime) -> bool:
-    """Return whether *seconds*, a generation or Unix time, is too far ahead of *now* to be believed."""
+    """Return whether *seconds*, a generation or Unix time, is ahead of *now* by ``MAX_AHEAD`` or more."""
     return seconds >= to_unix(now) + int(MAX_AHEAD.total_seconds())
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches *host*, an address or a name."""
+    """Return whether *host*, an address or a name, is this machine: 127.0.0.0/8, ::1 or localhost."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -73,7 +75,7 @@ def is_loopback(host: str) -> bool:
 
 
 def claims_of(token: str) -> dict[str, Any]:
-    """Return the claims of *token*, a JWT (RFC 7519), unverified; empty if it is not a JWT."""
+    """Return the claims of *token* without a check of its signature; empty if it is not a JWT (RFC 7519)."""
     parts = token.split(".")
     if len(parts) != 3 or len(token) > MAX_TOKEN_CHARS:
         return {}
@@ -85,12 +87,12 @@ def claims_of(token: str) -> dict[str, Any]:
 
 
 def expiry_of(token: str) -> datetime | None:
-    """Return the time at which *token*, a JWT, expires (claim ``exp``), unverified; None if it has none."""
+    """Return the expiry time of *token*, a JWT (claim ``exp``); None if it has none. Check no signature."""
     return valid_time(claims_of(token).get("exp"))
 
 
 def has_unsafe_parts(path: str) -> bool:
-    """Return whether *path* could leave its folder: an empty part, ``.`` or ``..``."""
+    """Return whether *path* could leave its folder, because a part of it is empty, ``.`` or ``..``."""
     return any(part in {"", ".", ".."} for part in path.split("/"))
 
 

@@ -1,1 +1,1 @@
-"""Pseudonyms of private datasets."""
+"""Privacy: replace the names of private datasets by pseudonyms."""

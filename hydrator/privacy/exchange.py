@@ -1,4 +1,4 @@
-"""Exchange of private datasets' names for pseudonyms at the daemon, before anything enters the pool."""
+"""Replace the names of private datasets by the daemon's pseudonyms, before a job enters the pool."""
 
 import ssl
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -24,15 +24,18 @@ _TIMEOUT_SECONDS = 30
 
 
 class ExchangeFailed(HydratorError):
-    """The daemon could not be reached, or refuses to exchange the names."""
+    """The daemon could not be reached, or refuses to return pseudonyms."""
 
 
 class RenamedCatalogue:
-    """A catalogue that queries another one under other names; see :class:`hydrator.domain.ports.Catalogue`.
+    """A catalogue whose callers use other names than the catalogue *inner* that it queries.
+
+    See :class:`hydrator.domain.ports.Catalogue` for the methods.
 
     Args:
-        inner: answers under its own names.
-        names: returns by asked name the name for *inner*; an error of it is one of this catalogue.
+        inner: the catalogue that answers, under its own names.
+        names: a function that returns, for each name of the caller, the name in *inner*. If it raises
+            an error, the catalogue counts as unreachable.
     """
 
     def __init__(self, inner: Catalogue, names: Callable[[AbstractSet[Did]], Mapping[Did, Did]]) -> None:
@@ -44,7 +47,7 @@ class RenamedCatalogue:
         return self._inner.name
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """Read as :meth:`hydrator.domain.ports.Catalogue.read`."""
+        """See :meth:`hydrator.domain.ports.Catalogue.read`."""
         try:
             inner_names = self._names(dids)
         except HydratorError as error:
@@ -58,7 +61,7 @@ class RenamedCatalogue:
         return replace(survey, readings=readings)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """Find as :meth:`hydrator.domain.ports.Catalogue.find`, under the names of *inner*."""
+        """See :meth:`hydrator.domain.ports.Catalogue.find`; the DIDs are the names of *inner*."""
         return self._inner.find(patterns)
 
     def close(self) -> None:
@@ -66,31 +69,31 @@ class RenamedCatalogue:
 
 
 def pool_named(inner: Catalogue, pseudonym_by_did: Mapping[Did, Did]) -> RenamedCatalogue:
-    """Return *inner*, which expects DIDs, for callers with the pool's names; public DIDs are unchanged."""
+    """Return a catalogue that takes pseudonyms and queries *inner* by DIDs; public DIDs are unchanged."""
     did_by_pseudonym = {name: did for did, name in pseudonym_by_did.items()}
     return RenamedCatalogue(inner, lambda names: {name: did_by_pseudonym.get(name, name) for name in names})
 
 
 def daemon_named(inner: Catalogue, settings: Settings) -> RenamedCatalogue:
-    """Return *inner*, which has the pool's names only, such as the daemon, for callers with DIDs."""
+    """Return a catalogue that takes DIDs and queries *inner*, such as the daemon, by pseudonyms."""
     return RenamedCatalogue(inner, lambda dids: fetch_pseudonyms(dids, settings))
 
 
 def fetch_pseudonyms(
     dids: AbstractSet[Did], settings: Settings, transport: httpx.BaseTransport | None = None
 ) -> Mapping[Did, Did]:
-    """Return by DID its name in the pool: the daemon's pseudonym for a private one, else the DID itself.
+    """Return, for each DID, its name in the pool: a pseudonym if the DID is private, else the DID itself.
 
-    Without private DIDs no request is sent.
+    Query the daemon for the pseudonyms. If no DID is private, send no request.
 
     Args:
         dids: real names of datasets.
         settings: ``private.patterns``, and in ``submit`` the daemon's address and token.
-        transport: for tests.
+        transport: a replacement for the network, for tests.
 
     Raises:
-        ConfigError: the daemon's address is missing in the configuration, or would send names unencrypted.
-        ExchangeFailed: the daemon could not be reached, or refused the exchange.
+        ConfigError: the configuration lacks the daemon's address, or names would be sent unencrypted.
+        ExchangeFailed: the daemon could not be reached, or refuses to return pseudonyms.
     """
     private = Privacy(tuple(settings.private.patterns)).select_private(dids)
     names = {did: did for did in dids}
@@ -111,25 +114,29 @@ def fetch_pseudonyms(
     except (httpx.HTTPError, OSError) as error:
         why = sanitize(reason_of(error))
         raise ExchangeFailed(
-            f"{summarize_dids(private)}: private, and the daemon at {url}, which exchanges it,"
-            f" cannot be asked ({why}): {NOTHING_SUBMITTED}; try again later"
+            f"{summarize_dids(private)}: private, so a pseudonym from the daemon at {url} is needed,"
+            f" but the daemon cannot be reached ({why}): {NOTHING_SUBMITTED}; try again later"
         ) from None
     return names
 
 
 def _daemon_url_and_token(settings: Settings, private: Sequence[Did]) -> tuple[str, str]:
-    """Return the daemon's URL, and this user's token."""
-    begin = f"{summarize_dids(private)}: private, to be exchanged at the daemon:"
+    """Return the daemon's URL and this user's token, both from ``[submit]``."""
+    begin = f"{summarize_dids(private)}: private, so a pseudonym from the daemon is needed:"
     url, file = settings.submit.daemon_url, settings.submit.token_file
     if not url or not file:
         missing = " and ".join(k for k, v in (("daemon_url", url), ("token_file", file)) if not v)
-        raise ConfigError([f"{begin} [submit] lacks {missing}; {NOTHING_SUBMITTED}"])
+        raise ConfigError([f"{begin} set {missing} in [submit]; {NOTHING_SUBMITTED}"])
     if urlsplit(url).scheme != "https" and not is_loopback(urlsplit(url).hostname or ""):
-        raise ConfigError([f"{begin} {url} would show its name on the way; use https; {NOTHING_SUBMITTED}"])
+        raise ConfigError(
+            [f"{begin} submit.daemon_url {url} sends the name unencrypted; use https; {NOTHING_SUBMITTED}"]
+        )
     try:
         token = read_secret(file.read_text("ascii"))
     except UnicodeDecodeError as error:
-        raise ConfigError([f"{begin} submit.token_file {file}: not a token; {NOTHING_SUBMITTED}"]) from error
+        raise ConfigError(
+            [f"{begin} submit.token_file {file} has no valid token; {NOTHING_SUBMITTED}"]
+        ) from error
     except (OSError, ValueError) as error:
         why = (isinstance(error, OSError) and error.strerror) or str(error)
         raise ConfigError([f"{begin} submit.token_file {file}: {why}; {NOTHING_SUBMITTED}"]) from error
@@ -162,13 +169,14 @@ def _fetch_batch(client: httpx.Client, url: str, dids: Sequence[Did]) -> dict[Di
         pseudonyms = {parse_did(row["did"]): parse_did(row["name"]) for row in content["datasets"]}
     except (ValueError, LookupError, TypeError, BadDid):
         raise ExchangeFailed(
-            f"{url} does not answer as a classad-hydrator daemon does (status {answer.status_code});"
+            f"the server at {url} is not a classad-hydrator daemon (HTTP status {answer.status_code});"
+            f" check submit.daemon_url;"
             f" {NOTHING_SUBMITTED}"
         ) from None
     public_dids = [did for did in dids if not is_opaque(pseudonyms.get(did, did))]
     if public_dids:
         raise ExchangeFailed(
-            f"{summarize_dids(public_dids)}: private here and not at the daemon {url}: give both the same"
-            f" [private].patterns; {NOTHING_SUBMITTED}"
+            f"{summarize_dids(public_dids)}: private in this configuration but not in that of the daemon"
+            f" at {url}: set the same private.patterns in both; {NOTHING_SUBMITTED}"
         )
     return {did: pseudonyms[did] for did in dids}

@@ -1,7 +1,8 @@
-"""Glob patterns that no text can make slow: ``*``, ``?`` and ``[…]``, as :mod:`fnmatch` reads them.
+"""Glob patterns that no text can make slow: ``*``, ``?`` and ``[…]``, with the meaning of :mod:`fnmatch`.
 
-A pattern is split at its stars; each segment is searched from the end of the one before. That takes at
-most the length of the text times that of the pattern, whatever either holds: nothing backtracks.
+The code splits a pattern at its stars, and searches each segment after the end of the previous segment. It
+never backtracks. So the time is at most proportional to the length of the text times the length of the
+pattern.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from functools import lru_cache
 
 @dataclass(frozen=True, slots=True)
 class CharacterClass:
-    """A set of characters: any of *ranges*, or with *is_negated* any other."""
+    """A set of characters: all in *ranges*, or with *is_negated* all that are not in *ranges*."""
 
     ranges: tuple[tuple[str, str], ...] = ()
     is_negated: bool = True
@@ -28,14 +29,14 @@ GlobToken = str | CharacterClass
 
 @dataclass(frozen=True, slots=True)
 class GlobSegment:
-    """The tokens between two stars; *literal* is their text if each is a plain character."""
+    """The part of a pattern between two stars; *literal* is its text if all tokens are plain characters."""
 
     tokens: tuple[GlobToken, ...]
     literal: str | None
 
     @classmethod
     def from_tokens(cls, tokens: Sequence[GlobToken]) -> "GlobSegment":
-        """Build the segment of these *tokens*."""
+        """Build the segment that consists of *tokens*."""
         letters = [token for token in tokens if isinstance(token, str)]
         return cls(tuple(tokens), "".join(letters) if len(letters) == len(tokens) else None)
 
@@ -54,7 +55,7 @@ class GlobSegment:
         )
 
     def find(self, text: str, start: int, end: int) -> int:
-        """Return the first position from *start* where the segment matches and ends by *end*; -1 for none."""
+        """Return the first position of a match between *start* and *end*; -1 if there is none."""
         if self.literal is not None:
             return text.find(self.literal, start, end)
         places = range(start, end - len(self.tokens) + 1)
@@ -63,7 +64,7 @@ class GlobSegment:
 
 @dataclass(frozen=True, slots=True)
 class Glob:
-    """A pattern; build it with :func:`compile_glob`. Letter case counts."""
+    """A pattern that :func:`compile_glob` built. Matches are case-sensitive."""
 
     segments: tuple[GlobSegment, ...]
 
@@ -78,14 +79,14 @@ class Glob:
         return self._match_segments(text, len(first), end, self.segments[1:-1]) >= 0
 
     def find_end(self, text: str, start: int) -> int:
-        """Return the first position where a match ends that begins at *start*; -1 for none."""
+        """Return the first end of a match that begins at *start*; -1 if no match begins at *start*."""
         if not self.segments[0].matches_at(text, start):
             return -1
         return self._match_segments(text, start + len(self.segments[0]), len(text), self.segments[1:])
 
     @staticmethod
     def _match_segments(text: str, position: int, end: int, segments: Sequence[GlobSegment]) -> int:
-        """Return where the last of *segments* ends, each after the one before; -1 if one is missing."""
+        """Find *segments* one after another; return the end of the last, or -1 if one is missing."""
         for part in segments:
             position = part.find(text, position, end)
             if position < 0:
@@ -96,7 +97,7 @@ class Glob:
 
 @lru_cache(maxsize=4096)
 def compile_glob(pattern: str) -> Glob:
-    """Parse *pattern*."""
+    """Parse *pattern*, for example ``lofar:L*_SB[0-9]*``."""
     parts: list[list[GlobToken]] = [[]]
     for token in tokenize(pattern):
         if token is None:
@@ -107,7 +108,7 @@ def compile_glob(pattern: str) -> Glob:
 
 
 def tokenize(pattern: str) -> list[GlobToken | None]:
-    """Split *pattern*; None is a star. A bracket without an end is a plain character."""
+    """Split *pattern* into tokens; None is a star. A ``[`` without its ``]`` is a plain character."""
     tokens: list[GlobToken | None] = []
     position = 0
     while position < len(pattern):
@@ -126,7 +127,10 @@ def tokenize(pattern: str) -> list[GlobToken | None]:
 
 
 def _find_bracket_end(pattern: str, position: int) -> int:
-    """Return the end of the bracket opened before *position*; a bracket right at its begin belongs to it."""
+    """Return the position of the ``]`` that closes the ``[`` before *position*; -1 if there is none.
+
+    A ``]`` directly after the ``[`` or ``[!`` is a character of the set, not the end.
+    """
     if pattern.startswith("!", position):
         position += 1
     if pattern.startswith("]", position):
@@ -147,5 +151,5 @@ def _parse_character_class(text: str) -> CharacterClass:
 
 
 def matches_any(text: str, patterns: Sequence[str]) -> bool:
-    """Return True if one of *patterns* matches all of *text*. Letter case counts."""
+    """Return True if one of *patterns* matches all of *text*. Matches are case-sensitive."""
     return any(compile_glob(pattern).matches(text) for pattern in patterns)

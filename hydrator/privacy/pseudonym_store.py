@@ -1,11 +1,11 @@
-"""Store of the pseudonyms: exchanged DIDs, in a file that only the daemon reads.
+"""Store of the pseudonyms: the private DIDs that users sent to the daemon, in a file only for the daemon.
 
-The file lists real DIDs, one a line; pseudonyms are computed from the keys. So a lost file loses only
-time: private datasets are found again in the catalogues' listings.
+The file lists real DIDs, one a line; the daemon computes the pseudonyms from the keys. If the file is lost,
+the daemon finds the private datasets again in the catalogues' listings, which takes time.
 
-A user who may exchange names may exchange guesses. So the number of names is bounded, in memory and on
-disk: a name that no job and no catalogue had within a day is forgotten, and beyond the bound the oldest
-of these first.
+A user who may request pseudonyms can send guessed DIDs. So the store limits the number of DIDs, in memory
+and on disk. It forgets a DID that no job and no catalogue names within a day. If there are too many DIDs,
+it forgets the oldest DIDs first.
 """
 
 import os
@@ -25,19 +25,19 @@ from .pseudonyms import MIN_KEY_BYTES, Pseudonymizer
 
 FILE_NAME = "private-datasets"
 MAX_DIDS = 200_000
-"""The number of private datasets to remember; a forgotten one is found again if a catalogue lists it."""
+"""Maximum private datasets in the store. The daemon finds a forgotten one again if a catalogue lists it."""
 UNCONFIRMED_SECONDS = 86_400
-"""The time after which an exchanged name is forgotten that neither a job nor a catalogue has."""
+"""The store forgets a DID if neither a job nor a catalogue names it within these seconds."""
 
 
 class PseudonymStore:
-    """Maps pseudonyms to DIDs; safe to use from several threads.
+    """A map from pseudonyms to DIDs; thread-safe.
 
     Args:
         pseudonymizer: the private datasets and the keys.
-        file: stores exchanged DIDs; None keeps them in memory only.
-        max_dids: the number of DIDs to keep, in memory and, roughly, in the file; 2 or more.
-        monotonic_seconds: a clock that never goes back.
+        file: the file for DIDs that users sent; None keeps these DIDs in memory only.
+        max_dids: the maximum number of DIDs in memory and, approximately, in the file; 2 or more.
+        monotonic_seconds: a clock that never goes back, in seconds.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class PseudonymStore:
         self._lock = threading.Lock()
         self._did_by_pseudonym: dict[Did, Did] = {}
         self._exchanged_at: dict[Did, float] = {}
-        """The DIDs that were exchanged and not seen since, each with the time, the oldest first."""
+        """The DIDs that a user sent and no job or catalogue has named since, with the time, oldest first."""
         self._confirmed_dids: dict[Did, None] = {}
-        """The DIDs that a job or a catalogue has named, the one first that was named longest ago."""
+        """The DIDs that a job or a catalogue has named; first the DID that was named longest ago."""
         self._stored_dids: set[Did] = set()
         self._line_count = 0
         self._write_problem: str | None = None
@@ -67,13 +67,13 @@ class PseudonymStore:
 
     @property
     def problem(self) -> str | None:
-        """Return the reason why names may be lost; None if the store keeps all."""
-        full = f"more than {self._max_dids} private datasets were named, so the oldest are forgotten"
+        """Return the reason why DIDs may be lost; None if the store keeps all DIDs."""
+        full = f"there are more than {self._max_dids} private datasets, so the daemon forgets the oldest"
         problems = [self._write_problem, full if self._is_full else None]
         return "; ".join(filter(None, problems)) or None
 
     def resolve(self, pseudonym: Did) -> Did | None:
-        """Return the DID of *pseudonym*, which a job has; None if it is unknown."""
+        """Return the DID of *pseudonym*, which a job names; None if the store does not have it."""
         with self._lock:
             did = self._did_by_pseudonym.get(pseudonym)
             if did is not None:
@@ -81,9 +81,9 @@ class PseudonymStore:
             return did
 
     def learn(self, dids: Iterable[Did], sought_pseudonyms: AbstractSet[Did] = frozenset()) -> None:
-        """Add the pseudonyms of the private ones of *dids*, which a catalogue has, until the process ends.
+        """Add the private ones of *dids*, which a catalogue lists, in memory but not to the file.
 
-        If these are more than the limit, those with *sought_pseudonyms* are kept.
+        If there are more DIDs than the limit, keep the DIDs with *sought_pseudonyms*.
         """
         with self._lock:
             sought = []
@@ -99,7 +99,7 @@ class PseudonymStore:
                 self._add_confirmed(did, names)
 
     def learn_from(self, other: "PseudonymStore") -> None:
-        """Add the names that *other*, of the configuration before a reload, received meanwhile."""
+        """Add the DIDs of *other*, the store before a reload, which received DIDs until now."""
         with other._lock:
             confirmed_dids, exchanged_dids = list(other._confirmed_dids), list(other._exchanged_at)
         self.learn(confirmed_dids)
@@ -107,9 +107,9 @@ class PseudonymStore:
             self._add_exchanged([did for did in exchanged_dids if self.pseudonymizer.privacy.is_private(did)])
 
     def exchange(self, dids: Iterable[Did]) -> Mapping[Did, Did]:
-        """Return by DID the name to use in the pool; store private ones, so that they survive a restart.
+        """Return, for each DID, its name in the pool; save private DIDs, so that they survive a restart.
 
-        A file that cannot be written loses none of the answers: ``problem`` says so.
+        If the file cannot be written, set ``problem`` and return the names all the same.
         """
         name_by_did = {did: self.pseudonymizer.pseudonym(did) for did in dids}
         private = [did for did in name_by_did if self.pseudonymizer.privacy.is_private(did)]
@@ -127,13 +127,13 @@ class PseudonymStore:
         self._enforce_limit()
 
     def _mark_confirmed(self, did: Did) -> None:
-        """Record that a job or a catalogue named *did*: the store now forgets it last."""
+        """Record that a job or a catalogue named *did*. Of all DIDs, the store now forgets *did* last."""
         self._exchanged_at.pop(did, None)
         self._confirmed_dids.pop(did, None)
         self._confirmed_dids[did] = None
 
     def _add_exchanged(self, dids: Iterable[Did]) -> None:
-        """Add *dids* that a user exchanged; they may not exist."""
+        """Add *dids* that a user sent; these datasets may not exist."""
         now = self._monotonic_seconds()
         for did in dids:
             if did in self._confirmed_dids:
@@ -145,7 +145,7 @@ class PseudonymStore:
             self._enforce_limit()
 
     def _forget_expired(self) -> None:
-        """Forget DIDs that were exchanged long ago and never seen since."""
+        """Forget the DIDs that no job or catalogue has named within UNCONFIRMED_SECONDS."""
         oldest = self._monotonic_seconds() - UNCONFIRMED_SECONDS
         while self._exchanged_at and next(iter(self._exchanged_at.values())) < oldest:
             self._forget_oldest(self._exchanged_at)
@@ -154,7 +154,10 @@ class PseudonymStore:
         )
 
     def _enforce_limit(self) -> None:
-        """Forget the oldest DIDs beyond the limit: unconfirmed ones, while these are the larger part."""
+        """Forget the oldest DIDs beyond the limit.
+
+        First forget DIDs that no job or catalogue has named, while these exceed half of the limit.
+        """
         while len(self._exchanged_at) + len(self._confirmed_dids) > self._max_dids:
             self._is_full = True
             only = len(self._exchanged_at) > self._max_dids // 2 or not self._confirmed_dids
@@ -184,20 +187,20 @@ class PseudonymStore:
                 self._line_count += len(dids)
         except OSError as error:
             self._stored_dids.difference_update(dids)
-            self._write_problem = f"{self._file}: {error.strerror}; exchanged names may be lost at a restart"
+            self._write_problem = f"{self._file}: {error.strerror}; private names may be lost at a restart"
             return
         if dids or has_many_old:
             self._write_problem = None
         self._stored_dids.update(dids)
 
     def _compact(self, file: Path) -> None:
-        """Write only the DIDs that are still known; confirmed ones last, as the newest."""
+        """Rewrite the file with the DIDs in the store; last the DIDs that a job or catalogue named."""
         dids = [did for did in (*self._exchanged_at, *self._confirmed_dids) if did in self._stored_dids]
         replace_file(file, "".join(f"{did}\n" for did in dids).encode())
         self._line_count = len(dids)
 
     def _load(self, file: Path) -> None:
-        """Read the newest lines of the file, as many as may be kept."""
+        """Read the newest lines of the file, at most the limit of the store."""
         newest: deque[bytes] = deque(maxlen=self._max_dids)
         try:
             with file.open("rb") as lines:
@@ -213,14 +216,14 @@ class PseudonymStore:
         for line in newest:
             try:
                 dids[parse_did(line.decode("utf-8", "replace").rstrip("\r\n"))] = None
-            except BadDid:  # a torn line; whole ones are kept
+            except BadDid:  # an incomplete line, after a crash: skip it
                 continue
         self._stored_dids.update(dids)
         self._add_exchanged([did for did in dids if self.pseudonymizer.privacy.is_private(did)])
 
 
 def _append_lines(file: Path, lines: str) -> None:
-    """Append whole *lines* to a file that only the daemon's user may read, and sync it to disk."""
+    """Append complete *lines* to *file*, which only the daemon's user may read; flush the file to disk."""
     handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         os.fchmod(handle, 0o600)
@@ -233,12 +236,12 @@ def _append_lines(file: Path, lines: str) -> None:
 
 
 def read_key(file: Path, key: str) -> bytes:
-    """Read the HMAC key in *file*; *key* names it in the configuration. A line end is not part of the key.
+    """Read the HMAC key in *file*; *key* is its setting. A line end is not part of the key.
 
     Raises:
-        ConfigError: it cannot be read, others may read it, or it is too short.
+        ConfigError: the file cannot be read, other users may read it, or its size is not valid.
     """
-    advice = f"make it again: head -c 32 /dev/urandom | base64 > {file}; chmod 600 {file}"
+    advice = f"make a new key: head -c 32 /dev/urandom | base64 > {file}; chmod 600 {file}"
     try:
         with file.open("rb") as stream:
             status = os.fstat(stream.fileno())
@@ -246,7 +249,7 @@ def read_key(file: Path, key: str) -> bytes:
     except OSError as error:
         raise ConfigError([f"{key} {file}: {error.strerror}"]) from error
     if is_open_to_others(status):
-        raise ConfigError([f"{key} {file}: others may read or write it; chmod 600 {file}"])
+        raise ConfigError([f"{key} {file}: other users may read or write it; chmod 600 {file}"])
     if not MIN_KEY_BYTES <= len(content) <= 4096:
         size = f"has {len(content)} bytes, a key has {MIN_KEY_BYTES} to 4096"
         raise ConfigError([f"{key} {file}: {size}; {advice}"])
@@ -256,9 +259,9 @@ def read_key(file: Path, key: str) -> bytes:
 
 
 def is_open_to_others(status: os.stat_result) -> bool:
-    """Return True if a secret with this *status* is readable or writable by more users than necessary.
+    """Return True if other users than the daemon's may read or write a secret file with this *status*.
 
-    Its group may read it if another user owns it: so Kubernetes mounts secrets.
+    The file's group may read it if another user owns it, because Kubernetes mounts secrets this way.
     """
     allowed = 0o700 if status.st_uid == os.geteuid() else 0o740
     return bool(stat.S_IMODE(status.st_mode) & ~allowed)

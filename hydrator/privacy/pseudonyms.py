@@ -1,11 +1,11 @@
 """Pseudonyms of private datasets, whose names must not be readable in the pool.
 
-Ads of jobs and slots are world-readable, and ClassAds cannot hash with a key. So a private dataset enters
-the pool only as ``private:`` and an HMAC of its DID. Pure: keys and patterns are values, nothing is read
-or stored here.
+Everybody can read the ads of jobs and slots, and ClassAds have no keyed hash function. So the pool sees a
+private dataset only as ``private:`` and an HMAC of its DID. This module is pure: callers pass keys and
+patterns as values, and it reads and stores nothing.
 
-Patterns ignore letter case, because ClassAds compare names so: a public dataset whose name differs from a
-private one's in letter case only would be taken for it.
+Patterns ignore letter case, because ClassAds ignore letter case in names. Otherwise a public dataset could
+be confused with a private dataset whose name differs from it in letter case only.
 """
 
 import hmac
@@ -20,13 +20,16 @@ from .globs import CharacterClass, Glob, GlobToken, compile_glob, matches_any, t
 
 SCOPE = "private"
 MASK_SCOPE = "private-in-plain"
-"""The scope of the mask of a private DID that a job has unmasked; no catalogue is queried for it."""
+"""The scope of a mask, the placeholder for a private DID that a job names by its real name.
+
+The daemon queries no catalogue for a mask.
+"""
 HEX_DIGITS = 32
-"""The length of a pseudonym: 128 bits of the HMAC, too many to guess."""
+"""Hexadecimal digits of a pseudonym: 128 bits of the HMAC, too many to guess."""
 MIN_KEY_BYTES = 32
 IN_PLAIN_REASON = (
     "is private and is never advertised under its own name:"
-    " submit it again with `hydrator submit`, which exchanges it for an opaque name"
+    " submit the job again with `hydrator submit`, which replaces the name by a pseudonym"
 )
 
 _PSEUDONYM = re.compile(rf"{SCOPE}:[0-9a-f]{{{HEX_DIGITS}}}\Z")
@@ -35,11 +38,11 @@ _CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:
 _DID_CHARACTERS = re.compile(rf"[{_CHARACTERS}]+")
 _PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
 _MAX_DECODINGS = 2
-"""The number of times to decode percent-encoding: a URL inside a URL is encoded twice."""
+"""Decode percent-encoding this many times, because a URL inside a URL is encoded twice."""
 _NOT_BEFORE_DID = "._@+~-"
-"""Characters after which no DID begins: they belong to a longer scope."""
+"""Characters after which no DID begins, because the text before belongs to the scope of a longer DID."""
 HIDDEN_DID = f"{SCOPE}:[hidden]"
-"""The replacement of every private DID in a text from outside, such as an error of a catalogue."""
+"""The replacement of every private DID in an external text, such as an error of a catalogue."""
 
 
 def is_opaque(did: str) -> bool:
@@ -48,7 +51,7 @@ def is_opaque(did: str) -> bool:
 
 
 def is_masked(did: str) -> bool:
-    """Return True if *did* is the mask of a private DID that a job names by its real name."""
+    """Return True if *did* is a mask: the placeholder for a private DID in a job that has its real name."""
     return did.startswith(MASK_SCOPE + ":")
 
 
@@ -65,15 +68,18 @@ class Privacy:
         return matches_any(did.lower(), [pattern.lower() for pattern in self.patterns])
 
     def select_private(self, dids: Iterable[Did]) -> list[Did]:
-        """Return the private ones of *dids*, sorted."""
+        """Return those of *dids* that are private, sorted."""
         return sorted({did for did in dids if self.is_private(did)})
 
     def search_patterns(self) -> Sequence[str]:
-        """Return patterns that, where case counts, match every private dataset (and others)."""
+        """Return patterns that match every private dataset in a case-sensitive search.
+
+        They may match public datasets too.
+        """
         return sorted({_case_insensitive_pattern(pattern) for pattern in self.patterns})
 
     def find_mentions(self, text: str) -> list[str]:
-        """Return the private DIDs that *text* has by their real names, each once."""
+        """Return the real names of private DIDs that are in *text*, without duplicates."""
         mentions = [
             _trim_punctuation(stretch.decoded_text[start:end])
             for stretch in _stretches(text)
@@ -89,8 +95,8 @@ class Privacy:
     def redact(self, text: str) -> str:
         """Return *text* with :data:`HIDDEN_DID` for every private DID, also if written ``scope/…/name``.
 
-        Characters that follow a private DID without a space are hidden with it. The time this takes grows
-        with the length of *text* and no faster, whatever it holds.
+        Characters that follow a private DID without a space are hidden too. The time is proportional to
+        the length of *text*, whatever the text is.
         """
         globs = self._compile_globs("/")
         if not globs:
@@ -112,7 +118,10 @@ class Privacy:
         return "".join([*parts, text[end:]])
 
     def _compile_globs(self, colon: str = ":") -> list[Glob]:
-        """Return the globs of private DIDs in a text; patterns without two letters would match anything."""
+        """Return the patterns as globs to search a text with.
+
+        Omit patterns with fewer than two letters or digits, which would match almost any text.
+        """
         return [
             compile_glob(pattern.lower().replace(":", colon))
             for pattern in self.patterns
@@ -122,10 +131,11 @@ class Privacy:
 
 @dataclass(frozen=True, slots=True)
 class _TextStretch:
-    """A stretch of a text in characters of DIDs; *decoded_text* is without its percent-encoding.
+    """A part of a text that has only characters that a DID may have.
 
-    It begins at *offset* of the text. *positions* has where in the stretch each character of *decoded_text*
-    begins, and its end; None if the positions are equal.
+    The part begins at *offset* of the text; *decoded_text* is the part without percent-encoding.
+    *positions* has, for each character of *decoded_text* and for its end, the position in the encoded part.
+    *positions* is None if the part has no percent-encoding.
     """
 
     offset: int
@@ -133,12 +143,12 @@ class _TextStretch:
     positions: Sequence[int] | None
 
     def position_in_text(self, index: int) -> int:
-        """Return where in the text the character *index* of ``decoded_text`` begins."""
+        """Return the position in the whole text of character *index* of ``decoded_text``."""
         return self.offset + (index if self.positions is None else self.positions[index])
 
 
 def _stretches(text: str) -> Iterator[_TextStretch]:
-    """Yield every stretch of *text* that DIDs may be in."""
+    """Yield every part of *text* that may contain a DID."""
     for match in _DID_CHARACTERS.finditer(text):
         plain, positions = match[0], None
         for _ in range(_MAX_DECODINGS):
@@ -149,7 +159,7 @@ def _stretches(text: str) -> Iterator[_TextStretch]:
 
 
 def _decode_percent(text: str, positions: Sequence[int] | None) -> tuple[str, Sequence[int]]:
-    """Return *text* with its ``%XX`` decoded, and the position of each character before."""
+    """Decode each ``%XX`` in *text*; return the result and each character's position before the decoding."""
     letters: list[str] = []
     begins: list[int] = []
     at = 0
@@ -164,10 +174,10 @@ def _decode_percent(text: str, positions: Sequence[int] | None) -> tuple[str, Se
 
 
 def _matches(pattern: Glob, text: str, not_before: str) -> Iterator[tuple[int, int]]:
-    """Yield the begin and end of matches of *pattern* in *text*: from the begin of a name to the last end.
+    """Yield the begin and end of each match of *pattern* in *text*; a match begins where a name may begin.
 
-    The first position of the pattern's first segment is enough: a match of the other segments after a later
-    position also follows this one. So each segment is searched once, and nothing is tried twice.
+    For each match, try only the first position of the pattern's first segment: if the other segments match
+    after a later position, they also match after the first. So no segment is searched twice.
     """
     start = 0
     while start <= len(text):
@@ -181,7 +191,7 @@ def _matches(pattern: Glob, text: str, not_before: str) -> Iterator[tuple[int, i
 
 
 def _next_begin(pattern: Glob, text: str, start: int, not_before: str) -> int:
-    """Return the first position from *start* where a name may begin that *pattern* matches; -1 for none."""
+    """Return the first position from *start* where a name begins that *pattern* may match; -1 for none."""
     first = pattern.segments[0]
     while True:
         start = first.find(text, start, len(text))
@@ -191,7 +201,7 @@ def _next_begin(pattern: Glob, text: str, start: int, not_before: str) -> int:
 
 
 def _first_private_did(pattern: Glob, stretch: _TextStretch, lower_text: str) -> int | None:
-    """Return where in *stretch* the first private DID begins that *pattern* matches."""
+    """Return the begin of the first private DID in *stretch* that *pattern* matches; None for none."""
     for start, _ in _matches(pattern, lower_text, ""):
         if not _OWN_NAME.match(stretch.decoded_text, start):
             return start
@@ -200,17 +210,17 @@ def _first_private_did(pattern: Glob, stretch: _TextStretch, lower_text: str) ->
 
 @dataclass(frozen=True, slots=True)
 class Pseudonymizer:
-    """The private datasets with the keys of their pseudonyms.
+    """The private datasets and the keys of their pseudonyms.
 
-    ``keys`` are at least 32 bytes each, the present one first: it makes new pseudonyms. Queued jobs may still
-    have pseudonyms by the others.
+    Each of ``keys`` has at least 32 bytes. The first key makes new pseudonyms. The other keys are older:
+    queued jobs may still have pseudonyms that were made with them.
     """
 
     privacy: Privacy
     keys: tuple[bytes, ...]
 
     def pseudonym(self, did: Did) -> Did:
-        """Return the pseudonym of a private *did*; a public one is returned unchanged."""
+        """Return the pseudonym of *did* if it is private; return a public *did* unchanged."""
         return _pseudonym(self.keys[0], did) if self.privacy.is_private(did) else did
 
     def pseudonyms(self, did: Did) -> tuple[Did, ...]:
@@ -218,22 +228,25 @@ class Pseudonymizer:
         return tuple(_pseudonym(key, did) for key in self.keys)
 
     def mask(self, did: Did) -> Did:
-        """Return the mask for a private *did* that a job names unmasked; it does not reveal the pseudonym."""
+        """Return the placeholder for a private *did* that a job names by its real name.
+
+        The placeholder does not reveal the pseudonym of *did*.
+        """
         digest = hmac.digest(self.keys[0], b"in plain\0" + did.encode(), "sha256").hex()
         return Did(f"{MASK_SCOPE}:{digest[:HEX_DIGITS]}")
 
     def redact(self, text: str, pseudonym_by_did: Mapping[Did, Did] | None = None) -> str:
-        """Return *text*, which comes from outside, without the names of private datasets.
+        """Return the external *text* without the names of private datasets.
 
-        *pseudonym_by_did* has the pseudonyms of the datasets that were asked about. Their DIDs, and their
-        names without a scope, are replaced by these. Any other private DID becomes :data:`HIDDEN_DID`: a user
-        who puts a guess into a text must not get its pseudonym.
+        *pseudonym_by_did* has the pseudonyms of the datasets in the query. These pseudonyms replace the DIDs
+        in the text, also if a DID has no scope there. Any other private DID becomes :data:`HIDDEN_DID`,
+        because a user who guesses a DID must not get its pseudonym.
         """
         return self.privacy.redact(_replace_names(text, pseudonym_by_did) if pseudonym_by_did else text)
 
 
 def _replace_names(text: str, pseudonym_by_did: Mapping[Did, Did]) -> str:
-    """Return *text* with pseudonyms for the DIDs and bare names in it."""
+    """Return *text* with the pseudonym for each DID of *pseudonym_by_did*, with or without its scope."""
     names: dict[str, Did] = {}
     for plain, opaque in pseudonym_by_did.items():
         bare = plain.partition(":")[2].lower()
@@ -260,7 +273,7 @@ def _lower_ascii(letter: str) -> str:
 def _longest_name_length(
     lower_text: str, position: int, sizes: Collection[int], names: Mapping[str, Did]
 ) -> int:
-    """Return the length of the longest of *names* that is a whole word at this position; 0 for none."""
+    """Return the length of the longest of *names* that is a whole word at *position*; 0 for none."""
     if position and _is_letter(lower_text[position - 1]):
         return 0
     fitting = (
@@ -281,9 +294,9 @@ def _pseudonym(key: bytes, did: Did) -> Did:
 
 
 def truncate_at_name(text: str, max_chars: int) -> str:
-    """Return the begin of *text*, at most *max_chars* characters, without a name that would be cut.
+    """Return the first *max_chars* characters of *text*, without a name that would be cut in two.
 
-    No pattern matches half a name.
+    No pattern matches half a name, so half a private name would not be hidden.
     """
     if len(text) <= max_chars:
         return text
@@ -291,12 +304,12 @@ def truncate_at_name(text: str, max_chars: int) -> str:
 
 
 def _trim_punctuation(word: str) -> str:
-    """Return a DID found in a text, without the punctuation of the sentence."""
+    """Return *word*, a DID found in a text, without the punctuation of the sentence at its end."""
     return word.rstrip(".:")
 
 
 def _case_insensitive_pattern(pattern: str) -> str:
-    """Return *pattern* with every letter in both cases, and any character for a bracket."""
+    """Return *pattern* with ``[aA]`` for every letter a, and ``?`` for every ``[…]``."""
     return "".join(map(_case_insensitive_token, tokenize(pattern)))
 
 
@@ -305,22 +318,22 @@ def _case_insensitive_token(glob_token: GlobToken | None) -> str:
         return "*"
     if isinstance(glob_token, CharacterClass):
         return "?"
-    if glob_token == "[":  # noqa: S105 - a part of a pattern
+    if glob_token == "[":  # noqa: S105 - not a password
         return "[[]"
     return f"[{glob_token.lower()}{glob_token.upper()}]" if glob_token.isalpha() else glob_token
 
 
 def with_did(name: Did, reading: Reading) -> Reading:
-    """Return the *reading* under another *name*."""
+    """Return *reading* with *name* as the DID of its replicas."""
     if isinstance(reading, Unseen):
         return reading
     return replace(reading, replicas=tuple(replace(replica, did=name) for replica in reading.replicas))
 
 
 def find_leaks(text: str, dids: Iterable[Did]) -> list[tuple[Did, str]]:
-    """Return each of *dids* that *text* shows, also by its name alone, with the line.
+    """Return each of *dids* that is in *text*, also without its scope, and the first line that has it.
 
-    Comments do not count.
+    Ignore comment lines, which begin with ``#``.
     """
     leaks = []
     for did in sorted(set(dids)):
@@ -335,5 +348,5 @@ def find_leaks(text: str, dids: Iterable[Did]) -> list[tuple[Did, str]]:
 
 
 def summarize_dids(dids: Collection[Did]) -> str:
-    """Return a few of *dids*, to be shown to their owner."""
+    """Return a text with the first few of *dids* and the number of the others."""
     return shorten_list(sorted(dids))

@@ -1,8 +1,8 @@
 """Redaction of catalogues' texts about private datasets. This module is pure: no socket, no clock.
 
-The names of a private dataset's files need not look like its own name, so no pattern matches them. From a
-text about one private dataset, only known sentences of the adapters are shown. From an error that may be
-about several datasets, only words that cannot be names are shown.
+The file names of a private dataset may have nothing in common with its DID, so no pattern matches them. If
+a text is about one private dataset, users see only known sentences of the adapters. If an error may be
+about several datasets, users see only words that cannot be names.
 """
 
 import re
@@ -82,7 +82,7 @@ def redact_provenance(provenance: Provenance) -> Provenance:
 def redact_names(text: str) -> str:
     """Return *text* with HIDDEN_DID for every word that may be a name.
 
-    Words of letters alone, numbers, pseudonyms and the server of a URL are kept; quoted text is not.
+    Keep words that have only letters, numbers, pseudonyms, and the server of a URL.
     """
     return " ".join(_redact_words(text))
 
@@ -107,7 +107,7 @@ def _is_safe_word(word: str) -> bool:
 
 
 def _server(url: str) -> str:
-    """Return the scheme and host of *url*; empty if it has none that can be read."""
+    """Return the scheme, host and port of *url*; empty if *url* is not valid."""
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""

@@ -1,7 +1,7 @@
-"""Wrappers that translate between pseudonyms outside and the DIDs of private datasets inside.
+"""Wrappers that translate between the pseudonyms and the DIDs of private datasets.
 
-Demand, memories, snapshot, ads, plans, state, logs, metrics and answers contain a private dataset's
-pseudonym only; catalogues are asked about its DID.
+Demand, memories, snapshot, ads, plans, state, logs, metrics and answers contain only the pseudonym of a
+private dataset. Queries to catalogues contain its DID.
 """
 
 from collections.abc import Collection, Mapping
@@ -30,10 +30,10 @@ from .pseudonyms import Pseudonymizer, is_masked, is_opaque, truncate_at_name
 from .withheld import redact_names, redact_provenance, redact_reason
 
 MAX_SHOWN_CHARS = 2000
-"""The most characters to show of a text that is not a DID, as a job's owner wrote it."""
+"""Maximum characters to show of a text that a job names as a dataset and that is not a DID."""
 SEARCH_INTERVAL = timedelta(minutes=10)
 _SEARCH_BACKOFF = timedelta(minutes=1)
-"""The wait after a search that failed; doubled after each further one that failed or found nothing."""
+"""The wait after a failed search. It doubles after each further search that fails or misses a name."""
 _LOOKUP_FAILED_REASON = "the dataset of this name could not be looked up"
 _UNKNOWN_NAME_REASON = "this name was not exchanged here: no key of this daemon makes it of a listed dataset"
 
@@ -41,9 +41,9 @@ _UNKNOWN_NAME_REASON = "this name was not exchanged here: no key of this daemon 
 class PseudonymizedCatalogue:
     """A catalogue whose callers use pseudonyms; it queries another catalogue by the real names.
 
-    See :class:`hydrator.domain.ports.Catalogue` for its promises. A pseudonym that is not stored, after its
-    file was lost, is searched for among all private datasets that the catalogue lists. One that is not found
-    is Unseen: it may be another daemon's, or made up.
+    See :class:`hydrator.domain.ports.Catalogue` for its promises. If the store of pseudonyms was lost, the
+    wrapper searches an unknown pseudonym among all private datasets that the catalogue lists. A pseudonym
+    that is not found is Unseen: another daemon may have made it, or a user invented it.
     """
 
     def __init__(self, inner: Catalogue, pseudonyms: PseudonymStore, clock: Clock) -> None:
@@ -63,9 +63,9 @@ class PseudonymizedCatalogue:
         return self._inner.name
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """Read as :meth:`hydrator.domain.ports.Catalogue.read`.
+        """See :meth:`hydrator.domain.ports.Catalogue.read`.
 
-        A private DID that is queried by its real name is at no site.
+        For a private DID under its real name, return that no site has it.
         """
         self._search(frozenset(did for did in dids if is_opaque(did) and not self._pseudonyms.resolve(did)))
         plain = {did: self._pseudonyms.resolve(did) if is_opaque(did) else did for did in dids}
@@ -84,7 +84,7 @@ class PseudonymizedCatalogue:
         return replace(survey, readings=readings)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """Find as :meth:`hydrator.domain.ports.Catalogue.find`; private datasets under their pseudonyms."""
+        """See :meth:`hydrator.domain.ports.Catalogue.find`; return private datasets by their pseudonyms."""
         try:
             dids = self._inner.find(patterns)
         except CatalogueError as error:
@@ -99,10 +99,10 @@ class PseudonymizedCatalogue:
         self._inner.close()
 
     def _search(self, unknown_names: frozenset[Did]) -> None:
-        """Learn the names of all private datasets here, if an unknown one was not searched for recently.
+        """Learn all private datasets of the catalogue, unless *unknown_names* were searched recently.
 
-        Any user may make names up, and a search is expensive. So after a search that failed, or that found
-        nothing again, the next one waits.
+        Any user can invent pseudonyms, and a search is expensive. So after a failed search, or after two
+        searches that missed a name, wait before the next search.
         """
         now = self._clock()
         is_recent = self._searched_at is not None and now - self._searched_at < SEARCH_INTERVAL
@@ -121,7 +121,7 @@ class PseudonymizedCatalogue:
             self._not_found_reason = f"{_LOOKUP_FAILED_REASON}: {why}"
             self._back_off(now, is_failure=True)
             return
-        except Exception as error:  # noqa: BLE001 - only these names fail
+        except Exception as error:  # noqa: BLE001 - a bug must not stop the poll
             self._not_found_reason = (
                 f"{_LOOKUP_FAILED_REASON}: {self._bugs.report(part, _strip_error_text(error))}"
             )
@@ -185,7 +185,7 @@ class PseudonymizedAuditor:
         return self._inner.name
 
     def verify(self, did: Did) -> Seen:
-        """Verify as :meth:`hydrator.domain.ports.Auditor.verify`."""
+        """See :meth:`hydrator.domain.ports.Auditor.verify`."""
         plain = _resolve_did(did, self._pseudonyms, self.name)
         try:
             seen = self._inner.verify(plain)
@@ -210,11 +210,11 @@ class PseudonymizedProbe:
         self._pseudonyms = pseudonyms
 
     def can_check(self, catalogue: str, site: Site) -> bool:
-        """Return the same as :meth:`hydrator.domain.ports.Probe.can_check`."""
+        """See :meth:`hydrator.domain.ports.Probe.can_check`."""
         return self._inner.can_check(catalogue, site)
 
     def check_dataset(self, catalogue: str, did: Did, site: Site) -> bool | None:
-        """Check as :meth:`hydrator.domain.ports.Probe.check_dataset`; None for an unknown pseudonym."""
+        """See :meth:`hydrator.domain.ports.Probe.check_dataset`; return None for an unknown pseudonym."""
         plain = self._pseudonyms.resolve(did) if is_opaque(did) else did
         return (
             None if plain is None or is_masked(plain) else self._inner.check_dataset(catalogue, plain, site)
@@ -222,15 +222,15 @@ class PseudonymizedProbe:
 
 
 def _strip_error_text(error: Exception) -> Exception:
-    """Return *error* without its text, which may name a private dataset."""
+    """Return a RuntimeError with the type of *error*, but not its text, which may name a private dataset."""
     return RuntimeError(type(error).__name__).with_traceback(error.__traceback__)
 
 
 def _resolve_did(did: Did, pseudonyms: PseudonymStore, catalogue: str) -> Did:
-    """Return the dataset of *did*.
+    """Return the real DID of *did*, a pseudonym or a public DID.
 
     Raises:
-        CatalogueUnreachable: the pseudonym is unknown; nothing is concluded from that.
+        CatalogueUnreachable: the pseudonym is unknown. This does not mean that the dataset does not exist.
     """
     plain = pseudonyms.resolve(did) if is_opaque(did) else did
     if plain is None or is_masked(plain):
@@ -239,7 +239,10 @@ def _resolve_did(did: Did, pseudonyms: PseudonymStore, catalogue: str) -> Did:
 
 
 class PseudonymizedQueues:
-    """Queues in which a private dataset that a job names by its real name is masked; no ad has that name."""
+    """Queues that return a placeholder for a private dataset that a job names by its real name.
+
+    The daemon publishes no ad with the real name.
+    """
 
     def __init__(self, inner: Queues, pseudonymizer: Pseudonymizer, default_scope: str | None) -> None:
         self._inner = inner
@@ -247,7 +250,7 @@ class PseudonymizedQueues:
         self._default_scope = default_scope
 
     def read_demand(self) -> Mapping[str, ScheddDemand | Unseen]:
-        """Read as :meth:`hydrator.domain.pool_ports.Queues.read_demand`."""
+        """See :meth:`hydrator.domain.pool_ports.Queues.read_demand`."""
         try:
             answers = self._inner.read_demand()
         except PoolError as error:

@@ -1,7 +1,7 @@
-"""Demand: the datasets that jobs name, remembered for a while, plus pins and patterns.
+"""Demand: the datasets that jobs name or named recently, plus pins and patterns.
 
-A dataset stays demanded for a while after its last job, so that the next run of a campaign finds it
-published. Losing demand is not a loss of data.
+A dataset stays demanded for some time after its last job, so that the next run of a campaign finds the
+dataset in the ads. If a dataset is no longer demanded, it leaves the ads; this is not a loss of data.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -26,7 +26,7 @@ from hydrator.domain.redaction import escape_unprintable
 
 @dataclass(frozen=True, slots=True)
 class RememberedJobs:
-    """Jobs of one schedd that name the same datasets, and when they were last seen."""
+    """Jobs of one schedd that name the same datasets, and the time when the schedd last listed such a job."""
 
     schedd: str
     dids: tuple[Did, ...]
@@ -36,7 +36,7 @@ class RememberedJobs:
 
 @dataclass(frozen=True, slots=True)
 class DemandMemory:
-    """The demand of every schedd at its last answer, and the rejected texts that are not DIDs."""
+    """The demand of every schedd at its last answer, and the dataset names that are not valid DIDs."""
 
     entries: tuple[RememberedJobs, ...] = ()
     rejected_texts: Mapping[str, str] = field(default_factory=dict)
@@ -52,8 +52,8 @@ def update_demand_memory(
 ) -> DemandMemory:
     """Return *memory* updated with the schedds' *answers*.
 
-    A schedd that could not be queried (Unseen) keeps its demand for however long, and its jobs count as
-    demanding until now. A schedd that left the pool, like a job that ended, is remembered for *keep_for*.
+    If a schedd could not be queried (Unseen), keep its demand without a time limit, as if its jobs were
+    still queued. If a schedd left the pool, or a job ended, keep the demand for *keep_for*.
     """
     entries: list[RememberedJobs] = []
     rejected_texts: dict[str, str] = {}
@@ -72,7 +72,7 @@ def update_demand_memory(
 def build_demand(
     memory: DemandMemory, *, pins: Collection[Did], matches: AbstractSet[Did], now: datetime
 ) -> Demand:
-    """Build the demand of jobs, *pins* and pattern *matches*, most demanded first."""
+    """Build the demand from the jobs in *memory*, *pins* and pattern *matches*, most demanded first."""
     merged: dict[tuple[Did, ...], DemandEntry] = {}
     for old in memory.entries:
         other = merged.get(old.dids)
@@ -114,7 +114,7 @@ def _parse_group(
 ) -> tuple[Did, ...]:
     """Return the group's DIDs, sorted, without duplicates.
 
-    If one is bad, return none, since such jobs cannot match.
+    If one DID is not valid, return none, because such jobs cannot match any slot.
     """
     try:
         return tuple(sorted({parse_did(text, default_scope) for text in group.datasets}))
@@ -124,5 +124,5 @@ def _parse_group(
 
 
 def _make_printable(text: str) -> str:
-    """Return *text*, which any user may have written, in a form that can be stored, logged and shown."""
+    """Return the text of a job's owner, shortened and with escapes for unprintable characters."""
     return escape_unprintable(text[:MAX_DID_CHARS])

@@ -1,6 +1,7 @@
-"""Evaluation of one cycle: from state, answers, demand and time to new state and ads. Pure.
+"""Evaluation of one cycle: compute the new state and the ads from state, answers, demand and time.
 
-A cycle costs by what changed, not by what is known: docs/explanation/incremental-evaluation.md explains how.
+This module is pure. The time of a cycle grows with the number of changed datasets, not with the number of
+all datasets: docs/explanation/incremental-evaluation.md explains how.
 """
 
 from collections import Counter
@@ -41,13 +42,13 @@ from hydrator.reconcile.snapshot.update import apply_survey
 from hydrator.reconcile.state import ReconcileState
 
 Answer = Survey | Unseen | Pending
-"""A catalogue's survey, the reason why it gave none, or that it is pending."""
+"""A catalogue's survey; or Unseen with the reason for its absence; or Pending while a poll runs."""
 Answers = Mapping[str, Answer]
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcilePolicy:
-    """The part of the configuration that a cycle needs."""
+    """The settings that the evaluation of a cycle needs."""
 
     default_scope: str | None = None
     pins: frozenset[Did] = frozenset()
@@ -62,17 +63,17 @@ class ReconcilePolicy:
     max_withhold: timedelta = timedelta(minutes=10)
 
     def is_retired(self, site: Site) -> bool:
-        """Return True for a site that is retired by name or that no pattern includes any more."""
+        """Return True if the operator retired *site*, or if no pattern of ``include_sites`` matches it."""
         included = any(fnmatchcase(site, pattern) for pattern in self.include_sites)
         return site in self.retired or not included
 
 
 @dataclass(frozen=True, slots=True)
 class ReusableResults:
-    """Intermediate results of one evaluation, from which the next one can start.
+    """Intermediate results of one evaluation, from which the next evaluation can start.
 
-    They can be reused only for the same memories under the same policy. ``versions`` has, by catalogue,
-    the version of the rows that the results were computed from.
+    The next evaluation can reuse them only if it has the same memories and policy. ``versions`` has, by
+    catalogue, the version of the rows that the results were computed from.
     """
 
     versions: Mapping[str, object]
@@ -85,10 +86,10 @@ class ReusableResults:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The conclusions of one cycle: everything except the sending of ads.
+    """The conclusions of one cycle: the new state, the snapshot and the ads to send.
 
-    ``withheld_reasons`` has the sites that get no ad yet, ``released`` the datasets that left after
-    the breaker had held them, each with the reason.
+    ``withheld_reasons`` has the sites that get no ad yet, each with the reason. ``released`` has, by site,
+    the datasets that the shrink breaker kept in the ad until now, each with the reason why it left.
     """
 
     state: ReconcileState
@@ -115,16 +116,16 @@ def evaluate(
     polls_started_at: Mapping[str, datetime] | None = None,
     withheld_reasons: Mapping[Site, str] | None = None,
 ) -> Evaluation:
-    """Conclude from the state and the answers which ad every site should have.
+    """Compute the ad that every site should have from the state and the answers.
 
     Args:
-        state: the state that the last cycle left, with the audit's verdicts since.
-        published_generations: by site, the highest generation that any publisher shows.
-        now: aware UTC time at which this cycle began; a later reading counts as of then.
+        state: the state after the last cycle, with the audit's verdicts since then.
+        published_generations: by site, the highest generation read back from any publisher.
+        now: aware UTC time at which this cycle began. A reading with a later time gets this time.
         approved_losses: by site, the held datasets whose loss the operator approved.
-        sites_to_renumber: sites whose ads the operator gives a new generation.
-        previous: the evaluation of the last cycle. It changes no result: it only saves work.
-        polls_started_at: when the poll of a catalogue began, where that was before this cycle.
+        sites_to_renumber: sites whose ads must get a new generation, by command of the operator.
+        previous: the evaluation of the last cycle. The result is the same without it, but slower.
+        polls_started_at: by catalogue, the start of a poll that began before this cycle.
         withheld_reasons: sites that get no ad yet, each with the reason; see ``publish/withhold.py``.
     """
     memories = _apply_answers(state, answers, demand, now, polls_started_at or {})
@@ -150,7 +151,7 @@ def _apply_answers(
     now: datetime,
     polls_started_at: Mapping[str, datetime],
 ) -> dict[str, CatalogueMemory]:
-    """Return the memory of each queried catalogue, updated with its answer."""
+    """Return the memory of each catalogue, updated with its answer."""
     dids = demand.dids
     return {
         name: apply_survey(
@@ -166,7 +167,7 @@ def _apply_answers(
 def _reusable_results(
     previous: Evaluation | None, state: ReconcileState, answers: Collection[str], policy: ReconcilePolicy
 ) -> ReusableResults | None:
-    """Return the results of *previous* that hold for *state*, the same catalogues and the same policy."""
+    """Return the results of *previous* if catalogues, policy and memories are still the same; else None."""
     results = previous.reusable if previous else None
     if (
         results is None
@@ -191,7 +192,7 @@ def _changed_dids(memories: Mapping[str, CatalogueMemory]) -> frozenset[Did]:
 class _Cycle:
     """The steps of :func:`evaluate` in their order, and the inputs that they share.
 
-    ``memories`` include the answers of this cycle; ``state`` has the memories before.
+    ``memories`` include the answers of this cycle; ``state`` has the memories before these answers.
     """
 
     state: ReconcileState
@@ -202,12 +203,12 @@ class _Cycle:
     reusable: ReusableResults | None
 
     def find_retired_sites(self) -> frozenset[Site]:
-        """Return the retired sites among those that have an ad or that a catalogue names."""
+        """Return the retired sites that still have an ad or that a catalogue still lists."""
         sites = self.state.ads.keys() | {site for memory in self.memories.values() for site in memory.sites}
         return frozenset(site for site in sites if self.policy.is_retired(site))
 
     def hold_losses(self, approved_losses: Mapping[Site, AbstractSet[Did]]) -> BreakerResult:
-        """Run the shrink breaker; reuse its last counts while the same sites are retired."""
+        """Run the shrink breaker; reuse its last counts if the retired sites are the same."""
         retired = self.find_retired_sites()
         counts = self.reusable.listed_counts if self.reusable and self.reusable.retired == retired else None
         return LossCheck(
@@ -223,7 +224,7 @@ class _Cycle:
         ).run()
 
     def update_audit(self, breaker: BreakerResult) -> tuple[Audit, tuple[RepeatedFalseClaim, ...]]:
-        """Compare the audit with the catalogues' present answers, held facts included."""
+        """Compare the audit's corrections with the catalogues' present facts and with held facts."""
         return expire_and_confirm(
             self.state.audit,
             breaker.memories,
@@ -235,7 +236,7 @@ class _Cycle:
     def merge_corrected(self, breaker: BreakerResult, audit: Audit) -> MergedSnapshot:
         """Merge the catalogues, with the audit's corrections, into one snapshot.
 
-        A dataset is merged again if its answer, the breaker or a correction changed it.
+        Merge a dataset again only if an answer, the breaker or a correction changed it.
         """
         corrections = _corrections_past_breaker(audit, breaker.held_losses, self.policy.breaker_limits)
         corrected = apply_corrections(breaker.memories, corrections)
@@ -249,7 +250,7 @@ class _Cycle:
         )
 
     def draft_ads(self, merged: MergedSnapshot, audit: Audit) -> DraftSet:
-        """Draft the ad of every site that was seen and is not retired."""
+        """Draft the ad of every site in the snapshot that is not retired."""
         facts_by_site = {
             site: facts for site, facts in merged.snapshot.sites.items() if not self.policy.is_retired(site)
         }
@@ -265,10 +266,10 @@ class _Cycle:
     def add_unseen_and_rolled_back(
         self, drafts: Mapping[Site, Draft], audit: Audit, breaker: BreakerResult
     ) -> dict[Site, Draft]:
-        """Return *drafts* plus the drafts of sites that were not seen or that the operator rolled back.
+        """Add to *drafts* the sites that no catalogue answered for, and the sites that are rolled back.
 
-        An unseen site keeps its ad, with the age it has. The ad is emptied once it is older than
-        ``policy.max_age``, or when the breaker released datasets of the site.
+        A site without an answer keeps its ad and its age. Its ad becomes empty when it is older than
+        ``policy.max_age``, or when the breaker releases datasets of the site.
         """
         now, max_age = self.now, self.policy.max_age
         kept_ads = {site: ad for site, ad in self.state.ads.items() if site not in drafts}
@@ -291,7 +292,7 @@ class _Cycle:
         published_generations: Mapping[Site, int],
         sites_to_renumber: AbstractSet[Site],
     ) -> dict[Site, SiteAd]:
-        """Give every draft but the withheld ones its generation."""
+        """Return the ad of every draft with its generation; skip the withheld sites."""
         return assign_generations(
             {site: draft for site, draft in drafts.items() if site not in withheld_sites},
             self.state.ads,
@@ -301,7 +302,7 @@ class _Cycle:
         )
 
     def next_state(self, breaker: BreakerResult, audit: Audit, ads: Mapping[Site, SiteAd]) -> ReconcileState:
-        """Return the state that this cycle leaves to the next."""
+        """Return the state for the next cycle."""
         return replace(
             self.state, memories=breaker.memories, held_losses=breaker.held_losses, ads=ads, audit=audit
         )
@@ -319,11 +320,12 @@ class _Cycle:
 def _corrections_past_breaker(
     audit: Audit, held_losses: Mapping[Site, HeldLoss], limits: BreakerLimits
 ) -> Audit:
-    """Return *audit* without the corrections that only the catalogue itself supports and the breaker doubts.
+    """Return *audit* without corrections that would remove datasets which the shrink breaker holds.
 
-    An emptied catalogue gives the expensive question the same wrong answer as the cheap one. So does a
-    catalogue whose polls fail. Unbounded, the audit would release one held dataset a second. So corrections
-    that no poll has repeated count for fewer datasets of a site than the breaker lets pass, oldest first.
+    An emptied catalogue gives the audit the same wrong answer as the poll. So the audit could remove one
+    held dataset a second. Corrections by a probe always count, because a probe reads the storage.
+    Drop other corrections of held datasets. Of the corrections whose false claim no later poll has
+    repeated, keep fewer at each site than the breaker's ``min_datasets``, oldest first.
     """
     doubtful = {(site, did) for site, held in held_losses.items() for did in held.missing_polls}
     max_unrepeated = limits.min_datasets - 1 if limits.confirming_polls else len(audit.corrections)
@@ -347,8 +349,8 @@ def keep_disputed_matches(
 ) -> dict[str, frozenset[Did]]:
     """Return *matches* plus the earlier matches that are missing without evidence that they are gone.
 
-    A catalogue that matches nothing has lost its datasets, or is broken. So an earlier match is polled
-    once more, and stays demanded while the breaker holds it or while it could not be read.
+    A catalogue whose search finds nothing may have lost its datasets, or be broken. So an earlier match
+    stays demanded while the shrink breaker holds it, or while a catalogue could not read it.
     """
     doubtful = {did for held in state.held_losses.values() for did in held.missing_polls}
     doubtful |= {did for memory in state.memories.values() for did in memory.unseen_reasons}

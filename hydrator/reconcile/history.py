@@ -1,6 +1,7 @@
-"""History of a site's ad: which datasets came and left with each generation, and why.
+"""History of a site's ad: the datasets that each generation added, removed or changed, and the reasons.
 
-Pure: an entry is built from the ad before and the ad after; ``state/history_table.py`` stores it.
+This module is pure: it builds an entry from the ads before and after a cycle. ``state/history_table.py``
+stores the entry.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +15,7 @@ from hydrator.reconcile.ads.site_ads import facts_of
 
 @dataclass(frozen=True, slots=True)
 class DatasetChange:
-    """One changed dataset: its state before and after (None: not listed), and the reason."""
+    """One changed dataset: its state in the ad before and after (None: not in the ad), and the reason."""
 
     did: Did
     state_before: str | None
@@ -24,7 +25,11 @@ class DatasetChange:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One generation of a site's ad: when it was decided, and when each publisher first showed it."""
+    """One generation of a site's ad, with its changes.
+
+    ``decided_at`` is the time of the cycle. ``published_at`` has, by publisher, the time when the daemon
+    first read this generation back.
+    """
 
     decided_at: datetime
     ad: SiteAd
@@ -33,7 +38,7 @@ class HistoryEntry:
 
     @property
     def text(self) -> str:
-        """Return how many datasets came, left and changed, in words."""
+        """Return a text with the numbers of added, removed and changed datasets: ``2 came, 1 left``."""
         came = sum(change.state_before is None for change in self.changes)
         left = sum(change.state_after is None for change in self.changes)
         other = len(self.changes) - came - left
@@ -44,7 +49,11 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class ChangeContext:
-    """The possible reasons for a change: demand, collisions, facts, released datasets, a rollback."""
+    """The values that explain a change of an ad.
+
+    ``released`` has the datasets whose loss the shrink breaker no longer holds back, each with the reason.
+    ``colliding_dids`` are the datasets whose DIDs differ only in letter case.
+    """
 
     demanded_dids: AbstractSet[Did]
     colliding_dids: AbstractSet[Did]
@@ -56,7 +65,7 @@ class ChangeContext:
 def build_entry(
     previous: SiteAd | None, current: SiteAd, context: ChangeContext, *, now: datetime
 ) -> HistoryEntry:
-    """Build the entry of *current*, with its changes from *previous*."""
+    """Build the entry of the ad *current*, with its changes since the ad *previous*."""
     old, new = (facts_of(previous) if previous else {}), facts_of(current)
     return HistoryEntry(now, current, tuple(_changes(old, new, context)))
 
@@ -73,7 +82,7 @@ def _changes(
 
 
 def _change_reason(did: Did, fact: Fact | None, context: ChangeContext) -> str:
-    """Return the reason. The state file stores it: with new words, old and new rows would differ."""
+    """Return the reason why *did* changed. Do not reword: the state file has rows with these texts."""
     if fact and fact.state is DatasetState.UNKNOWN:
         return "nobody could be asked about it for longer than the age bound"
     if fact:

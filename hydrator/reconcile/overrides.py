@@ -1,4 +1,4 @@
-"""Commands of the operator: approve a loss, roll an ad back, resume."""
+"""Commands of the operator: approve a loss, roll an ad back, end a rollback, renumber an ad."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from hydrator.domain.model import Did, Site, SiteAd
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """A rolled-back site: its earlier ``ad``, with the ages it had, is published since ``started_at``."""
+    """A rollback: since ``started_at`` the daemon publishes an earlier ``ad`` of a site with its old ages."""
 
     started_at: datetime
     ad: SiteAd
@@ -18,14 +18,15 @@ class Rollback:
     @property
     def text(self) -> str:
         return (
-            f"rolled back to generation {self.ad.generation}, read {self.ad.as_of:%Y-%m-%d %H:%M:%S} UTC, "
-            f"since {self.started_at:%Y-%m-%d %H:%M:%S} UTC"
+            f"rolled back to generation {self.ad.generation}"
+            f" with facts of {self.ad.as_of:%Y-%m-%d %H:%M:%S} UTC,"
+            f" since {self.started_at:%Y-%m-%d %H:%M:%S} UTC"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    """Allow these datasets, which the breaker holds, to leave the ad of the site."""
+    """Let ``datasets`` leave the ad of the site, although the shrink breaker holds them."""
 
     site: Site
     datasets: frozenset[Did]
@@ -33,7 +34,7 @@ class Approve:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Publish *ad*, of an earlier generation, again."""
+    """Roll a site back: publish *ad*, which is of an earlier generation, again."""
 
     ad: SiteAd
 
@@ -57,7 +58,7 @@ Command = Approve | Return | Resume | Renumber
 
 @dataclass(frozen=True, slots=True)
 class PendingCommands:
-    """The commands not executed yet, each with its file; and the invalid files, each with the reason."""
+    """The commands that are not executed yet, each with its file; and invalid files, each with the reason."""
 
     commands: tuple[tuple[Path, Command], ...] = ()
     invalid_files: tuple[tuple[Path, str], ...] = ()
@@ -65,12 +66,13 @@ class PendingCommands:
 
     @property
     def problems(self) -> list[str]:
-        problems = [f"{path}: {why}; it is set aside" for path, why in self.invalid_files]
+        advice = "the daemon renames the file to *.refused"
+        problems = [f"{path}: {why}; {advice}" for path, why in self.invalid_files]
         return [*problems, self.problem] if self.problem else problems
 
     @property
     def approvals(self) -> dict[Site, frozenset[Did]]:
-        """Return by site the datasets that may leave."""
+        """Return, by site, the datasets that may leave the ad."""
         approved: dict[Site, frozenset[Did]] = {}
         for _, order in self.commands:
             if isinstance(order, Approve):
@@ -83,7 +85,7 @@ class PendingCommands:
         return frozenset(order.site for _, order in self.commands if isinstance(order, Renumber))
 
     def apply_to_rollbacks(self, current: Mapping[Site, Rollback], now: datetime) -> dict[Site, Rollback]:
-        """Return the sites that keep an earlier generation from now on; an approval ends that too."""
+        """Return the rollbacks after the commands; Resume and Approve end the rollback of a site."""
         rollbacks = dict(current)
         for _, order in self.commands:
             if isinstance(order, Return):

@@ -1,8 +1,8 @@
-"""Reconciler: poll, evaluate, save, apply, read back. The one place that has the order of a cycle.
+"""Reconciler: run the steps of a cycle in order: poll, evaluate, save, publish, read back.
 
-:func:`hydrator.reconcile.evaluate.evaluate` is pure and decides everything. Around it are the queries
-to schedds and catalogues and the sending to publishers. Each of these may fail or hang without
-harm to the others.
+:func:`hydrator.reconcile.evaluate.evaluate` is pure and makes all decisions. The reconciler does the rest:
+it queries schedds and catalogues before, and sends ads to publishers after. If a query or a publisher fails
+or hangs, the others go on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -52,10 +52,10 @@ from .demand import build_demand, update_demand_memory
 
 @dataclass(frozen=True, slots=True)
 class CycleTimeouts:
-    """The times that a cycle waits for its parts; None: until they are done.
+    """The maximum times that a cycle waits; None means without a limit.
 
-    ``poll``: for the answers of catalogues. ``read_back``: for the ads that each publisher shows.
-    ``publish``: for the sending to each publisher.
+    ``poll`` is for the answers of catalogues, ``publish`` for sending ads to each publisher, and
+    ``read_back`` for reading the ads of each publisher.
     """
 
     poll: timedelta | None = None
@@ -64,7 +64,7 @@ class CycleTimeouts:
 
 
 def read_all(catalogues: Sequence[Catalogue], dids: AbstractSet[Did]) -> dict[str, Survey | Unseen]:
-    """Read all catalogues in parallel; one that fails is Unseen."""
+    """Query all catalogues about *dids* in parallel. The answer of a catalogue that fails is Unseen."""
     bugs = BugReporter()
     answers = {
         one.name: run_in_thread(f"catalogue {one.name}", lambda one=one: read_catalogue(one, dids, bugs))  # type: ignore[misc]
@@ -74,16 +74,16 @@ def read_all(catalogues: Sequence[Catalogue], dids: AbstractSet[Did]) -> dict[st
 
 
 class Reconciler:
-    """Runs cycles over one set of catalogues, schedds and publishers, and keeps their state.
+    """A runner of cycles over one set of catalogues, schedds and publishers; it keeps their state.
 
-    Not thread-safe, except for :meth:`query_schedds`: the daemon runs one cycle at a time.
+    Only :meth:`query_schedds` is thread-safe: the daemon runs one cycle at a time.
 
     Args:
         take_verdicts: returns the audit's verdicts since its last call.
-        timeouts: how long a cycle waits for its parts.
-        bugs: counts and logs exceptions that no part should raise.
-        on_late_answer: called, from any thread, when a catalogue answered that no cycle waited for any
-            more. The next cycle uses that answer.
+        timeouts: the maximum times that a cycle waits for catalogues and publishers.
+        bugs: counts and logs exceptions that no adapter should raise.
+        on_late_answer: called from any thread when a catalogue answers after the cycle stopped waiting
+            for it. The next cycle uses this answer.
     """
 
     def __init__(
@@ -115,25 +115,25 @@ class Reconciler:
         self._saver = StateSaver(store, commands, self._bugs)
         self.state = state
         self.saved_state = state
-        """The state for the next owner: it is on disk, with the effects of the operator's commands."""
+        """The state on disk, with the effects of the operator's commands. After a reload it is the start."""
         self._previous: Evaluation | None = None
         self.should_publish = True
-        """False on a stand-by daemon: it reads, evaluates and saves everything, but sends nothing."""
+        """False on a stand-by daemon, which polls, evaluates and saves as usual but sends no ads."""
         self._withholding = Withholding(policy)
 
     @property
     def schedd_answers(self) -> Mapping[str, ScheddDemand | Unseen]:
-        """Return the last answer of each schedd, by schedd."""
+        """Return the last answer of each schedd, by the schedd's name."""
         return self._schedds.answers
 
     @property
     def demand_error(self) -> str | None:
-        """Return the reason if the collector could not list the schedds."""
+        """Return the reason why the collector could not list the schedds; None if it could."""
         return self._schedds.error
 
     @property
     def demand(self) -> Demand:
-        """Return the demand as of the last query of the schedds."""
+        """Return the demand after the last query of the schedds."""
         return self._demand_of(self.state)
 
     def _demand_of(self, state: ReconcileState) -> Demand:
@@ -141,7 +141,7 @@ class Reconciler:
         return build_demand(state.demand, pins=self._policy.pins, matches=matches, now=self._clock())
 
     def refresh_demand(self) -> frozenset[Did]:
-        """Query the schedds; return the datasets that were not demanded before."""
+        """Query the schedds and update the demand; return the newly demanded datasets."""
         return self.apply_demand(self.query_schedds())
 
     def query_schedds(self) -> ScheddAnswers:
@@ -149,9 +149,9 @@ class Reconciler:
         return self._schedds.query()
 
     def apply_demand(self, answers: ScheddAnswers) -> frozenset[Did]:
-        """Update the demand with *answers*; return the datasets that were not demanded before.
+        """Update the demand with *answers*; return the newly demanded datasets.
 
-        If the collector cannot even list the schedds, each keeps its demand.
+        If the collector could not list the schedds, keep the demand of every schedd.
         """
         now = self._clock()
         dids_before = self.demand.dids
@@ -168,15 +168,15 @@ class Reconciler:
         return self.demand.dids - dids_before
 
     def run(self, *, is_due: bool = True) -> CycleReport:
-        """Run one cycle with all its steps. The state is on disk before anything is sent.
+        """Run one cycle with all its steps. Save the state before sending ads.
 
-        Every catalogue without a running poll is polled. If no poll *is_due*, only those are that
-        were not asked yet about all demanded datasets.
-        If the state cannot be saved (disk full), the ads are published all the same: they would
-        expire, and generations are Unix times, which a restart cannot reset.
+        Poll every catalogue without a running poll. If no poll *is_due*, poll only the catalogues
+        that were not queried yet about all demanded datasets.
+        If the state cannot be saved (disk full), publish the ads all the same, because published ads
+        expire. This is safe: generations are Unix times, so a restart cannot reset them.
 
         Raises:
-            SupersededByReload: a reload has replaced these parts; nothing more was saved or sent.
+            SupersededByReload: a reload has replaced this reconciler; nothing more was saved or sent.
         """
         self.state = replace(self.state, audit=self._record_verdicts())
         previous = self.state
@@ -197,7 +197,7 @@ class Reconciler:
         return self._decide()[0]
 
     def _save_cycle(self, previous: ReconcileState, report: CycleReport) -> str | None:
-        """Save the state, remove executed commands, add the history; return why any of these failed."""
+        """Save the state, remove executed commands and add the history; return the first error, or None."""
         error = self._saver.write(lambda store: store.save(self.state)) or self._saver.remove_commands(
             report.commands
         )
@@ -209,12 +209,12 @@ class Reconciler:
     def _record_verdicts(self) -> Audit:
         try:
             return record_verdicts(self.state.audit, self._take_verdicts())
-        except Exception as error:  # noqa: BLE001 - a bug of this part fails this part alone
+        except Exception as error:  # noqa: BLE001 - a bug of the audit must not stop the cycle
             self._bugs.report("the audit", error)
         return self.state.audit
 
     def _poll_catalogues(self, state: ReconcileState, *, is_due: bool) -> "_PollAnswers":
-        """Poll the catalogues and return the answers that have arrived; each is used once."""
+        """Poll the catalogues; return the answers that have arrived. No answer is returned twice."""
         overdue_names = self._polls.mark_due() if is_due else frozenset()
         patterns = self._policy.patterns if is_due else ()
         searched_names = self._polls.names if self._policy.patterns else ()
@@ -230,7 +230,7 @@ class Reconciler:
         return _PollAnswers(matches, results, self._polls.running_since, overdue_names - results.keys())
 
     def _decide(self, *, is_due: bool = True) -> tuple[CycleReport, dict[str, PlanOrError], ReconcileState]:
-        """Poll, read back, evaluate and plan; return also the plans and the state to save."""
+        """Poll, read back, evaluate and plan; return the report, the plans and the state to save."""
         now = self._clock()
         commands = self._saver.read_commands()
         state = replace(self.state, rollbacks=commands.apply_to_rollbacks(self.state.rollbacks, now))
@@ -290,9 +290,10 @@ class Reconciler:
 
 @dataclass(frozen=True, slots=True)
 class _PollAnswers:
-    """Pattern matches and results of the polls of one cycle, and since when other polls are running.
+    """Pattern matches and results of the polls of one cycle.
 
-    ``overdue_names`` are catalogues whose poll was still running when others became due, again and again.
+    ``pending_since`` has the catalogues whose poll is still running, with the start of the poll.
+    ``overdue_names`` are the catalogues whose poll runs so long that further polls were due twice.
     """
 
     matches: Mapping[str, frozenset[Did]]
@@ -304,7 +305,7 @@ class _PollAnswers:
         if name in self.results:
             return self.results[name].answer_for(demanded_dids)
         if name in self.overdue_names:
-            return Unseen(f"still being asked since {self.pending_since[name]:%Y-%m-%d %H:%M:%S} UTC")
+            return Unseen(f"no answer yet to the query of {self.pending_since[name]:%Y-%m-%d %H:%M:%S} UTC")
         return Pending()
 
     def durations(self, now: datetime) -> dict[str, timedelta]:
@@ -327,7 +328,7 @@ def _planned_result(name: str, actions: PlanOrError) -> PublishResult:
 
 
 def _held_reasons(evaluation: Evaluation, confirming_polls: int) -> dict[Site, str]:
-    """Return by site why its ad does not change: the breaker, a rollback, or a lost state."""
+    """Return, by site, the reason why its ad does not change: shrink breaker, rollback or lost state."""
     reasons = {site: held.text(confirming_polls) for site, held in evaluation.state.held_losses.items()}
     reasons |= {site: rollback.text for site, rollback in evaluation.state.rollbacks.items()}
     return {**reasons, **evaluation.withheld_reasons}

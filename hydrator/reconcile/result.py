@@ -1,4 +1,4 @@
-"""Result of one cycle: reports, and their summary."""
+"""Result of one cycle: a report of all steps, and its summary."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,10 @@ from hydrator.reconcile.state import ReconcileState
 
 @dataclass(frozen=True, slots=True)
 class PublishResult:
-    """The plan of one publisher and its result; ``unconfirmed_sites`` were sent but not read back."""
+    """The plan of one publisher and its result.
+
+    ``unconfirmed_sites`` are the sites whose ads the daemon sent but could not read back.
+    """
 
     publisher: str
     plan: Plan = ()
@@ -25,15 +28,16 @@ class PublishResult:
 
 @dataclass(frozen=True, slots=True)
 class CycleReport:
-    """The results of one cycle: answers, evaluation, ads sent and ads read back; it began at ``started_at``.
+    """The results of the cycle that began at ``started_at``: answers, evaluation, ads sent and read back.
 
-    ``held_reasons`` has by site the change that is held back, with the numbers.
-    ``poll_durations`` is the duration of the poll of each catalogue that answered or failed in this cycle.
-    ``pending_since`` are the catalogues whose poll is still running; of those, ``catalogue_errors`` has the
-    error of the last answer, or that this one is overdue. ``history_entries`` are the new decisions.
-    ``rejected`` has by publisher the ads that it showed and that were not adopted, each with the reason;
-    ``implausible_generations`` by site the generations that every hook refuses; ``rivals`` by publisher why
-    another daemon seems to write there.
+    ``held_reasons`` has, by site, the change of its ad that the daemon does not publish yet, and why.
+    ``poll_durations`` has the catalogues that answered or failed in this cycle.
+    ``pending_since`` has the catalogues whose poll is still running. For these, ``catalogue_errors`` has the
+    error of the last answer, or says that the answer is overdue.
+    ``history_entries`` are the ads that got a new generation.
+    ``rejected`` has, by publisher, the ads that the daemon read back and rejected, each with the reason.
+    ``implausible_generations`` has, by site, a generation in the future, which every hook rejects.
+    ``rivals`` has, by publisher, the evidence that another daemon writes to the publisher.
     """
 
     started_at: datetime
@@ -57,7 +61,7 @@ class CycleReport:
         failed = [f"catalogue {name}: {why}" for name, why in self.catalogue_errors.items() if why]
         failed += [f"publisher {o.publisher}: {o.error}" for o in self.results if o.error]
         failed += [
-            f"publisher {o.publisher}: sent but not read back: {', '.join(o.unconfirmed_sites)}"
+            f"publisher {o.publisher}: ads sent but not read back: {', '.join(o.unconfirmed_sites)}"
             for o in self.results
             if o.unconfirmed_sites
         ]
@@ -66,7 +70,7 @@ class CycleReport:
 
     @property
     def is_complete(self) -> bool:
-        """Return True if all catalogues answered, all publishers show their ads, and the state is on disk."""
+        """Return True if all catalogues answered, all ads were read back, and the state is on disk."""
         failed = [*self.catalogue_errors.values(), self.save_error]
         return not any(failed) and not any(o.error or o.unconfirmed_sites for o in self.results)
 
@@ -99,7 +103,7 @@ def _rollback_change(site: Site, previous: ReconcileState, current: ReconcileSta
 
 
 def summary(report: CycleReport) -> dict[str, Any]:
-    """Return the cycle in JSON values, for ``hydrator status``."""
+    """Return a summary of the cycle in JSON values, for ``hydrator status``."""
     return {
         "at": to_unix(report.started_at),
         "complete": report.is_complete,

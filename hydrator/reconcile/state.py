@@ -1,4 +1,4 @@
-"""State that one cycle leaves to the next, and the saving of it."""
+"""State that one cycle passes to the next, and the code that saves it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from hydrator.reconcile.snapshot.memory import CatalogueMemory
 
 @dataclass(frozen=True, slots=True)
 class ReconcileState:
-    """Everything the daemon remembers between two cycles."""
+    """The complete state of the daemon between two cycles; a store saves it over a restart."""
 
     memories: Mapping[str, CatalogueMemory] = field(default_factory=dict)
     demand: DemandMemory = field(default_factory=DemandMemory)
@@ -33,20 +33,20 @@ class StateStore(Protocol):
     """A store that keeps the state over a restart. Each method may raise StateError."""
 
     def save(self, state: ReconcileState) -> None:
-        """Save *state*."""
+        """Save *state*, which replaces the saved state."""
 
     def add_history(
         self, entries: Sequence[HistoryEntry], previous_ads: Mapping[Site, SiteAd], now: datetime
     ) -> None:
-        """Save *entries*; *previous_ads* are the ads before them."""
+        """Save *entries*; *previous_ads* has, by site, the ad before the change."""
 
     def save_readback(self, publisher: str, ads: Mapping[Site, PublishedAd]) -> None:
-        """Save the ads that *publisher* showed."""
+        """Save *ads*, which the daemon read back from *publisher*."""
 
     def mark_published(
         self, publisher: str, published_ads: Mapping[Site, PublishedAd], now: datetime
     ) -> None:
-        """Note in the history which generations *publisher* shows."""
+        """Record in the history that the daemon read *published_ads* back from *publisher*."""
 
     def save_report(self, key: str, body: Mapping[str, Any]) -> None:
         """Save a summary for ``hydrator status``."""
@@ -56,18 +56,20 @@ class CommandSource(Protocol):
     """The queue of the operator's commands."""
 
     def read_pending(self) -> PendingCommands:
-        """Return the commands not executed yet; reading changes nothing."""
+        """Return the commands that are not executed yet; do not remove them."""
 
     def remove_processed(self, pending: PendingCommands) -> None:
-        """Remove *pending*; raise StateError if that fails, as they would be executed again."""
+        """Remove the commands *pending*; raise StateError if the daemon would execute them again."""
 
 
 class StateSaver:
-    """Saves cycles and reads commands; it returns an error as a sentence, because ads would expire meanwhile.
+    """A saver of cycles and reader of commands. It returns an error as a sentence and does not raise it.
+
+    So the daemon still publishes after an error; otherwise the published ads would expire.
 
     Args:
-        store: the place that keeps the state; None: it is not kept.
-        commands: the operator's commands; None: there are none.
+        store: the place that keeps the state; None if the state is not saved.
+        commands: the operator's commands; None if there are none.
         bugs: counts and logs exceptions that no store should raise.
     """
 
@@ -77,25 +79,28 @@ class StateSaver:
         self._bugs = bugs
 
     def write(self, write_to: Callable[[StateStore], None]) -> str | None:
-        """Call *write_to* with the store; return why it failed."""
+        """Call *write_to* with the store; return the error as a sentence, or None."""
         try:
             if self._store:
                 write_to(self._store)
         except StateError as error:
             return str(error)
-        except Exception as error:  # noqa: BLE001 - a bug of this part fails this part alone
+        except Exception as error:  # noqa: BLE001 - a bug of the store must not stop the cycle
             return self._bugs.report("the state", error)
         return None
 
     def read_commands(self) -> PendingCommands:
-        """Return the commands not executed yet; if unreadable, the reason is among their problems."""
+        """Return the commands that are not executed yet; ``problem`` says why they cannot be read."""
         try:
             return self._commands.read_pending() if self._commands else PendingCommands()
-        except Exception as error:  # noqa: BLE001 - as above
-            return PendingCommands(problem=self._bugs.report("the reading of orders", error))
+        except Exception as error:  # noqa: BLE001 - a bug here must not stop the cycle
+            return PendingCommands(problem=self._bugs.report("the reading of commands", error))
 
     def remove_commands(self, commands: PendingCommands) -> str | None:
-        """Remove executed commands, once their effects are on disk; return why it failed."""
+        """Remove executed commands; return the error as a sentence, or None.
+
+        Call this after the effects of *commands* are on disk.
+        """
         try:
             if self._commands:
                 self._commands.remove_processed(commands)

@@ -1,6 +1,6 @@
 """Rows of the audit in the state file. This module is pure: no socket, no clock.
 
-A row that cannot be read is left out: a lost part of an audit is audited again.
+The reader omits a row that it cannot decode: the daemon then audits these facts again.
 """
 
 import json
@@ -18,11 +18,11 @@ from hydrator.reconcile.audit.ledger import (
 )
 
 AuditRow = tuple[str, str, str]
-"""``tally`` or ``correction``, its subject, and the rest as JSON."""
+"""The kind of the row (``tally`` or ``correction``), its key (a site or a claim), and the values as JSON."""
 
 
 def audit_rows(audit: Audit) -> list[AuditRow]:
-    """Return all rows of *audit*, the same for the same audit."""
+    """Return all rows of *audit*; equal audits give equal rows."""
     tallies = [
         (
             "tally",

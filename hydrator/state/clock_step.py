@@ -1,10 +1,10 @@
 """Clock steps: detect that the wall clock was set, and correct the times in the state.
 
-Ages are differences of wall times. After the clock was set back by an hour, earlier readings have times
-in the future, and would count as fresh for that hour. So all of them are moved back by the same hour.
-After the clock was set forward nothing is moved: earlier readings look older than they are until they are
-read again. A machine that slept looks the same, and there the age is true. Nothing ever looks newer than
-it is.
+Ages are differences of wall times. If the clock is set back by an hour, earlier readings have times
+in the future and would count as fresh for that hour. So the daemon moves their times back by an hour too.
+If the clock is set forward, the daemon moves no times: earlier readings look older than they are until the
+next poll. The daemon cannot distinguish this from a machine that slept, where the higher age is right.
+So no reading ever looks newer than it is.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,20 +21,20 @@ from hydrator.reconcile.snapshot.memory import AT_LAST_POLL, DatasetRows
 from hydrator.reconcile.state import ReconcileState
 
 MIN_STEP = timedelta(seconds=2)
-"""The smallest step to correct; ages may be wrong by a smaller one."""
+"""The smallest clock step that is corrected. After smaller steps ages may be wrong by less than this."""
 TOLERATED_AHEAD = timedelta(minutes=5)
-"""A reading no further in the future was taken before a small correction of the clock."""
+"""A reading up to this far in the future is explained by a small correction of the clock."""
 _MAX_READ_SECONDS = 0.5
-"""Seconds that reading both clocks may take; if it takes longer, the thread was interrupted."""
+"""Maximum seconds to read both clocks. If this takes longer, the thread was interrupted: ignore the times."""
 _HOUR = timedelta(hours=1)
 
 
 class ClockStepDetector:
-    """A detector that compares the wall clock with the monotonic clock, which is never set.
+    """A detector that compares the wall clock with the monotonic clock, which cannot be set.
 
     Args:
-        wall: aware UTC time.
-        monotonic: seconds, such as ``time.monotonic``.
+        wall: a function that returns the aware UTC time.
+        monotonic: a function that returns seconds, such as ``time.monotonic``.
     """
 
     def __init__(self, wall: Clock, monotonic: Callable[[], float]) -> None:
@@ -43,7 +43,7 @@ class ClockStepDetector:
         self._start = self._monotonic_origin() or wall() - timedelta(seconds=monotonic())
 
     def _monotonic_origin(self) -> datetime | None:
-        """Return the wall time at which the monotonic clock began; None if the reading took too long."""
+        """Return the wall time at which the monotonic clock was 0; None if it took too long to read both."""
         before = self._monotonic()
         wall = self._wall()
         after = self._monotonic()
@@ -51,18 +51,21 @@ class ClockStepDetector:
 
     @property
     def pending_step(self) -> timedelta:
-        """Return the clock steps (negative: back) since :meth:`acknowledge`; zero if below MIN_STEP."""
+        """Return the sum of the clock steps since :meth:`acknowledge`; zero if it is below MIN_STEP.
+
+        A negative step means that the clock was set back.
+        """
         start = self._monotonic_origin()
         step = start - self._start if start else timedelta()
         return step if abs(step) >= MIN_STEP else timedelta()
 
     def acknowledge(self, step: timedelta) -> None:
-        """Record that the caller corrected *step*."""
+        """Record that the caller corrected the state for the clock step *step*."""
         self._start += step
 
 
 def shift_back(state: ReconcileState, shift: timedelta) -> ReconcileState:
-    """Return *state* with every time earlier by *shift*; nothing else of it changes."""
+    """Return *state* with every time earlier by *shift*; all other values are unchanged."""
     earlier: ReconcileState = _shift(state, shift)
     return earlier
 
@@ -70,11 +73,11 @@ def shift_back(state: ReconcileState, shift: timedelta) -> ReconcileState:
 def clamp_to_now(
     state: ReconcileState, now: datetime, max_age: timedelta
 ) -> tuple[ReconcileState, timedelta]:
-    """Return a *state* from disk with no time after *now*, and how far ahead it was.
+    """Correct a *state* from disk that has times after *now*; return it with the largest time difference.
 
-    The clock was set back while no daemon ran. The size of that step is unknown, and so is the age of every
-    reading. So if the state is ahead by more than TOLERATED_AHEAD, every fact becomes older than *max_age*
-    and reads UNKNOWN.
+    Such times mean that the clock was set back while no daemon ran. The size of this clock step is unknown,
+    so the age of every reading is unknown too. If a time is ahead of *now* by more than TOLERATED_AHEAD,
+    make every fact older than *max_age*, so that the daemon advertises it as UNKNOWN.
     """
     ahead = max((at - now for at in _newest_times(state)), default=timedelta())
     if ahead <= timedelta():
@@ -96,7 +99,7 @@ def _newest_times(state: ReconcileState) -> list[datetime]:
 
 @singledispatch
 def _shift(value: Any, shift: timedelta) -> Any:  # noqa: ANN401 - any part of the state
-    """Return *value* with every time in it earlier by *shift*."""
+    """Return *value* with every time inside *value* earlier by *shift*."""
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{one.name: _shift(getattr(value, one.name), shift) for one in fields(value)})
     if isinstance(value, Mapping):
@@ -120,7 +123,10 @@ _shift.register(SiteAd, shift_ad_times)
 
 @_shift.register
 def _shift_rows(rows: DatasetRows, shift: timedelta) -> DatasetRows:
-    """Return *rows* shifted; a row of the last poll, and its facts, use the time of that poll."""
+    """Return *rows* with every time earlier by *shift*.
+
+    The rows of the last poll have no times of their own: they use the time of this poll.
+    """
     shifted = {
         did: row if row.read_at is AT_LAST_POLL else _shift(row, shift) for did, row in rows.rows.items()
     }

@@ -1,7 +1,8 @@
 """Command files: operators' commands in ``state_dir/orders``, executed in the daemon's next cycle.
 
-No published ad can be changed over HTTP: every user who may write into the state directory may give
-commands. A command contains the state that the operator saw; it has no effect if that state has changed.
+Nobody can change a published ad over HTTP. Only users who may write into the state directory can give
+commands. A command contains the state that the operator saw. If the state has changed since then, the
+command has no effect.
 """
 
 import json
@@ -18,7 +19,7 @@ from hydrator.reconcile.overrides import Approve, Command, PendingCommands, Renu
 
 FOLDER_NAME: Final = "orders"
 MAX_COMMAND_BYTES: Final = 64 * 2**20
-"""The size of one command: room for the names of 100,000 datasets."""
+"""Maximum bytes of one command file: enough for the names of 100,000 datasets."""
 
 
 class CommandQueue:
@@ -28,23 +29,23 @@ class CommandQueue:
         self._folder = state_dir / FOLDER_NAME
 
     def prepare(self) -> None:
-        """Create the folder as the daemon's user, so that the daemon may remove commands from it.
+        """Create the folder as the daemon's user, so that the daemon may remove commands from the folder.
 
         Raises:
-            StateError: it cannot be made.
+            StateError: the daemon cannot create the folder.
         """
         try:
             self._folder.mkdir(exist_ok=True)
         except OSError as error:
             raise StateError(
-                f"{self._folder}: {error.strerror}; the daemon must be able to write it"
+                f"{self._folder}: {error.strerror}; the daemon must be able to write into this folder"
             ) from error
 
     def submit(self, command: Command) -> None:
-        """Write *command* for the daemon.
+        """Write *command* into the folder; the daemon executes it in the next cycle.
 
         Raises:
-            StateError: no daemon made the folder yet, or this user may not write there.
+            StateError: no daemon has created the folder yet, or this user may not write into the folder.
         """
         try:
             name = f"{self._next_number():06}-{secrets.token_hex(4)}.json"
@@ -59,11 +60,11 @@ class CommandQueue:
             ) from error
 
     def read_pending(self) -> PendingCommands:
-        """Return the commands in the order in which they were given; reading changes nothing."""
+        """Return the commands in the order in which operators gave them; do not remove their files."""
         if not os.access(self._folder, os.F_OK, effective_ids=True):
             return PendingCommands()  # the folder is missing, or this user may not see it
         if not os.access(self._folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
-            return PendingCommands(problem=f"{self._folder} cannot be written: commands are not executed")
+            return PendingCommands(problem=f"{self._folder} is not writable: commands are not executed")
         orders: list[tuple[Path, Command]] = []
         refused: list[tuple[Path, str]] = []
         for path in sorted(self._folder.glob("*.json")):
@@ -85,7 +86,7 @@ class CommandQueue:
         """Remove commands that were executed, and rename invalid files.
 
         Raises:
-            StateError: one cannot be removed, so it would be followed again.
+            StateError: a file cannot be removed, so the daemon would execute its command again.
         """
         try:
             for path, _ in pending.commands:
@@ -94,7 +95,7 @@ class CommandQueue:
                 path.rename(path.with_suffix(".refused"))
         except OSError as error:
             raise StateError(
-                f"{self._folder}: {error.strerror}; commands in it are executed again and again"
+                f"{self._folder}: {error.strerror}; the daemon executes the commands in it in every cycle"
             ) from error
 
     def _next_number(self) -> int:
@@ -121,7 +122,7 @@ def _encode_command(command: Command) -> dict[str, Any]:
 
 def _decode_command(path: Path) -> Command:
     if path.is_symlink() or path.stat().st_size > MAX_COMMAND_BYTES:
-        raise ValueError("too large, or a link")
+        raise ValueError("the file is too large, or a symbolic link")
     body: Any = json.loads(path.read_bytes())
     if not isinstance(body["site"], str):
         raise TypeError("its site is not a text")
@@ -133,7 +134,7 @@ def _decode_command(path: Path) -> Command:
     if body["order"] == "renumber":
         return Renumber(site)
     if body["order"] != "return":
-        raise ValueError(f"unknown: {str(body['order'])[:50]!r}")
+        raise ValueError(f"unknown order: {str(body['order'])[:50]!r}")
     content = tuple((str(name), str(literal)) for name, literal in body["content"])
     ad = SiteAd(site, from_unix(body["as_of"]), int(body["generation"]), content)
     for did in facts_of(ad):

@@ -55,19 +55,20 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     """Connect to the database at *path* for reading, also while a daemon writes it.
 
     Raises:
-        StateMissing: there is none yet.
-        StateError: it cannot be read, or a newer version wrote it.
+        StateMissing: the file does not exist yet.
+        StateError: the file cannot be read, or a newer version wrote it.
     """
     try:
         path.stat()
-        # without a -wal file no daemon writes; SQLite would create one, which not every user may do
+        # Without a -wal file no daemon is writing. SQLite would create this file; some users may not do that.
         still = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
-        if not os.access(path, os.R_OK, effective_ids=True):  # SQLite's own error has no reason
+        if not os.access(path, os.R_OK, effective_ids=True):  # SQLite's error omits the reason
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except FileNotFoundError as error:
         raise StateMissing(f"{path} does not exist: no daemon has run with this state_dir yet") from error
     except OSError as error:
-        raise StateError(f"{path}: {error.strerror}; run this as the daemon's user or as root") from error
+        advice = "run this command as the daemon's user or as root"
+        raise StateError(f"{path}: {error.strerror}; {advice}") from error
     try:
         db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{still}", uri=True)
         try:
@@ -83,7 +84,7 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
 
 
 def _decode_text(stored: bytes) -> str:
-    """Decode *stored*; text that is not UTF-8 keeps its bytes, and is rejected where its row is decoded."""
+    """Decode *stored*. Keep bytes that are not UTF-8 as surrogates: the reader of the row rejects them."""
     return stored.decode(errors="surrogateescape")
 
 
@@ -109,7 +110,7 @@ def lock_folder(folder: Path) -> int:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StateError(
-            f"state_dir {folder}: {error.strerror}; it must be a folder that can be written"
+            f"state_dir {folder}: {error.strerror}; state_dir must be a folder that can be written"
         ) from error
     try:
         _acquire_lock(lock)
@@ -118,7 +119,7 @@ def lock_folder(folder: Path) -> int:
         os.close(lock)
         raise StateError(
             f"state_dir {folder} is in use by another hydrator (process {owner}); "
-            "stop it first, or use plan, status, sites or datasets, which only read"
+            "stop it first, or use plan, status, sites or datasets, which only read the state"
         ) from error
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
@@ -126,7 +127,7 @@ def lock_folder(folder: Path) -> int:
 
 
 def _acquire_lock(lock: int) -> None:
-    """Lock, or raise OSError; :func:`owner_of` may hold the lock for an instant."""
+    """Lock the state, or raise OSError. Try 10 times: :func:`owner_of` may hold the lock for an instant."""
     for _ in range(10):
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -147,7 +148,7 @@ def rename_damaged(path: Path) -> Path:
 
 @contextlib.contextmanager
 def transaction(db: sqlite3.Connection, lock: AbstractContextManager[object]) -> Iterator[None]:
-    """Enclose a transaction. One connection has one at a time, whichever thread began it, hence the *lock*.
+    """Run the block in a transaction. Take *lock*: threads share the connection, which has one transaction.
 
     Raises:
         StateError: the database cannot be read or written.
@@ -160,12 +161,13 @@ def transaction(db: sqlite3.Connection, lock: AbstractContextManager[object]) ->
 
 
 def owner_of(folder: Path) -> str | None:
-    """Return the process that owns the state in *folder*; None if no daemon runs.
+    """Return the id of the process that owns the state in *folder*; None if no daemon runs.
 
-    The kernel drops the lock with the process, however that ends: a held lock is a sign of life.
+    The kernel releases the lock when the process ends, also after a crash. So a lock means that the process
+    still runs.
 
     Raises:
-        StateError: this user may not read the lock.
+        StateError: this user may not read the lock file.
     """
     try:
         lock = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
@@ -173,7 +175,7 @@ def owner_of(folder: Path) -> str | None:
         return None
     except OSError as error:
         raise StateError(
-            f"{folder / 'lock'}: {error.strerror}; run this as the daemon's user or as root"
+            f"{folder / 'lock'}: {error.strerror}; run this command as the daemon's user or as root"
         ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -188,9 +190,10 @@ def owner_of(folder: Path) -> str | None:
 
 
 def restrict_permissions(path: Path) -> None:
-    """Make the database at *path*, if missing, and the files beside it readable only to the daemon's user.
+    """Create the database at *path* if it is missing. Make its files readable only to the daemon's user.
 
-    SQLite gives its log the mode of the database. An earlier version left all of these to the umask.
+    SQLite creates its log with the permissions of the database. An earlier version of this project created
+    these files with the permissions of the umask.
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     for file in (*path.parent.glob(f"{path.name}*"), path.with_name("lock")):

@@ -1,4 +1,4 @@
-"""Table of the history: the decisions, generation by generation, in bounded number."""
+"""Table of the history: one row for each generation of a site's ad, with a maximum number and age."""
 
 import json
 import sqlite3
@@ -17,7 +17,7 @@ create table if not exists history (site text, generation integer, at real, as_o
     published text, primary key (site, generation)) without rowid;
 """
 MAX_GENERATIONS_PER_SITE: Final = 100
-"""Generations of one site; staging datasets change an ad once a percent."""
+"""Maximum generations to keep for one site. A dataset that is staging changes the ad at every percent."""
 MAX_AGE: Final = timedelta(days=30)
 _COLUMNS = "site, generation, at, as_of, body, published"
 
@@ -28,7 +28,7 @@ def add(
     previous_ads: Mapping[Site, SiteAd],
     now: datetime,
 ) -> None:
-    """Insert *entries*; store for the generation before each the last ``as_of`` of its ad."""
+    """Insert *entries*. Update the row of each previous generation with the last ``as_of`` of its ad."""
     for one in entries:
         if old := previous_ads.get(one.ad.site):
             db.execute(
@@ -56,7 +56,7 @@ def add(
 def mark_published(
     db: sqlite3.Connection, publisher: str, published_ads: Mapping[Site, PublishedAd], now: datetime
 ) -> None:
-    """Store the time when *publisher* first returned a generation."""
+    """Store the time when the daemon first read each generation back from *publisher*."""
     for site, ad in published_ads.items():
         row = db.execute(
             "select published from history where site = ? and generation = ?", (site, ad.generation)
@@ -70,7 +70,7 @@ def mark_published(
 
 
 def entries(db: sqlite3.Connection, limit: int | None = None) -> Iterator[HistoryEntry]:
-    """Yield all entries, or the last *limit*, oldest first; entries that cannot be decoded are left out."""
+    """Yield all entries, or the last *limit*, oldest first; omit entries that cannot be decoded."""
     if db.execute("select 1 from sqlite_master where name = 'history'").fetchone() is None:
         return
     newest_first = f"select {_COLUMNS} from history order by at desc, site desc, generation desc limit ?"  # noqa: S608
@@ -82,7 +82,7 @@ def entries(db: sqlite3.Connection, limit: int | None = None) -> Iterator[Histor
 
 
 def forget(db: sqlite3.Connection, mentions_private: Callable[[str], bool]) -> None:
-    """Drop the entries with a text for which *mentions_private* returns True."""
+    """Delete the entries with an ad or a DID for which *mentions_private* returns True."""
     for one in list(entries(db)):
         if mentions_private(one.ad.text) or any(mentions_private(change.did) for change in one.changes):
             db.execute(

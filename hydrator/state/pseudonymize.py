@@ -1,4 +1,4 @@
-"""Pseudonyms in a state that was saved before its datasets were private."""
+"""Pseudonymize a saved state whose datasets became private after the state was saved."""
 
 from dataclasses import replace
 
@@ -13,7 +13,8 @@ from hydrator.reconcile.state import ReconcileState
 def pseudonymize_state(state: ReconcileState, pseudonymizer: Pseudonymizer) -> ReconcileState:
     """Return *state* without the names of datasets that became private after it was saved.
 
-    Demand under the real name is kept; ads with the name are dropped and built again.
+    Jobs that name a dataset by its real name still count as demand; a placeholder replaces the name. Drop
+    ads with a real name: the next cycle builds new ads.
     """
     is_private = pseudonymizer.privacy.is_private
     held_losses = {
@@ -79,7 +80,7 @@ def _redact_memory(memory: CatalogueMemory, pseudonymizer: Pseudonymizer) -> Cat
 
 
 def _redact_record(did: Did, record: DatasetRecord) -> DatasetRecord:
-    """Return *record* without a catalogue's words about a private dataset that an older version saved."""
+    """Return *record* without catalogue texts about a private dataset, which an older version saved."""
     if not is_opaque(did):
         return record
     facts, previous_facts = (

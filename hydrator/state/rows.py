@@ -1,6 +1,7 @@
 """Rows of the state file: encode values of the core as JSON, and decode them.
 
-A row that cannot be decoded raises one of :data:`DECODE_ERRORS`; the reader sets it aside and goes on.
+A row that cannot be decoded raises one of :data:`DECODE_ERRORS`. The reader then moves the row to the table
+``unreadable`` and reads the next row.
 """
 
 import json
@@ -25,16 +26,16 @@ from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 
 DECODE_ERRORS = (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError)
-"""The errors that decoding another program's bytes can raise."""
+"""The errors that a row can raise in its decoder, if another program or a bug changed the row."""
 
 RecordRow = tuple[float | None, str]
-"""Time and body of one dataset of one catalogue."""
+"""Time and JSON body of one row: one dataset in one catalogue."""
 RecordRows = dict[tuple[str, Did], RecordRow]
-"""By catalogue and dataset, a row of ``known``."""
+"""The rows of the table ``known``, by catalogue and dataset."""
 
 
 class StoredDataset(NamedTuple):
-    """One row of ``known``."""
+    """One decoded row of the table ``known``."""
 
     catalogue: str
     did: Did
@@ -42,9 +43,10 @@ class StoredDataset(NamedTuple):
 
 
 def encode_record(record: DatasetRecord, memory_at: datetime | None) -> RecordRow:
-    """Encode *record*.
+    """Encode *record* as a row.
 
-    One read with the last whole answer is stored without a time, so that a repeat leaves its row unchanged.
+    A record of the catalogue's last complete answer (at *memory_at*) is stored without a time. So the next
+    complete answer with the same facts leaves the row unchanged.
     """
     at = None if record.read_at == memory_at else record.read_at.timestamp()
     parts = [_encode_facts(record.facts, record.read_at), record.bytes_total, sorted(record.case_variants)]
@@ -57,7 +59,7 @@ def decode_record(row: RecordRow, memory_at: datetime | None) -> DatasetRecord:
     time, body = row
     at = memory_at if time is None else from_unix(time)
     if at is None:
-        raise ValueError("its time was that of a row that is lost")
+        raise ValueError("the row of the catalogue, which has the time of this row, is lost")
     facts, bytes_total, case_variants, *previous_facts = json.loads(body)
     if not isinstance(bytes_total, int | None):
         raise TypeError(bytes_total)
@@ -93,7 +95,7 @@ def decode_held_loss(body: str) -> HeldLoss:
     )
 
 
-def decode_age(row: Any) -> tuple[str, Site, datetime]:  # noqa: ANN401 - whatever sqlite gives
+def decode_age(row: Any) -> tuple[str, Site, datetime]:  # noqa: ANN401 - any row of sqlite
     catalogue, site, at = row
     return catalogue, Site(site), from_unix(at)
 
@@ -117,7 +119,7 @@ def decode_dataset(row: Any, times: Mapping[str, datetime | None]) -> StoredData
 def recover_from_ads(
     rows: Iterable[str], facts_by_site: Mapping[Site, Mapping[Did, Fact]]
 ) -> Iterator[StoredDataset]:
-    """Yield the facts that the ads list of datasets with unreadable rows, if the rows' keys can be read."""
+    """Yield a record, built from the ads, for each of *rows* that is unreadable but has a readable key."""
     for row in rows:
         catalogue, did, *_ = json.loads(row)
         try:
@@ -130,11 +132,11 @@ def recover_from_ads(
 
 
 def recover_memory(records_by_did: Mapping[Did, DatasetRecord]) -> CatalogueMemory:
-    """Build a catalogue's memory, whose row is lost, from its datasets."""
+    """Build a catalogue's memory from its datasets, because the row of the memory is lost."""
     facts = [pair for one in records_by_did.values() for pair in one.facts.items()]
     at = max((fact.as_of for _, fact in facts), default=None)
     return CatalogueMemory(
-        at, frozenset(site for site, _ in facts), failure="its last answer was lost with its state"
+        at, frozenset(site for site, _ in facts), failure="the saved state no longer has its last answer"
     )
 
 
@@ -171,7 +173,7 @@ def decode_published_ad(row: Any) -> tuple[str, PublishedAd]:  # noqa: ANN401
 
 
 def refuse_broken_text(row: object) -> None:
-    """Raise UnicodeEncodeError, a ValueError, for text that is not UTF-8: it could not be saved again."""
+    """Raise UnicodeEncodeError, a ValueError, for text that is not UTF-8: sqlite could not save the text."""
     json.dumps(row, ensure_ascii=False).encode()
 
 

@@ -1,4 +1,4 @@
-"""Reader of the state in the database: all tables of one state, and the rows that cannot be decoded."""
+"""Reader of the state in the database. It returns the state and the rows that it could not decode."""
 
 import json
 import sqlite3
@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 class StateReader:
-    """A reader of one state; afterwards ``unreadable_rows`` lists the rows that could not be decoded."""
+    """A reader of one state; its ``unreadable_rows`` are the rows that it could not decode."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
@@ -30,7 +30,7 @@ class StateReader:
         self.unreadable_rows: list[tuple[str, str]] = []
 
     def read_state(self) -> ReconcileState:
-        """Return the state; the caller has begun a transaction."""
+        """Return the state. The caller must have begun a transaction."""
         ads = sorted(
             self.read("ads", "site, as_of, generation, content", records.decode_ad), key=lambda ad: ad.site
         )
@@ -46,11 +46,11 @@ class StateReader:
         )
 
     def read(self, table: str, columns: str, decode: Callable[[Any], _T]) -> Iterator[_T]:
-        """Yield the decoded rows of *table*; record those that cannot be decoded."""
+        """Yield the decoded rows of *table*; add the other rows to ``unreadable_rows``."""
         return self.decode_rows(table, self.read_table(table, columns), decode)
 
     def decode_rows(self, source: str, rows: Iterable[Any], decode: Callable[[Any], _T]) -> Iterator[_T]:
-        """Yield the decoded *rows*; record those that cannot be decoded."""
+        """Yield the decoded *rows*; add the other rows to ``unreadable_rows``."""
         for row in rows:
             try:
                 records.refuse_broken_text(row)
@@ -61,7 +61,7 @@ class StateReader:
                 yield value
 
     def read_table(self, name: str, columns: str = "*") -> list[Any]:
-        """Return all rows of a table; none if an older version did not make it."""
+        """Return all rows of a table; none if an older version saved the state and has no such table."""
         if self._db.execute("select 1 from sqlite_master where name = ?", (name,)).fetchone() is None:
             return []
         return self._db.execute(f"select {columns} from {name}").fetchall()  # noqa: S608 - constant names
@@ -98,5 +98,5 @@ class StateReader:
 
     def _load_demand(self) -> DemandMemory:
         entries = list(self.read("demand", "schedd, dids, jobs, last_wanted", records.decode_demand))
-        entries.sort(key=lambda entry: (entry.schedd, entry.dids))  # by name, not by their JSON
+        entries.sort(key=lambda entry: (entry.schedd, entry.dids))  # sort by DIDs, not by the JSON text
         return DemandMemory(tuple(entries), dict(self.read("refused", "*", records.decode_pair)))

@@ -1,4 +1,4 @@
-"""Writer of the state into the database: only rows that changed since the last save are written."""
+"""Writer of the state into the database. It writes only rows that changed since the last save."""
 
 import json
 import sqlite3
@@ -46,7 +46,7 @@ class _RowChanges:
             self.changed_rows[key] = row
 
     def apply(self) -> RecordRows:
-        """Return the stored rows after the changes."""
+        """Apply the changes to the stored rows, and return these."""
         self.stored_rows.update(self.changed_rows)
         for key in self.deleted_keys:
             self.stored_rows.pop(key, None)
@@ -54,7 +54,7 @@ class _RowChanges:
 
 
 class StateWriter:
-    """A writer of states that compares each state with the last one, and writes the rows that differ."""
+    """A writer that compares each state with the last saved state, and writes the rows that differ."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
@@ -64,11 +64,11 @@ class StateWriter:
         self._row_changes: _RowChanges | None = None
 
     def set_stored_rows(self, rows: RecordRows) -> None:
-        """Set *rows*, those of ``known`` on disk, as the base of the next comparison."""
+        """Set *rows*, the rows of the table ``known`` on disk. The next save compares the state with them."""
         self._stored_rows = rows
 
     def write(self, state: ReconcileState) -> None:
-        """Write *state*; the caller has begun a transaction."""
+        """Write *state*. The caller must have begun a transaction."""
         self._row_changes = self._save_memories(state.memories)
         if self._saved_demand is not state.demand:
             self._save_demand(state.demand)
@@ -94,7 +94,7 @@ class StateWriter:
         insert_rows(self._db, table, rows)
 
     def set_rows_aside(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Save *rows* that cannot be decoded, each with its table; only the last ones are kept."""
+        """Save *rows* that cannot be decoded, each with its table; keep the last MAX_UNREADABLE_ROWS."""
         self._db.executemany("insert into unreadable (source, row) values (?, ?)", rows)
         self._db.execute(
             "delete from unreadable where number <= (select max(number) from unreadable) - ?",
@@ -102,7 +102,7 @@ class StateWriter:
         )
 
     def mark_saved(self, state: ReconcileState) -> None:
-        """Record that *state* is on disk; without this call (after a failure) the next save repeats it."""
+        """Record that *state* is on disk. Do not call this after a failure: the next save then writes all."""
         if self._row_changes:
             self._stored_rows = self._row_changes.apply()
         self._saved_demand = state.demand
@@ -126,7 +126,10 @@ class StateWriter:
         self._replace_rows("refused", demand.rejected_texts.items())
 
     def _find_row_changes(self, memories: Mapping[str, CatalogueMemory]) -> _RowChanges:
-        """Return the changes to the rows of ``known``; compare only changed datasets if versions allow it."""
+        """Return the changes to the rows of ``known``.
+
+        If *memories* follow directly from the saved ones, compare only the datasets that changed.
+        """
         changes = _RowChanges(
             StateReader(self._db).read_record_rows() if self._stored_rows is None else self._stored_rows,
             {},
@@ -177,8 +180,8 @@ class StateWriter:
 
 
 def _dids_that_may_differ(datasets: DatasetRows, saved_datasets: DatasetRows) -> AbstractSet[Did] | None:
-    """Return the datasets whose rows may differ from those last saved; None: any."""
+    """Return the datasets whose rows may differ from the saved rows; None if any row may differ."""
     if datasets is not saved_datasets and datasets.base_version is not saved_datasets.version:
         return None
-    # A row with a time of its own is stored without it while it equals the time of the last poll.
+    # A row that has its own time is stored without a time if this time equals the time of the last poll.
     return datasets.changed_since_base | datasets.individually_dated | saved_datasets.individually_dated

@@ -1,9 +1,9 @@
 """Store: everything that must survive a restart, in one sqlite file.
 
-The state, the published ads that were read back, the history, and the last report are in it. One daemon
-owns a state directory at a time; its user and root can read it while the daemon runs (write-ahead log).
-No other user reads these files, whatever the umask: they contain the demand of users and the answers of
-catalogues.
+The file has the state, the published ads that were read back, the history and the last report. Only one
+daemon at a time owns a state directory. The daemon's user and root can read the file while the daemon runs
+(write-ahead log). No other user can read the file, whatever the umask is, because it contains the demand of
+users and the answers of catalogues.
 """
 
 import json
@@ -52,11 +52,11 @@ class Store(AbstractContextManager["Store"]):
     def open_to_write(cls, folder: Path) -> Self:
         """Open *folder* as its owner: create missing files; raise an error if another daemon owns it.
 
-        A database that cannot be read is renamed, beside the new one, and ``damage_report`` says so.
-        Published ads are read back, and generations are Unix times, so nothing that others saw goes back.
+        Rename a damaged database, create a new one, and set ``damage_report``. A lost state does not make a
+        generation smaller: generations are Unix times, and the daemon reads published ads back.
 
         Raises:
-            StateError: owned by another daemon, not writable, or written by a newer version.
+            StateError: another daemon owns the folder, it is not writable, or a newer version wrote it.
         """
         lock = lock_folder(folder)
         path = folder / "state.sqlite"
@@ -72,11 +72,12 @@ class Store(AbstractContextManager["Store"]):
                 return cls(
                     connect(path),
                     lock,
-                    damage_report=f"{path} was damaged ({error}); it now is {aside.name}",
+                    damage_report=f"{path} was damaged ({error}); it was renamed to {aside.name}",
                 )
         except (sqlite3.Error, OSError) as error:
             os.close(lock)
-            raise StateError(f"{path}: {error}; check that the folder can be written and has room") from error
+            advice = "check that the folder is writable and the disk is not full"
+            raise StateError(f"{path}: {error}; {advice}") from error
         except StateError:
             os.close(lock)
             raise
@@ -86,8 +87,8 @@ class Store(AbstractContextManager["Store"]):
         """Open the state in *folder* for reading, also while a daemon owns it.
 
         Raises:
-            StateMissing: there is none yet.
-            StateError: it cannot be read, or a newer version wrote it.
+            StateMissing: *folder* has no state yet.
+            StateError: the state cannot be read, or a newer version wrote it.
         """
         return cls(connect_read_only(folder / "state.sqlite"), None)
 
@@ -101,7 +102,7 @@ class Store(AbstractContextManager["Store"]):
             self._lock_fd = None
 
     def load(self) -> ReconcileState:
-        """Return the state as it was last saved, read in one transaction: a daemon may save meanwhile."""
+        """Return the last saved state. Read it in one transaction, because a daemon may save meanwhile."""
         with self._transaction():
             self._db.execute("begin")
             reader = StateReader(self._db)
@@ -110,19 +111,19 @@ class Store(AbstractContextManager["Store"]):
             if reader.unreadable_rows and self._lock_fd is not None:
                 self._writer.set_rows_aside(reader.unreadable_rows)
                 tables = ", ".join(sorted({table for table, _ in reader.unreadable_rows}))
-                damage = f"{len(reader.unreadable_rows)} rows of {tables} cannot be understood"
-                report = f"{damage}; they now are in the table unreadable"
+                damage = f"{len(reader.unreadable_rows)} rows of {tables} cannot be decoded"
+                report = f"{damage}; the daemon moved them to the table unreadable"
                 self.damage_report = "; ".join(filter(None, [self.damage_report, report]))
         return state
 
     def save(self, state: ReconcileState) -> None:
-        """Write *state* in one transaction; rows that did not change are not written."""
+        """Write *state* in one transaction; write only rows that changed."""
         with self._transaction():
             self._writer.write(state)
         self._writer.mark_saved(state)
 
     def save_readback(self, publisher: str, ads: Mapping[Site, PublishedAd]) -> None:
-        """Save the ads that *publisher* returned in the last read-back."""
+        """Save *ads*, which the daemon read back from *publisher*."""
         with self._transaction():
             self._db.execute("delete from readback where publisher = ?", (publisher,))
             rows = [
@@ -132,7 +133,7 @@ class Store(AbstractContextManager["Store"]):
             insert_rows(self._db, "readback", rows)
 
     def load_readback(self) -> dict[str, dict[Site, PublishedAd]]:
-        """Return by publisher the ads of its last read-back."""
+        """Return, by publisher, the ads that the daemon last read back from it."""
         ads_by_publisher: dict[str, dict[Site, PublishedAd]] = {}
         columns = "publisher, site, generation, as_of, heard"
         with self._transaction():
@@ -143,7 +144,7 @@ class Store(AbstractContextManager["Store"]):
     def add_history(
         self, entries: Sequence[HistoryEntry], previous_ads: Mapping[Site, SiteAd], now: datetime
     ) -> None:
-        """Save *entries*; *previous_ads* are the ads before them."""
+        """Save *entries*; *previous_ads* has, by site, the ad before the change."""
         if entries:
             with self._transaction():
                 history_table.add(self._db, entries, previous_ads, now)
@@ -151,18 +152,18 @@ class Store(AbstractContextManager["Store"]):
     def mark_published(
         self, publisher: str, published_ads: Mapping[Site, PublishedAd], now: datetime
     ) -> None:
-        """Store which generations *publisher* returned."""
+        """Record that the daemon read the generations of *published_ads* back from *publisher*."""
         if published_ads:
             with self._transaction():
                 history_table.mark_published(self._db, publisher, published_ads, now)
 
     def load_history(self, limit: int | None = None) -> list[HistoryEntry]:
-        """Return the decisions, oldest first: all, or the last *limit*."""
+        """Return all changes of ads, or the last *limit*, oldest first."""
         with self._transaction():
             return list(history_table.entries(self._db, limit))
 
     def forget_history(self, mentions_private: Callable[[str], bool]) -> None:
-        """Drop the entries with a name that has become private."""
+        """Delete the entries with the name of a dataset that has become private."""
         with self._transaction():
             history_table.forget(self._db, mentions_private)
 

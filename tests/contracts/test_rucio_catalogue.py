@@ -550,7 +550,9 @@ class TestOnlyRucio(RucioTests):
         whole, *parts = self.read(did).replicas
         assert (whole.site, whole.state, whole.fraction) == (CAM, COMPLETE, 1.0)
         assert whole.storage == "CAM-DISK,CAM-DISK2"
-        assert "4 of its 4 files together: 2 at CAM-DISK, 2 at CAM-DISK2" in whole.provenance.reason
+        assert (
+            "4 of the dataset's 4 files are on disk: 2 at CAM-DISK, 2 at CAM-DISK2" in whole.provenance.reason
+        )
         assert {(part.state, part.fraction) for part in parts} == {(PARTIAL, 0.5)}
         box = Did(f"{self.scope}:box")
         self.server.do("add_container", did=box, children=[did, self.dataset("L2", (CAM, COMPLETE, 1.0))])

@@ -184,7 +184,8 @@ def test_a_catalogue_that_hangs_for_ever_holds_up_no_new_dataset_of_another(daem
             return {row["catalogue"]: row["failure"] for row in rows}["dmapi"]
 
         assert re.fullmatch(
-            r"still being asked since .* UTC", wait_for(told, 20, "the hanging catalogue to be reported")
+            r"no answer yet to the query of .* UTC",
+            wait_for(told, 20, "the hanging catalogue to be reported"),
         )
         assert daemon.get("/healthz").status_code == 200
         pending = 'hydrator_catalogue_pending_seconds{catalogue="dmapi"}'
@@ -332,7 +333,7 @@ def test_missing_secret_at_the_start_is_reported_with_exit_status_1(daemon):
     daemon.configure('tokens_file = "nowhere"')
     refused = daemon.command("run")
     assert (refused.returncode, "publish.http.tokens_file" in refused.stderr) == (1, True)
-    assert "the daemon can start once that file is there" in refused.stderr
+    assert "the daemon can start once the file exists" in refused.stderr
     assert "Traceback" not in refused.stderr
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", daemon.port))

@@ -282,7 +282,7 @@ def test_new_key_names_datasets_after_a_reload(running):
 @pytest.mark.parametrize(
     ("mode", "text", "said"),
     [
-        (0o644, "canary-" + "0123456789abcdef" * 4, "others may read or write it; chmod 600"),
+        (0o644, "canary-" + "0123456789abcdef" * 4, "other users may read or write it; chmod 600"),
         (0o600, "canary", "has 6 bytes, a key has 32 to 4096"),
         (0o600, "canarycanary" * 4, "is not a random key"),
     ],

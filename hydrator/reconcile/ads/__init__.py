@@ -1,1 +1,1 @@
-"""Facts to site ads, within the size budget."""
+"""Site ads: build the ad of each site from its facts, within the size budget."""

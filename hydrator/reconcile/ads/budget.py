@@ -1,7 +1,7 @@
-"""Size budget of a site's ad: choose the jobs whose datasets all fit, most demanded first.
+"""Size budget of a site's ad: choose the demand entries whose datasets all fit, most demanded first.
 
-No function here reads many more demand entries than fit. Incremental evaluation calls it only for sites
-whose ``changed_dids`` are not empty; see docs/explanation/incremental-evaluation.md.
+The code stops soon after the ad is full, so it does not read all demand entries. It runs only for sites
+with changed datasets; see docs/explanation/incremental-evaluation.md.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,12 +15,15 @@ from hydrator.reconcile.snapshot.memory import AT_LAST_POLL
 
 FRACTION_DIGITS = 2
 _ENTRY_BYTES = 4
-"""The bytes of an entry without key and value: two quotes, the equals sign, the separator."""
+"""The bytes of an entry without its key and value: two quotes, the equals sign and the separator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The most bytes in one attribute's line, and in all three records and the list together."""
+    """The maximum bytes of one attribute's line, and of the four long attributes together.
+
+    These are ``AvailableDatasets``, ``DatasetStates``, ``DatasetFractions`` and ``DatasetAsOf``.
+    """
 
     line_bytes: int = 60_000
     ad_bytes: int = 240_000
@@ -28,7 +31,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class DemandIndex:
-    """The demand, most demanded first, with ``positions_by_did``: by dataset, the entries that name it."""
+    """The demand entries, most demanded first; ``positions_by_did`` has the entries that name a dataset."""
 
     entries: Sequence[DemandEntry]
     positions_by_did: Mapping[Did, Sequence[int]]
@@ -48,7 +51,7 @@ class DemandIndex:
 
 
 class OmittedEntries(Sequence[DemandEntry]):
-    """The demand entries at *positions*, except those at *fitting_positions*; computed on access."""
+    """The demand entries at *positions* but not at *fitting_positions*, computed when they are read."""
 
     __slots__ = ("_entries", "_fitting_positions", "_positions")
 
@@ -83,7 +86,7 @@ class OmittedEntries(Sequence[DemandEntry]):
 
 @dataclass(frozen=True, slots=True)
 class BudgetFit:
-    """The datasets and the positions of entries that fit, and whether ``AvailableDatasets`` fits."""
+    """The datasets that fit, and the positions of their entries; ``has_list`` if AvailableDatasets fits."""
 
     dids: AbstractSet[Did]
     positions: AbstractSet[int]
@@ -99,7 +102,7 @@ def fit_to_budget(
 ) -> BudgetFit:
     """Choose the entries at *positions* that fit.
 
-    ``AvailableDatasets`` is dropped first: expressions look states up in the record.
+    If not all fit, first drop ``AvailableDatasets``: job expressions look states up in ``DatasetStates``.
     """
     room = _SizeCounter(facts, demand_index, budget, as_of, has_list=True)
     choice = room.fill(positions)
@@ -109,7 +112,7 @@ def fit_to_budget(
 
 
 class _SizeCounter:
-    """A counter of the bytes of the four long lines while jobs are added."""
+    """A counter of the bytes of the four long attributes while datasets are added."""
 
     def __init__(
         self,
@@ -155,7 +158,7 @@ class _SizeCounter:
 
     @property
     def _is_full(self) -> bool:
-        """Return True if not even the shortest entry can still fit, with or without ``AvailableDatasets``."""
+        """Return True if no further entry fits, not even the shortest."""
         if self._states_bytes + self._min_entry_bytes > self._budget.line_bytes:
             return True
         return not self._has_list and self._total_bytes + self._min_entry_bytes > self._budget.ad_bytes
@@ -196,7 +199,7 @@ class _SizeCounter:
         return True
 
     def _find_covered_positions(self, first_position: int) -> set[int]:
-        """Return the entries from *first_position* on whose datasets at the site are all drafted already."""
+        """Return the entries from *first_position* on that need no further datasets of the site."""
         entries, facts, fitting_dids = self._demand_index.entries, self._facts, self._dids
         positions = {
             place
@@ -215,6 +218,6 @@ def is_partial(fact: Fact) -> bool:
 
 
 def round_down(fraction: float) -> float:
-    """Round down, so that an ad never claims more than is on disk and small steps change no ad."""
+    """Round *fraction* down, so that an ad never claims too much and small changes do not change the ad."""
     scale: int = 10**FRACTION_DIGITS
     return int(fraction * scale) / scale

@@ -1,8 +1,9 @@
-"""Site ads: turn a snapshot into the ad of each site, inside its size budget.
+"""Site ads: turn a snapshot into the ad of each site, within its size budget.
 
-A slot ad is copied to the collector and again to the negotiator for every slot, and STARTD_CRON cuts a
-line at 64 KiB (HTCondor: cron_job_io.cpp, STDOUT_LINEBUF_SIZE). So whole jobs are left out deliberately,
-least demanded first: a job whose set of datasets is cut in two can never match.
+The ad must be small: HTCondor copies it for every slot, to the collector and to the negotiator. STARTD_CRON
+cuts a line at 64 KiB (HTCondor: cron_job_io.cpp, STDOUT_LINEBUF_SIZE). If the datasets do not all fit, the
+ad omits all datasets of a job together, because a job with only some of its datasets in the ad can never
+match. It omits the least demanded datasets first.
 """
 
 import re
@@ -57,12 +58,12 @@ __all__ = [
 
 CONTRACT_VERSION = 1
 _ENTRY = re.compile(r"'([^']+)'=([^;\]]+)")
-"""One entry of a nested ad as :func:`_nested_ad` writes it: no DID contains a quote."""
+"""One entry of a nested ad from :func:`nested_ad_literal`, such as ``'lofar:L1'="STAGING"``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A site's ad before it has a generation, and the jobs that did not fit into it."""
+    """A site's ad before it has a generation, and the demand entries that do not fit into the ad."""
 
     site: Site
     as_of: datetime
@@ -72,7 +73,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class DraftSet:
-    """The drafts of one cycle by site, and intermediate results from which the next cycle can start."""
+    """The drafts of one cycle, by site, and intermediate results that the next cycle can reuse."""
 
     drafts: Mapping[Site, Draft]
     demand_index: DemandIndex
@@ -83,7 +84,7 @@ class DraftSet:
 
 @dataclass(frozen=True, slots=True)
 class _DraftInputs:
-    """The inputs of one draft: equal inputs give an equal draft."""
+    """The inputs of one draft. Equal inputs give an equal draft."""
 
     facts: Mapping[Did, Fact]
     positions: Sequence[int]
@@ -93,7 +94,7 @@ class _DraftInputs:
 
 
 def dids_without_room(drafts: Mapping[Site, Draft]) -> dict[Site, frozenset[Did]]:
-    """Return, by site, the datasets that do not fit into its ad."""
+    """Return, by site, the datasets that do not fit into the site's ad."""
     return {
         site: frozenset(did for want in draft.omitted_entries for did in want.dids)
         for site, draft in drafts.items()
@@ -109,11 +110,11 @@ def draft_site_ads(
     Args:
         snapshot: the state of every dataset and site.
         demand: the demand, most demanded first.
-        budget: how large a line and an ad may grow, in bytes.
+        budget: the maximum bytes of a line and of an ad.
         trust: by site, the share (0 to 1) of audited facts that were true.
 
     Returns:
-        By site, sorted. Datasets that collide by letter case are in no ad.
+        The drafts, sorted by site. Datasets whose DIDs differ only in letter case are in no draft.
     """
     return build_drafts(snapshot, demand, budget=budget, trust=trust or {}).drafts
 
@@ -127,15 +128,15 @@ def build_drafts(
     previous: DraftSet | None = None,
     changed_dids: Mapping[Site, AbstractSet[Did]] | None = None,
 ) -> DraftSet:
-    """Build the drafts as :func:`draft_site_ads` does, starting from the *previous* ones.
+    """Build the drafts like :func:`draft_site_ads`; reuse the *previous* drafts of unchanged sites.
 
     Args:
         snapshot: the state of every dataset and site.
         demand: the demand, most demanded first.
-        budget: how large a line and an ad may grow, in bytes.
+        budget: the maximum bytes of a line and of an ad.
         trust: by site, the share (0 to 1) of audited facts that were true.
-        previous: the drafts of the snapshot before.
-        changed_dids: by site, the datasets whose fact may have changed since; None: unknown.
+        previous: the drafts of the previous snapshot.
+        changed_dids: by site, the datasets that may have changed since *previous*; None if unknown.
     """
     colliding_dids = frozenset(did for clash in snapshot.case_collisions for did in clash)
     if previous and (colliding_dids, budget) != (previous.colliding_dids, previous.budget):
@@ -167,16 +168,16 @@ def assign_generations(
     now: datetime,
     sites_to_renumber: AbstractSet[Site] = frozenset(),
 ) -> dict[Site, SiteAd]:
-    """Give every draft its generation: a new one when, and only when, its content changed.
+    """Return the ad of every draft, with a new generation only if the content changed.
 
-    A generation that is ``MOST_AHEAD`` or more ahead of *now* never was the time of a change: it was
-    forged, or the clock was wrong. Hooks refuse it, so the next generation starts from *now* instead.
+    If a generation is ``MAX_AHEAD`` or more ahead of *now*, it was forged, or the clock was wrong.
+    Hooks reject such an ad, so the next generation starts from *now* instead.
 
     Args:
         drafts: by site, the content to advertise.
         previous_ads: by site, the last ad that got a generation.
-        published_generations: by site, the highest generation read back from anywhere, so that a daemon
-            that lost its state cannot send an older one.
+        published_generations: by site, the highest generation read back from any publisher, so that a
+            daemon that lost its state does not send a lower generation.
         now: aware UTC time of this cycle.
         sites_to_renumber: sites whose ad gets a new generation even if its content is unchanged.
     """
@@ -199,12 +200,12 @@ def assign_generations(
 
 
 def _plausible_generation(generation: int, now: datetime) -> int:
-    """Return *generation*, or 0 if it is so far ahead of *now* that hooks would refuse it."""
+    """Return *generation*, or 0 if it is so far ahead of *now* that hooks reject it."""
     return 0 if is_ahead(generation, now) else generation
 
 
 def implausible_generations(ads: Mapping[Site, SiteAd], now: datetime) -> dict[Site, int]:
-    """Return by site the generations of *ads* that every hook refuses, because they are ahead of *now*."""
+    """Return, by site, the generations of *ads* that are so far ahead of *now* that hooks reject them."""
     return {site: ad.generation for site, ad in sorted(ads.items()) if is_ahead(ad.generation, now)}
 
 
@@ -247,7 +248,7 @@ def _collect_inputs(
 def _update_positions(
     positions: Sequence[int], dids: Sequence[Did], facts: Mapping[Did, Fact], demand_index: DemandIndex
 ) -> Sequence[int]:
-    """Return *positions* updated for *dids* that the site began or ceased to list."""
+    """Return *positions* after the changes: *dids* are the datasets that the site gained or lost."""
     if not dids:
         return positions
     updated_positions = list(positions)
@@ -275,14 +276,14 @@ def _render_content(
 
 
 def empty_draft(ad: SiteAd, trust: float = 1.0) -> Draft:
-    """Return a draft that lists nothing: the facts of *ad* are too old and its site was not seen again."""
+    """Return a draft without datasets, for a site whose facts in *ad* are too old or no longer valid."""
     return Draft(
         ad.site, ad.as_of, _content(ad.site, {}, ad.as_of, has_list=True, is_truncated=False, trust=trust)
     )
 
 
 def redraft(ad: SiteAd, trust: float, *, now: datetime, max_age: timedelta) -> Draft:
-    """Return a draft of the facts of *ad*, each with its age; a fact older than *max_age* reads UNKNOWN."""
+    """Return a draft with the facts of *ad* and their ages. A fact older than *max_age* is UNKNOWN."""
     lines = dict(ad.content)
     facts = {
         did: fact if now - fact.as_of <= max_age else Fact(DatasetState.UNKNOWN, fact.as_of)
@@ -300,7 +301,7 @@ def redraft(ad: SiteAd, trust: float, *, now: datetime, max_age: timedelta) -> D
 
 
 def shift_ad_times(ad: SiteAd, shift: timedelta) -> SiteAd:
-    """Return *ad* with every time earlier by *shift*; if its content changes, so does its generation."""
+    """Return *ad* with every time earlier by *shift*. If the content changes, add 1 to the generation."""
     lines = dict(ad.content)
     ages = _ENTRY.findall(lines.get("DatasetAsOf", ""))
     if not ages:
@@ -313,7 +314,7 @@ def shift_ad_times(ad: SiteAd, shift: timedelta) -> SiteAd:
 def facts_of(ad: SiteAd) -> dict[Did, Fact]:
     """Return the facts that *ad* lists, each with its age.
 
-    Entries of another version that cannot be read are skipped.
+    Skip entries that cannot be decoded, for example those of another version.
     """
     lines = dict(ad.content)
     fractions = dict(_ENTRY.findall(lines.get("DatasetFractions", "")))

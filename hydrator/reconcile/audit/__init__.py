@@ -1,1 +1,1 @@
-"""Audit: verify a few claims of catalogues expensively; keep trust and corrections."""
+"""Audit: verify a few claims of catalogues by expensive queries; compute trust and corrections."""

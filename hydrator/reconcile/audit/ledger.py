@@ -1,11 +1,11 @@
 """Ledger of the audit: false claims, the trust in each site, and the corrections.
 
-A catalogue answers a cheap question about every dataset at every poll; the audit asks an expensive one
-about a few. Where the two differ, the expensive answer is used until the cheap one changes. It counts
-against the catalogue only once the catalogue repeats the cheap answer, read after the expensive one:
-until then the dataset may just have left. An expensive question that failed is not evidence.
+A poll reads every dataset by a cheap query. The audit verifies a few datasets by an expensive query. If
+both answers differ, the daemon uses the audit's answer until the poll's answer changes. The false claim
+counts against the trust in the site only after a later poll repeats it. Before that, the dataset may just
+have been deleted between both queries. A failed query of the audit is not evidence.
 
-Pure: values in, values out; the time is an argument.
+This module is pure: the time is an argument.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -17,17 +17,17 @@ from hydrator.domain.model import DatasetState, Did, Fact, Site, to_unix
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord, DatasetRows
 
 AUDIT_WINDOW = timedelta(hours=24)
-"""Older verdicts do not count: trust recovers."""
+"""Older verdicts do not count, so the trust in a site recovers."""
 MIN_SAMPLE = 50
-"""If fewer facts of a site were audited, the missing ones count as true."""
+"""If fewer claims of a site were audited, count the difference as true claims."""
 TRUST_STEP = 0.01
 MIN_TRUST_RISE = 0.015
-"""Advertised trust falls at once, but rises only by this much or more, so that it seldom changes."""
+"""The advertised trust falls at once but rises only by at least this much, so that ads change seldom."""
 _HOUR = 3600
 
 
 class VerificationMethod(StrEnum):
-    """The kind of expensive question."""
+    """The kind of expensive query: the catalogue's list of files, or a probe of the storage."""
 
     FILES = "file by file"
     PROBE = "probe"
@@ -35,7 +35,7 @@ class VerificationMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class AuditQuery:
-    """The subject of one expensive question to a catalogue: one dataset, at all sites."""
+    """The subject of one expensive query to a catalogue: one dataset, at all sites."""
 
     catalogue: str
     did: Did
@@ -46,7 +46,7 @@ class AuditQuery:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Claim:
-    """A catalogue says that a dataset is AVAILABLE at a site."""
+    """The claim of a catalogue that a dataset is AVAILABLE at a site."""
 
     catalogue: str
     did: Did
@@ -58,10 +58,11 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of an expensive question about one claim.
+    """The result of the audit of one claim.
 
-    ``actual_fact`` is the fact found instead (None: nothing is there). ``is_recheck``: the question was only
-    asked because the claim was false before. Such a verdict does not count for the trust in the site.
+    ``actual_fact`` is the fact that the audit found instead (None: the site has nothing of the dataset).
+    ``is_recheck`` means that the audit repeated the query because the claim was false before. Such a
+    verdict does not count for the trust in the site.
     """
 
     claim: Claim
@@ -74,9 +75,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """A false claim, found at ``found_at`` and first at ``first_found_at``; ``actual_fact`` is used instead.
+    """A false claim; the daemon uses ``actual_fact`` instead (None: the site has nothing of the dataset).
 
-    ``repeated_at`` is when the catalogue was read that claimed it all the same; None: not yet.
+    The audit found it first at ``first_found_at`` and last at ``found_at``. ``repeated_at`` is the time of
+    the first later poll in which the catalogue repeated the claim; None if no poll has repeated it.
     """
 
     found_at: datetime
@@ -87,7 +89,7 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedFalseClaim:
-    """A claim that a catalogue repeated, read at ``repeated_at``, after the audit had found it false."""
+    """A claim that the audit found false, and that the catalogue repeated in its poll at ``repeated_at``."""
 
     claim: Claim
     method: VerificationMethod
@@ -97,9 +99,10 @@ class RepeatedFalseClaim:
 
 @dataclass(frozen=True, slots=True)
 class AuditTally:
-    """The results of one site: by hour since the epoch, the numbers of true and of false claims.
+    """The numbers of true and of false claims about one site, by hour since the epoch.
 
-    ``advertised_trust`` is in the site's ad; ``last_audited_at`` is when a claim was last audited.
+    ``advertised_trust`` is the value in the site's ad. ``last_audited_at`` is the time of the last audit of
+    a claim about the site.
     """
 
     counts_by_hour: Mapping[int, tuple[int, int]] = field(default_factory=dict)
@@ -120,30 +123,30 @@ CorrectionKey = tuple[Claim, VerificationMethod]
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The results of the audit: tallies by site, and corrections."""
+    """The results of the audit: the numbers of true and false claims by site, and the corrections."""
 
     tallies: Mapping[Site, AuditTally] = field(default_factory=dict)
     corrections: Mapping[CorrectionKey, Correction] = field(default_factory=dict)
 
     @property
     def trust(self) -> dict[Site, float]:
-        """Return by site the advertised trust: the share of audited claims that were true."""
+        """Return, by site, the advertised trust: the share (0 to 1) of audited claims that were true."""
         return {site: tally.advertised_trust for site, tally in self.tallies.items()}
 
     @property
     def sites_with_false_claims(self) -> frozenset[Site]:
-        """Return the sites with a false claim that still counts."""
+        """Return the sites with a false claim inside the audit window."""
         return frozenset(site for site, tally in self.tallies.items() if tally.false_count)
 
     def count_false_claims(self, site: Site) -> int:
-        """Return the number of corrected claims of *site*."""
+        """Return the number of claims about *site* that have a correction."""
         return len({claim for claim, _ in self.corrections if claim.site == site})
 
 
 def claims(
     memories: Mapping[str, CatalogueMemory], catalogues: Collection[str], *, retired: Collection[Site] = ()
 ) -> dict[AuditQuery, frozenset[Site]]:
-    """Return all claims of *catalogues* that a dataset is AVAILABLE, with its sites."""
+    """Return the datasets that *catalogues* claim to be AVAILABLE, each with its sites."""
     sites_by_query = {}
     for catalogue, memory in memories.items():
         for did, record in memory.records.items() if catalogue in catalogues else ():
@@ -158,7 +161,7 @@ def claims(
 
 
 def record_verdicts(audit: Audit, verdicts: Iterable[Verdict]) -> Audit:
-    """Add *verdicts*; :func:`expire_and_confirm` counts a false claim later, once it is repeated."""
+    """Add *verdicts*. A false claim counts later, when a poll repeats it: see :func:`expire_and_confirm`."""
     tallies, corrections = dict(audit.tallies), dict(audit.corrections)
     for verdict in verdicts:
         claim, key = verdict.claim, (verdict.claim, verdict.method)
@@ -186,14 +189,14 @@ def expire_and_confirm(
     """Compare the corrections with the catalogues' present answers, and drop old results.
 
     Args:
-        audit: with all verdicts recorded.
+        audit: the audit after :func:`record_verdicts`.
         memories: by catalogue, its last answers.
         now: aware UTC time of this cycle.
-        window: older verdicts do not count.
-        max_age: a correction that was not confirmed for so long is dropped, as facts are.
+        window: the maximum age of a verdict that counts.
+        max_age: the maximum age of a correction; older corrections are dropped.
 
     Returns:
-        The audit, and the false claims that were repeated for the first time.
+        The audit, and the false claims that a poll repeated for the first time.
     """
     tallies, corrections = dict(audit.tallies), {}
     repeated_claims = []
@@ -217,7 +220,7 @@ def expire_and_confirm(
 
 
 def apply_corrections(memories: Mapping[str, CatalogueMemory], audit: Audit) -> Mapping[str, CatalogueMemory]:
-    """Return *memories* with the actual fact instead of each false claim; the given ones are unchanged."""
+    """Return a copy of *memories* with the actual fact instead of each false claim."""
     changed: dict[str, dict[Did, DatasetRecord]] = {}
     for (claim, by), correction in sorted(audit.corrections.items(), key=lambda item: item[0]):
         if claim.catalogue not in memories:
@@ -258,7 +261,7 @@ def _count_verdict(tally: AuditTally, answered_at: datetime, *, is_true: bool) -
 
 
 def _expire_hours(tally: AuditTally, oldest_hour: int) -> AuditTally:
-    """Return *tally* without hours up to *oldest_hour*, with the trust of the rest."""
+    """Return *tally* without the hours up to *oldest_hour*, with the trust from the other hours."""
     tally = replace(
         tally,
         counts_by_hour={hour: counts for hour, counts in tally.counts_by_hour.items() if hour > oldest_hour},

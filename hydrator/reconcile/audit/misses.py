@@ -1,18 +1,18 @@
-"""Misses: datasets that a job did not find at its site, and how its schedd retries elsewhere.
+"""Misses: datasets that a job did not find at its site.
 
-The job wrapper (``job_wrapper.py``) reports a miss in the job's ad and exits
-with MISSED_EXIT_STATUS. The submit commands make the schedd queue such a job
-again, away from the sites of its misses, and hold it after some tries. Tested on
-HTCondor 23.9.6 and 25.14.1 (tests/integration/test_job_start.py):
+The job wrapper (``job_wrapper.py``) reports a miss in the job's ad and exits with MISSED_EXIT_STATUS. The
+submit commands write submit files with which the schedd queues such a job again, avoids the sites of its
+misses, and holds the job after some tries. Tested on HTCondor 23.9.6 and 25.14.1
+(tests/integration/test_job_start.py):
 
-* a job may change its own ad through condor_chirp without more rights, but
-  delayed updates only under names that CHIRP_DELAYED_UPDATE_PREFIX allows
-  (``Chirp*``), each up to about 990 bytes; they survive the next start.
-* a sandbox without one of transfer_output_files puts the job on hold before
-  ``on_exit_remove`` is evaluated. The wrapper leaves sockets in their place,
-  which HTCondor's file transfer skips.
+* A job may change its own ad through condor_chirp without more rights. A delayed update must have a name
+  that CHIRP_DELAYED_UPDATE_PREFIX allows (``Chirp*``), and at most about 990 bytes. The attribute survives
+  the next start of the job.
+* If a file of transfer_output_files is missing in the sandbox, HTCondor holds the job before it evaluates
+  ``on_exit_remove``. So the wrapper creates a socket in place of each missing file; HTCondor's file
+  transfer skips sockets.
 
-Pure: values in, values out.
+This module is pure: no socket, no clock.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,23 +25,24 @@ from hydrator.domain.model import Did, Site, from_unix, parse_did
 MISSED_EXIT_STATUS = 85
 """The wrapper's exit status if a dataset cannot be read."""
 MISSES_ATTRIBUTE = "ChirpDataLocalityMisses"
-"""List of strings, the last miss first: ``WHEN DID,DID,+N SITE``; WHEN in Unix s, +N: N more datasets."""
+"""List of strings, the last miss first: ``WHEN DID,DID,+N SITE``; WHEN in Unix s, +N for N more datasets."""
 FETCHED_ATTRIBUTE = "ChirpDataLocalityFetched"
-"""List of strings of the same form: datasets that the wrapper fetched, because it could not read them there.
+"""List of strings in the form of MISSES_ATTRIBUTE: datasets that the wrapper fetched for the job.
 
-A dataset that the slot had listed is in MISSES_ATTRIBUTE too, although the job continued.
+The wrapper fetches a dataset, by the stage-in command, if it cannot read the dataset at the site. If the
+slot had listed the dataset, MISSES_ATTRIBUTE has the dataset too, although the job continued.
 """
 SITES_ATTRIBUTE = "ChirpDataLocalityMissed"
-"""List of strings: the sites of those misses."""
+"""List of strings: the sites of the misses in MISSES_ATTRIBUTE."""
 AVOID_UNTIL_ATTRIBUTE = "ChirpDataLocalityMissedUntil"
-"""Unix s until which the job avoids these sites: an hour after the last miss, rounded up to 5 min."""
+"""Unix s until which the job avoids the sites of its misses: 1 h after the last miss, rounded up to 5 min."""
 PATHS_ATTRIBUTE = "DataLocalityPathSites"
 """List of strings: the sites where the submit host has a path to every dataset of the job."""
 MAX_MISSES_PER_JOB = 50
 MAX_MISS_CHARS = 2000
-"""Maximum characters read of each miss; at most MAX_MISSES_PER_JOB misses of a job are read."""
+"""Maximum characters that the daemon reads of each miss. It reads MAX_MISSES_PER_JOB misses of a job."""
 GRACE_SECONDS = 300
-"""Seconds that a job waits for another site after a miss at every site of its data; then it is held."""
+"""If a job had a miss at every site of its data, it waits these seconds for another site. Then it is held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +50,17 @@ class Miss:
     """One failed read: a job at *site* could not read *did* at *missed_at*."""
 
     site: Site
-    """site of the run"""
+    """site where the job ran"""
     did: Did
-    """the dataset"""
+    """dataset that the job could not read"""
     missed_at: datetime
-    """time of the report"""
+    """time when the job reported the miss"""
 
 
 def parse_misses(job: Mapping[str, object]) -> tuple[Miss, ...]:
     """Return the misses in the ad of a job, ordered by time, site and DID.
 
-    The owner of the job can write anything into its ad: entries in another form are skipped.
+    The job's owner can write any text into the job's ad. Skip entries that do not have the right form.
     """
     listed = job.get(MISSES_ATTRIBUTE)
     texts = listed if isinstance(listed, Sequence) and not isinstance(listed, str | bytes) else ()

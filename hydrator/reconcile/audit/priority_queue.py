@@ -1,7 +1,7 @@
-"""Queue of the audit: hand out one item at a time; every item gets its turn, doubtful ones first.
+"""Queue of the audit: return one item at a time to verify; every item has its turn, doubtful items first.
 
-It reads no clock and draws no random number: the order follows from the seed, the turns so far and the
-items. A turn is one item handed out.
+The queue uses no clock and no random numbers: the order depends only on the seed, the previous turns and
+the items. In a turn the queue returns one item.
 """
 
 import hashlib
@@ -15,21 +15,21 @@ from hydrator.domain.model import Site
 
 OLDEST_EVERY_TURNS = 4
 OLDEST_MIN_TURNS = 3600
-"""Every fourth turn of a site verifies its oldest verified item again, if that is this many turns old."""
+"""Every fourth turn of a site is for the item verified longest ago, if that was this many turns ago."""
 RECHECK_TURNS = 600
-"""A disputed item is verified again after this many turns."""
+"""An item that was found false is verified again after this many turns."""
 RETRY_TURNS = 60
-"""A reported item whose verification failed is verified again after this many turns."""
+"""An item that a job reported, and whose verification failed, is verified again after this many turns."""
 FALSE_CLAIMS_WEIGHT = 4.0
-"""A site with a recent false claim gets this many times as many turns."""
+"""A site with a recent false claim has its number of turns multiplied by this."""
 NEW_ITEMS_WEIGHT = 2.0
-"""A site with an item that was never verified gets this many times as many turns."""
+"""A site with an item that was never verified has its number of turns multiplied by this."""
 SMALL_SITE_ITEMS = 100
-"""A site with fewer items than this gets fewer turns, in proportion."""
+"""A site with fewer items than this has fewer turns, in proportion to its items."""
 
 
 class AuditItem(Protocol):
-    """An item of the queue; its text identifies it and decides its place."""
+    """An item of the queue. Its text identifies the item and decides its place in the queue."""
 
     def __hash__(self) -> int: ...
     def __str__(self) -> str: ...
@@ -40,7 +40,10 @@ T = TypeVar("T", bound=AuditItem)
 
 @dataclass(frozen=True, slots=True)
 class NextItem(Generic[T]):
-    """The item of a turn, and its reason: ``is_recheck`` if disputed, ``is_reported`` after a complaint."""
+    """The item to verify now, and the reason.
+
+    ``is_recheck`` means that the item was found false before, ``is_reported`` that a job reported a miss.
+    """
 
     item: T
     is_recheck: bool = False
@@ -49,7 +52,10 @@ class NextItem(Generic[T]):
 
 @dataclass
 class _SiteQueue(Generic[T]):
-    """The queue of one site: new items, and the rest, oldest first; stale entries stay until popped."""
+    """The queue of one site: items that were never verified, and the others, longest ago first.
+
+    An entry may be out of date; then the queue drops the entry when it is first in the queue.
+    """
 
     new_items: list[tuple[int, T]] = field(default_factory=list)
     old_items: list[tuple[int, int, T]] = field(default_factory=list)
@@ -59,11 +65,11 @@ class _SiteQueue(Generic[T]):
 
 
 class AuditQueue(Generic[T]):
-    """A fair priority queue over the sites.
+    """A queue that is fair to all sites.
 
-    Sites take turns (an item counts for all its sites), so that a small share of false claims is found
-    equally soon at a large and at a small site. Within a site new items come first, in an order that only
-    *seed* decides, then the items that were verified longest ago.
+    The sites have turns one after another; an item is a turn for all its sites. So the audit finds a
+    small share of false claims equally soon at a large and at a small site. Within a site, new items come
+    first, in an order that only *seed* decides. Then come the items that were verified longest ago.
     """
 
     def __init__(self, seed: int) -> None:
@@ -83,11 +89,11 @@ class AuditQueue(Generic[T]):
         disputed_items: Collection[T] = (),
         sites_with_false_claims: AbstractSet[Site] = frozenset(),
     ) -> None:
-        """Update the items.
+        """Replace the items of the queue; keep the record of their previous turns.
 
         Args:
             items: all items, with the sites of each.
-            disputed_items: items that were found false; they are verified again from time to time.
+            disputed_items: items that were found false, to verify again from time to time.
             sites_with_false_claims: the sites with a recent false claim.
         """
         for item in [item for item in self._item_sites if item not in items]:
@@ -105,15 +111,15 @@ class AuditQueue(Generic[T]):
         self._sites_with_false_claims = sites_with_false_claims
 
     def prioritize(self, item: T) -> None:
-        """Schedule *item* to be handed out soon, because a job complained of it; ignore an unknown item."""
+        """Schedule *item* for one of the next turns, because a job reported it; ignore an unknown item."""
         if item in self._item_sites:
             self._reported_items[item] = min(self._reported_items.get(item, self._turn), self._turn)
 
     def take_next(self) -> NextItem[T] | None:
-        """Hand out one item, or None if there is nothing.
+        """Return the next item to verify, or None if the queue is empty.
 
-        At most every other turn is for complaints and disputed items. So a complaint of everything takes no
-        more than half of the turns.
+        At most every second turn is for items that jobs reported or that were found false. So even if jobs
+        report all datasets, these turns are at most half of all turns.
         """
         turn = self._next_disputed() if self._turn % 2 == 0 else None
         if turn is None:
@@ -125,11 +131,11 @@ class AuditQueue(Generic[T]):
         return turn
 
     def mark_failed(self, item: T, *, is_reported: bool = False) -> None:
-        """Note that verifying *item* failed: it comes up again before the items that were verified.
+        """Record that the verification of *item* failed: its next turn is before all verified items.
 
         Args:
-            item: the item that was handed out.
-            is_reported: the turn was for a complaint, which is then repeated later.
+            item: the item that :meth:`take_next` returned.
+            is_reported: a job had reported the item; the queue then returns it again after RETRY_TURNS.
         """
         if item not in self._item_sites:
             return
@@ -229,6 +235,6 @@ class AuditQueue(Generic[T]):
 
 
 def _tie_break(seed: int, item: AuditItem) -> int:
-    """Return a place that only the seed and the item decide."""
+    """Return a pseudo-random number that depends only on *seed* and *item*."""
     digest = hashlib.blake2b(f"{seed}\0{item}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")

@@ -1,8 +1,8 @@
-"""Runner of the audit, beside the cycles: one expensive question at a time; no cycle waits for the answer.
+"""Runner of the audit: make expensive queries, one at a time, in separate threads, so that no cycle waits.
 
-A cycle hands over its memories (``update``) and collects the verdicts since (``take_verdicts``). Between
-the two run ``verify_next`` and ``probe_next``, each in a thread of its own. A question without an answer
-is not a verdict: it is counted, and after several failures fewer questions are asked.
+A cycle calls ``update`` with its memories, and ``take_verdicts`` to get the verdicts since the last call.
+Other threads call ``verify_next`` and ``probe_next``. A failed query gives no verdict: it is counted, and
+after several failures the runner makes fewer queries.
 """
 
 import queue
@@ -22,15 +22,15 @@ from .ledger import Audit, AuditQuery, Claim, Verdict, VerificationMethod, claim
 from .priority_queue import AuditQueue, NextItem
 
 MAX_SKIPPED_TURNS: Final = 63
-"""The most turns to skip after failures in a row."""
+"""Maximum number of queries to skip after failures in a row."""
 MAX_KNOWN_MISSES: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class AuditAttempt:
-    """One expensive question to a catalogue, and its result; ``error`` if there is none.
+    """One expensive query, with its result or its ``error``.
 
-    ``reported_did`` is the dataset if a job had reported it missing.
+    ``reported_did`` is the dataset of the query if a job had reported that the dataset is missing.
     """
 
     catalogue: str
@@ -43,7 +43,7 @@ class AuditAttempt:
 
 @dataclass(frozen=True, slots=True)
 class _AuditInput:
-    """The results of a cycle that the audit works on."""
+    """The results of a cycle that the audit needs to choose its queries."""
 
     memories: Mapping[str, CatalogueMemory]
     audit: Audit
@@ -51,7 +51,7 @@ class _AuditInput:
 
 
 class _Backoff:
-    """Exponential backoff: skip 1, 3, 7, … turns after failures in a row."""
+    """Exponential backoff: skip 1, 3, 7, … queries after failures in a row."""
 
     def __init__(self) -> None:
         self._failures = 0
@@ -67,15 +67,16 @@ class _Backoff:
 
 
 class AuditRunner:
-    """The audit's questions, its verdicts, and its queues.
+    """A runner of the audit's queries, with their queues and verdicts.
 
     ``verify_next`` and ``probe_next`` may run at the same time, each in one thread.
 
     Args:
-        auditors: by catalogue. A catalogue without an auditor is not audited, but may be probed.
-        probe: reads the storage; None: the storage is not probed.
-        clock: stamps verdicts.
-        seed: decides the order; another one after each start, so that no dataset is always last.
+        auditors: the auditors, by catalogue. The audit does not verify the files of other catalogues, but
+            may probe their storage.
+        probe: the probe of the storage; None if the operator configured none.
+        clock: the time for verdicts.
+        seed: decides the order of datasets. Each start has another seed, so that no dataset is always last.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class AuditRunner:
     def update(
         self, memories: Mapping[str, CatalogueMemory], audit: Audit, retired: AbstractSet[Site]
     ) -> None:
-        """Store the results of a cycle for the next questions; any thread may call this."""
+        """Store the results of a cycle for the next queries; any thread may call this."""
         self._input = _AuditInput(memories, audit, retired)
 
     def take_verdicts(self) -> tuple[Verdict, ...]:
@@ -117,7 +118,7 @@ class AuditRunner:
         """Queue the datasets that jobs did not find; return the new misses. Only one thread may call this."""
         reported = dict.fromkeys(misses)
         new = tuple(miss for miss in reported if miss not in self._known_misses)
-        for miss in reported:  # a miss that is reported repeatedly is forgotten last
+        for miss in reported:  # move the miss to the end: the oldest are forgotten first
             self._known_misses.pop(miss, None)
             self._known_misses[miss] = None
         for miss in {(miss.site, miss.did): miss for miss in new}.values():
@@ -128,7 +129,7 @@ class AuditRunner:
         return new
 
     def verify_next(self) -> AuditAttempt | None:
-        """Ask a catalogue one question; None if there is nothing to ask, or too many questions failed."""
+        """Verify one dataset by its files; return None if no dataset is queued, or during a backoff."""
         audit_queue, backoff = self._files
         self._bring_up_to_date(VerificationMethod.FILES)
         turn = None if backoff.should_skip() else audit_queue.take_next()
@@ -150,7 +151,7 @@ class AuditRunner:
         return self._conclude(turn, reading)
 
     def probe_next(self) -> AuditAttempt | None:
-        """Probe the storage once; None if there is nothing to probe, or too many probes failed."""
+        """Probe one dataset in the storage; return None if no dataset is queued, or during a backoff."""
         audit_queue, backoff = self._storage
         self._bring_up_to_date(VerificationMethod.PROBE)
         turn = None if self._probe is None or backoff.should_skip() else audit_queue.take_next()
@@ -177,7 +178,7 @@ class AuditRunner:
         )
 
     def close(self) -> None:
-        """Close all connections, even while a question is being asked."""
+        """Close all connections, also during a query."""
         for auditor in self._auditors.values():
             auditor.close()
 
@@ -233,7 +234,7 @@ class AuditRunner:
         sites_by_claim = {
             claim: frozenset({site})
             for query, sites in all_claims.items()
-            if not is_opaque(query.did)  # the list of processes would show its name
+            if not is_opaque(query.did)  # ps would show the DID to all users
             for site in sites
             if self._probe.can_check(query.catalogue, site)
             and (claim := Claim(query.catalogue, query.did, site)) not in corrected
@@ -260,7 +261,7 @@ def _did_if_reported(next_item: NextItem[AuditQuery] | NextItem[Claim], did: Did
 
 
 def _facts_by_site(query: AuditQuery, seen: Seen, sites: AbstractSet[Site]) -> dict[Site, Fact | None]:
-    """Return by site the fact in the expensive answer, computed as for a cheap one."""
+    """Return, by site, the fact in *seen*, the audit's answer, with the rules for the answer of a poll."""
     did: Did = query.did
     answer = Survey(query.catalogue, seen.as_of, frozenset(sites), {did: seen})
     record = apply_survey(CatalogueMemory(), answer, {did}, now=seen.as_of).records[did]

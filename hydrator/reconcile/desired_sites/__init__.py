@@ -1,1 +1,1 @@
-"""Controller that edits DESIRED_Sites of queued jobs, beside the reconciler."""
+"""Controller that edits DESIRED_Sites of queued jobs; it runs independently of the reconciler."""

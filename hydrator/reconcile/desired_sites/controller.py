@@ -22,9 +22,10 @@ MAX_BATCH = 500
 
 @dataclass(frozen=True, slots=True)
 class DesiredSitesResult:
-    """The result of one run at one schedd: jobs by status, the number of edited jobs, and why it ended early.
+    """The result of one run at one schedd: jobs by status, and the number of edited jobs.
 
-    ``disjoint_example`` is a job none of whose own sites has its data.
+    ``error`` is the reason why the run ended early. ``disjoint_example`` is the id of a job whose own
+    list of sites has no site with the job's data.
     """
 
     jobs_by_status: Mapping[DesiredSitesStatus, int] = field(default_factory=dict)
@@ -34,18 +35,18 @@ class DesiredSitesResult:
 
 
 class DesiredSitesController:
-    """A controller that keeps ``DESIRED_Sites`` of queued jobs equal to the site ads, one run at a time.
+    """A controller that updates ``DESIRED_Sites`` of queued jobs from the site ads, one run at a time.
 
-    A schedd that rejected an edit is tried with one job until it accepts that. So no edit is in vain, and
-    none is left half done.
+    If a schedd rejected an edit, the controller edits only one job of this schedd in each run, until the
+    schedd accepts the edit.
 
     Args:
         sites: the queues of the schedds.
         clock: aware UTC time.
-        max_age: how old a fact may be for jobs without a limit of their own.
-        default_scope: of datasets that jobs name without one.
-        edits_per_second: jobs a second, at most.
-        interval: the time between runs; a run edits no more jobs than the rate allows until the next.
+        max_age: the maximum age of a fact, for jobs that set no limit.
+        default_scope: the scope of datasets that jobs name without a scope.
+        edits_per_second: the maximum number of jobs to edit in a second.
+        interval: the time between runs; a run edits at most ``edits_per_second`` times these seconds.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class DesiredSitesController:
         self._sites.close()
 
     def run_once(self, ads: Mapping[Site, SiteAd]) -> Mapping[str, DesiredSitesResult]:
-        """Edit the lists to match *ads*; return the result by schedd. Empty after ``close``."""
+        """Edit the lists to match *ads*; return the result by schedd. After ``close``, return none."""
         facts_by_site = {site: facts_of(ad) for site, ad in ads.items()}
         try:
             answers = self._sites.read_job_groups()
@@ -109,7 +110,7 @@ class DesiredSitesController:
         return DesiredSitesResult(jobs_by_status, edited, error, disjoint_example)
 
     def _apply_edits(self, schedd: str, edits: Sequence[DesiredSitesEdit]) -> tuple[int, str | None]:
-        """Apply *edits*, restored lists first; return the number of jobs, and why not more."""
+        """Apply *edits* in their order; return the number of edited jobs, and the error if an edit failed."""
         edited = 0
         room = 1 if schedd in self._refusing_schedds else self._max_edits
         for change in edits:

@@ -1,12 +1,13 @@
 """Decision on ``DESIRED_Sites`` of queued jobs: which sites to list, and when not to edit the list.
 
-Pure: values in, values out. A job asks with ``DataLocalityDesiredSites = true``. It gets the sites where
-its own clause can hold now: those that have all its datasets, by facts young enough for it. Without such
-a site, or once it may run anywhere, it gets its own list back: no list confines a job on an answer that
-is old, missing or empty.
+This module is pure. A job asks for a list with ``DataLocalityDesiredSites = true``. The daemon lists the
+sites that have all datasets of the job, by facts that are not older than the job allows. If there is no
+such site, or if the job may run anywhere by now, the daemon restores the job's own list. So an old,
+missing or empty answer never restricts a job.
 
-The job's own list is saved in ``DataLocalityDesiredSitesKept``, with the list written instead. The daemon
-edits ``DESIRED_Sites`` only while it equals that list. Any other writer has the last word.
+The daemon saves the job's own list in ``DataLocalityDesiredSitesKept``, together with the list that it
+wrote. It edits ``DESIRED_Sites`` only while this equals the list that it wrote. So it never overwrites the
+edit of a user.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from hydrator.domain.untrusted import nearest_span
 
 ASKS_ATTRIBUTE = "DataLocalityDesiredSites"
 SAVED_ATTRIBUTE = "DataLocalityDesiredSitesKept"
-"""Job attributes: the request for a list; and the job's own list, with the list that the daemon wrote."""
+"""The job attribute with the job's own list and the list that the daemon wrote."""
 FactsBySite = Mapping[Site, Mapping[Did, Fact]]
 """The facts in the ad of each site, by site."""
 
@@ -30,7 +31,7 @@ class DesiredSitesStatus(StrEnum):
     """The status of jobs that ask for a list of sites."""
 
     SET = "set"  # the list names the sites that have all data of the jobs
-    NO_SITE = "no_site"  # no site is known to have all their data: the jobs keep their own list
+    NO_SITE = "no_site"  # the ads show no site with all data of the jobs: the jobs keep their own list
     DISJOINT = "disjoint"  # no site of their own list has their data: the jobs keep that list
     FREE = "free"  # the jobs may run anywhere by now: they keep their own list
     FOREIGN = "foreign"  # another writer changed the list: the daemon does not edit it
@@ -38,7 +39,10 @@ class DesiredSitesStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DesiredSitesEdit:
-    """Set the list of *jobs* to *value* (None: remove it); save *original*, unless it is being restored."""
+    """An edit: set the list of ``jobs`` to ``value``, or remove the list if ``value`` is None.
+
+    If ``is_restore``, the edit restores the jobs' own list; otherwise it saves this list, ``original``.
+    """
 
     jobs: JobGroup
     value: str | None
@@ -54,14 +58,14 @@ def decide(
     max_age: timedelta,
     default_scope: str | None,
 ) -> tuple[DesiredSitesStatus | None, DesiredSitesEdit | None]:
-    """Return the status of *jobs* (None if they do not ask), and the edit to make.
+    """Return the status of *jobs* (None if they ask for no list), and the edit to make (None for none).
 
     Args:
-        jobs: alike in everything that this depends on.
+        jobs: jobs with the same datasets, settings and lists.
         facts_by_site: the facts of the site ads.
         now: aware UTC time.
-        max_age: how old a fact may be for jobs without a limit of their own.
-        default_scope: of datasets that jobs name without one.
+        max_age: the maximum age of a fact, for jobs that set no limit.
+        default_scope: the scope of datasets that jobs name without a scope.
     """
     if not _is_editable(jobs):
         return (DesiredSitesStatus.FOREIGN if jobs.asks else None), None
@@ -84,9 +88,9 @@ def sites_with(
     max_age: timedelta,
     default_scope: str | None,
 ) -> list[Site]:
-    """Return the sites that have all *datasets* by facts younger than *max_age*, sorted.
+    """Return the sites where facts younger than *max_age* say that all *datasets* are AVAILABLE, sorted.
 
-    A text that is not a DID is at no site.
+    If a text is not a DID, no site has it.
     """
     try:
         dids = [parse_did(text, default_scope) for text in datasets]
@@ -104,7 +108,7 @@ def sites_with(
 
 
 def _is_editable(jobs: JobGroup) -> bool:
-    """Return True if the list may be changed: it is the job's first one, or the daemon wrote it."""
+    """Return True if the daemon may edit the list: it is the job's original list, or the daemon wrote it."""
     if jobs.odd or (jobs.desired is not None and not (_split_list(jobs.desired) and _is_plain(jobs.desired))):
         return False
     if jobs.kept is None:
@@ -121,7 +125,7 @@ def _choose_sites(
     max_age: timedelta,
     default_scope: str | None,
 ) -> tuple[DesiredSitesStatus, list[Site] | None]:
-    """Return the status of the jobs, and the sites that they should name, if any."""
+    """Return the status of *jobs*, and the sites that their list should have; None for their own list."""
     if (
         (jobs.mode or "").lower() != "require"
         and jobs.any_after is not None
@@ -139,12 +143,12 @@ def _choose_sites(
 
 
 def _can_be_listed(site: Site) -> bool:
-    """Return True for a name that fits in a list: a comma ends an item, blanks around it are ignored."""
+    """Return True if *site* can be an item of a list: no comma, and no blanks at its ends."""
     return "," not in site and site == site.strip() != "" and _is_plain(site)
 
 
 def _is_plain(text: str) -> bool:
-    """Return True for a text without escapes: queues store these as they are, so it would change."""
+    """Return True if *text* needs no escapes. A schedd does not decode them, so the text would change."""
     return text.isprintable() and not {'"', "\\"} & set(text)
 
 

@@ -1,1 +1,1 @@
-"""Polls of catalogues: in threads, with checked answers."""
+"""Polls: query catalogues and schedds in threads, and check their answers."""

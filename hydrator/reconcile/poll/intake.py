@@ -1,7 +1,7 @@
-"""Intake of catalogue answers: clean every text, from plugins and adapters alike, before it is stored.
+"""Intake of catalogue answers: clean every text from an adapter or plugin before the daemon stores it.
 
-Texts become one line each, without secrets, of printable characters only. A search result that cannot be
-the DID of a dataset that a job names is dropped.
+A cleaned text is one line of printable characters, without secrets. The intake drops search results that
+are not valid DIDs.
 """
 
 from collections.abc import Callable, Collection
@@ -28,7 +28,9 @@ _MAX_CLEAN_TEXTS = 50_000
 
 
 class CleanCatalogue:
-    """A catalogue that cleans the texts of another one; see :class:`hydrator.domain.ports.Catalogue`.
+    """A catalogue that cleans the texts in the answers of another catalogue.
+
+    See :class:`hydrator.domain.ports.Catalogue` for the methods.
 
     Args:
         inner: the catalogue that answers.
@@ -39,16 +41,16 @@ class CleanCatalogue:
         self._inner = inner
         self._before_query = before_query
         self._cleaned_replicas: dict[Did, tuple[tuple[Replica, ...], tuple[Replica, ...]]] = {}
-        """By dataset, the replicas of its last answer, before and after the cleaning."""
+        """By dataset, the replicas in the catalogue's last answer, before and after they were cleaned."""
         self._clean_texts: set[str] = set()
-        """Texts that needed no cleaning."""
+        """Texts that were checked before and need no cleaning."""
 
     @property
     def name(self) -> str:
         return self._inner.name
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """Read as :meth:`hydrator.domain.ports.Catalogue.read`."""
+        """See :meth:`hydrator.domain.ports.Catalogue.read`."""
         self._before_query()
         survey = self._inner.read(dids)
         readings = {did: self._clean_reading(did, reading) for did, reading in survey.readings.items()}
@@ -65,7 +67,7 @@ class CleanCatalogue:
         )
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """Find as :meth:`hydrator.domain.ports.Catalogue.find`; drop matches that are not DIDs."""
+        """See :meth:`hydrator.domain.ports.Catalogue.find`; drop matches that are not DIDs."""
         self._before_query()
         return frozenset(did for did in self._inner.find(patterns) if _is_did(did))
 
@@ -73,7 +75,7 @@ class CleanCatalogue:
         self._inner.close()
 
     def _are_clean(self, texts: AbstractSet[str]) -> bool:
-        """Return True if none of *texts* needs cleaning; most were checked in an earlier answer."""
+        """Return True if none of *texts* needs cleaning; check only texts that no earlier answer had."""
         new = texts - self._clean_texts
         if not all(map(_is_clean, new)):
             return False

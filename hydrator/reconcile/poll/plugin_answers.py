@@ -1,4 +1,4 @@
-"""Check of plugins' answers: a reading that no cycle could use becomes Unseen, dataset by dataset."""
+"""Check of plugins' answers: replace each reading that is not valid by Unseen with the reason."""
 
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
@@ -15,9 +15,9 @@ _MOST_BYTES = 2**63 - 1
 
 
 class CheckedCatalogue:
-    """A catalogue of a plugin, with a check of each answer.
+    """A wrapper that checks each answer of a catalogue from a plugin.
 
-    See :class:`hydrator.domain.ports.Catalogue`.
+    See :class:`hydrator.domain.ports.Catalogue` for the methods.
     """
 
     def __init__(self, inner: Catalogue) -> None:
@@ -28,10 +28,10 @@ class CheckedCatalogue:
         return self._inner.name
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """Read as :meth:`hydrator.domain.ports.Catalogue.read`; a garbled reading is Unseen, with the reason.
+        """See :meth:`hydrator.domain.ports.Catalogue.read`; a reading that is not valid becomes Unseen.
 
         Raises:
-            CatalogueGarbled: nothing of the answer can be used.
+            CatalogueGarbled: the whole answer is not valid.
         """
         survey: Any = self._inner.read(dids)
         if not isinstance(survey, Survey):
@@ -45,7 +45,7 @@ class CheckedCatalogue:
         )
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """Find as :meth:`hydrator.domain.ports.Catalogue.find`."""
+        """See :meth:`hydrator.domain.ports.Catalogue.find`."""
         matches = self._inner.find(patterns)
         if not _is_text_set(matches):
             raise CatalogueGarbled(self.name, "its search returned something other than a set of names")
@@ -60,7 +60,7 @@ def _check_reading(did: Did, reading: Reading) -> Reading:
     return Unseen(f"the catalogue's answer is garbled: {problem}") if problem else reading
 
 
-def _survey_problem(survey: Any) -> str | None:  # noqa: ANN401 - whatever its author made of it
+def _survey_problem(survey: Any) -> str | None:  # noqa: ANN401 - a plugin may return any value
     if not _is_time(survey.started_at):
         return "its time is not an aware datetime"
     if not _is_text_set(survey.sites):
@@ -68,7 +68,7 @@ def _survey_problem(survey: Any) -> str | None:  # noqa: ANN401 - whatever its a
     return None if isinstance(survey.readings, Mapping) else "its readings are not a mapping"
 
 
-def _reading_problem(did: Did, reading: Any) -> str | None:  # noqa: ANN401 - as above
+def _reading_problem(did: Did, reading: Any) -> str | None:  # noqa: ANN401 - a plugin may return any value
     if _is_instance(reading, Unseen):
         return None if isinstance(reading.reason, str) else "the reason is not a text"
     if not _is_instance(reading, Seen):
@@ -85,9 +85,9 @@ def _reading_problem(did: Did, reading: Any) -> str | None:  # noqa: ANN401 - as
     return next((problem for one in reading.replicas if (problem := _replica_problem(did, one))), None)
 
 
-def _replica_problem(did: Did, replica: Any) -> str | None:  # noqa: ANN401 - as above
+def _replica_problem(did: Did, replica: Any) -> str | None:  # noqa: ANN401 - a plugin may return any value
     if not _is_instance(replica, Replica) or replica.did != did:
-        return "a replica is not a Replica, or is of another dataset"
+        return "a replica is not a Replica object, or belongs to another dataset"
     if not isinstance(replica.site, str) or not replica.site:
         return "a replica has no site"
     if not isinstance(replica.state, ReplicaState):
@@ -100,7 +100,7 @@ def _replica_problem(did: Did, replica: Any) -> str | None:  # noqa: ANN401 - as
 
 
 def _is_instance(value: object, kind: type) -> bool:
-    """Return True if *value* is of type *kind*; the types of its fields are not checked."""
+    """Return True if *value* is of type *kind*; do not check the types of its fields."""
     return isinstance(value, kind)
 
 

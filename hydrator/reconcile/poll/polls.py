@@ -1,4 +1,4 @@
-"""Polls of catalogues, each in a thread of its own: one that hangs delays no other."""
+"""Polls of catalogues, each in its own thread: a catalogue that hangs does not delay the others."""
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,16 +15,16 @@ from hydrator.domain.ports import Catalogue, Clock
 from .threads import run_in_thread
 
 OVERDUE_AFTER_POLLS = 2
-"""A running poll is overdue once this many later polls were due; after one it may just be slow."""
-_NOT_ASKED_YET = Unseen("it was not wanted yet when the catalogue was asked; it is asked about next")
+"""A running poll is overdue when this many later polls were due; after one later poll it may just be slow."""
+_NOT_ASKED_YET = Unseen("the query began before the dataset was demanded; the next query includes it")
 
 
 @dataclass(frozen=True, slots=True)
 class PollResult:
-    """One answer of one catalogue: the datasets it was asked about, and its pattern matches, if any.
+    """One answer of one catalogue: the datasets of the query, and the matches of the patterns, if any.
 
-    ``started_at`` is when it was first asked, ``duration`` how long that took; zero if the clock was set
-    back.
+    ``started_at`` is the time when the poll began. ``duration`` is the time that the query of the datasets
+    took; zero if the clock was set back.
     """
 
     asked_dids: frozenset[Did]
@@ -34,7 +34,7 @@ class PollResult:
     duration: timedelta
 
     def answer_for(self, demanded_dids: AbstractSet[Did]) -> Survey | Unseen:
-        """Return the answer; a dataset that became demanded after the poll began is Unseen in it."""
+        """Return the answer, with Unseen for each dataset that became demanded after the poll began."""
         new_dids = demanded_dids - self.asked_dids
         if not new_dids or isinstance(self.answer, Unseen):
             return self.answer
@@ -45,7 +45,7 @@ class PollResult:
 
 @dataclass(slots=True)
 class _RunningPoll:
-    """A running poll: first the search, then, when the gate of its round opens, the reading."""
+    """A running poll: first the search for patterns, then the reading, when the gate of its round opens."""
 
     started_at: datetime
     matches: "Future[frozenset[Did] | None]"
@@ -56,20 +56,20 @@ class _RunningPoll:
 
 @dataclass(slots=True)
 class _PollRound:
-    """Catalogues that are polled together: a match of one is asked of the others, too."""
+    """Catalogues that are polled together: the datasets that one finds are queried in all of them."""
 
     demanded_dids: frozenset[Did] = frozenset()
     gate: threading.Event = field(default_factory=threading.Event)
 
 
 class CataloguePoller:
-    """Polls *catalogues*, each at most once at a time.
+    """A poller of *catalogues*, with at most one running poll for each.
 
     Args:
-        catalogues: each is polled in a thread of its own.
-        clock: the time now.
+        catalogues: the catalogues; the poller queries each in its own thread.
+        clock: aware UTC time.
         bugs: counts and logs exceptions that no catalogue should raise.
-        on_late_answer: called, from any thread, when an answer came that no cycle waited for any more.
+        on_late_answer: called from any thread when an answer arrives after the cycle stopped waiting for it.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class CataloguePoller:
 
     @property
     def running_since(self) -> Mapping[str, datetime]:
-        """Return the catalogues that are being polled, each with the start of its poll."""
+        """Return the catalogues with a running poll, each with the start of this poll."""
         return {name: poll.started_at for name, poll in self._running_polls.items()}
 
     def mark_due(self) -> frozenset[str]:
-        """Record that all catalogues are due; return those due at least twice during their running poll."""
+        """Record that a poll of all catalogues is due; return the catalogues with an overdue poll."""
         for poll in self._running_polls.values():
             poll.missed_count += not poll.result.done()
         return frozenset(
@@ -104,7 +104,7 @@ class CataloguePoller:
         )
 
     def names_to_ask(self, demanded_dids: AbstractSet[Did]) -> frozenset[str]:
-        """Return the catalogues that were never asked about some of *demanded_dids*."""
+        """Return the catalogues whose last query did not have all of *demanded_dids*."""
         return frozenset(
             name for name in self.names if not demanded_dids <= self._asked_dids.get(name, frozenset())
         )
@@ -119,14 +119,14 @@ class CataloguePoller:
         """Begin a poll of each idle catalogue in *names*; return the answers that arrive within *timeout*.
 
         Args:
-            names: the catalogues that are due.
-            patterns: what they are searched for; none: no search.
-            choose_dids: returns the datasets to ask about, given the matches of each catalogue; also at the
-                end of a search that began before.
-            timeout: how long to wait for searches, and again for answers; None: until all have arrived.
+            names: the catalogues to poll.
+            patterns: the patterns to search for in each catalogue; if empty, do not search.
+            choose_dids: a function that returns the datasets to query, from the matches of each catalogue.
+                The matches include those of earlier polls that are still running.
+            timeout: the maximum wait for searches, and again for answers; None for no limit.
 
         Returns:
-            By catalogue its answer, each exactly once; nothing of a catalogue whose poll is still running.
+            The answer of each catalogue whose poll has ended. No answer is returned twice.
         """
         seconds = None if timeout is None else timeout.total_seconds()
         idle_names = [name for name in names if name not in self._running_polls]
@@ -192,7 +192,7 @@ class CataloguePoller:
             matches = frozenset(catalogue.find(patterns))
         except CatalogueError:
             return None
-        except BaseException as error:  # noqa: BLE001 - its bug is its failure alone
+        except BaseException as error:  # noqa: BLE001 - a bug of one catalogue must not stop the others
             self._bugs.report(part, error)
             return None
         self._bugs.mark_resolved(part)
@@ -200,21 +200,21 @@ class CataloguePoller:
 
 
 def read_catalogue(catalogue: Catalogue, dids: AbstractSet[Did], bugs: BugReporter) -> Survey | Unseen:
-    """Read one catalogue; any exception, and an answer that is not a Survey, become Unseen."""
+    """Query one catalogue about *dids*. If it raises an exception or returns no Survey, return Unseen."""
     part = f"catalogue {catalogue.name}"
     try:
         answer = catalogue.read(dids)
         _require_survey(answer)
     except CatalogueError as error:
         return Unseen(error.reason)
-    except BaseException as error:  # noqa: BLE001 - its bug is its failure alone
+    except BaseException as error:  # noqa: BLE001 - a bug of one catalogue must not stop the others
         return Unseen(bugs.report(part, error))
     bugs.mark_resolved(part)
     return answer
 
 
 def _require_survey(answer: object) -> None:
-    """Raise TypeError if a cycle cannot work with *answer*."""
+    """Raise TypeError if *answer* is not a Survey with an aware time."""
     if not isinstance(answer, Survey):
         raise TypeError(f"its answer is a {type(answer).__name__}, not a Survey")
     at: object = answer.started_at

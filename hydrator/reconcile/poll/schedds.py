@@ -1,4 +1,4 @@
-"""Poller of the schedds: query the demand, and note which schedds answered."""
+"""Poller of the schedds: query the demand of their queues, and record which schedds answered."""
 
 from collections.abc import Mapping
 
@@ -14,10 +14,10 @@ _PART = "the query of schedds"
 
 
 class DemandPoller:
-    """A poller of the schedds. Not thread-safe, except for :meth:`query`.
+    """A poller of the schedds. Only :meth:`query` is thread-safe.
 
     Args:
-        queues: the schedds' queues; None: only pins and patterns are demanded.
+        queues: the schedds' queues; None if only pins and patterns make demand.
         bugs: counts and logs exceptions that *queues* should not raise.
     """
 
@@ -35,13 +35,13 @@ class DemandPoller:
             answers = self._queues.read_demand() if self._queues else {}
         except PoolError as error:
             return str(error)
-        except BaseException as error:  # noqa: BLE001 - a bug of this part fails this part alone
+        except BaseException as error:  # noqa: BLE001 - a bug in this query must not stop the cycle
             return self._bugs.report(_PART, error)
         self._bugs.mark_resolved(_PART)
         return answers
 
     def record(self, answers: ScheddAnswers, memory: DemandMemory) -> None:
-        """Store *answers*. If the collector cannot list the schedds, those known until now are Unseen."""
+        """Store *answers*; if the collector could not list the schedds, store Unseen for all known ones."""
         self.error = answers if isinstance(answers, str) else None
         self._has_listed_schedds = self._has_listed_schedds or not self.error
         if isinstance(answers, str):
@@ -53,7 +53,7 @@ class DemandPoller:
         }
 
     def unanswered_sources(self, memory: DemandMemory) -> list[str]:
-        """Return the schedds without any answer or remembered demand, such as ``schedd ap1``, sorted."""
+        """Return the schedds that never answered and have no saved demand, such as ``schedd ap1``, sorted."""
         known_schedds = self._answered_schedds | {jobs.schedd for jobs in memory.entries}
         if self._queues and not self._has_listed_schedds and not known_schedds:
             return ["all schedds"]

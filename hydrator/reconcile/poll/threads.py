@@ -1,4 +1,4 @@
-"""Work of several parts, each in a thread of its own: a part that hangs delays no other."""
+"""Threads: run the work for each catalogue or publisher in its own thread, so that none delays another."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 def run_in_thread(name: str, work: Callable[[], _T]) -> "Future[_T]":
-    """Do *work* in a daemon thread of its own; it logs with this cycle's number."""
+    """Run *work* in its own daemon thread. Its log lines have the number of the current cycle."""
     future: Future[_T] = Future()
     context = copy_context()
 
@@ -30,18 +30,21 @@ def run_in_thread(name: str, work: Callable[[], _T]) -> "Future[_T]":
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedWork:
-    """Work that a part began at ``started_at`` and has not finished."""
+    """Work that began at ``started_at`` and has not finished."""
 
     started_at: datetime
 
     @property
     def reason(self) -> str:
-        """Return one sentence for people."""
+        """Return the reason as a sentence for people."""
         return f"it was asked at {self.started_at:%Y-%m-%d %H:%M:%S} UTC and has not answered yet"
 
 
 class ParallelWorkers(Generic[_T]):
-    """Workers, one for each part, with one piece of work at a time; *name* begins the threads' names."""
+    """Threads that do one piece of work at a time for each part, such as a publisher.
+
+    The name of a thread is *name* and the name of the part.
+    """
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
@@ -51,10 +54,10 @@ class ParallelWorkers(Generic[_T]):
     def run(
         self, work: Mapping[str, Callable[[], _T]], timeout: timedelta | None
     ) -> dict[str, _T | UnfinishedWork]:
-        """Return the result of each part's *work*; UnfinishedWork if it exceeds *timeout* (None: wait).
+        """Return the result of each part's *work*; UnfinishedWork if it takes longer than *timeout*.
 
-        A part that is still busy with its last work gets no new work. When that is done, its result is
-        returned.
+        Without a *timeout*, wait for all results. A part that is still busy with earlier work gets no new
+        work: return the result of the earlier work, once there is one.
         """
         for part, piece in work.items():
             if part not in self._running_work:
@@ -66,7 +69,7 @@ class ParallelWorkers(Generic[_T]):
         return {part: self._take_result(part) for part in work}
 
     def find_unfinished(self, part: str) -> UnfinishedWork | None:
-        """Return since when *part* is busy; a result that arrived meanwhile is dropped."""
+        """Return the work that *part* is still busy with, or None. Drop the result of finished work."""
         result = self._take_result(part) if part in self._running_work else None
         return result if isinstance(result, UnfinishedWork) else None
 

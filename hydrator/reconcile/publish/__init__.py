@@ -1,1 +1,1 @@
-"""Publishing: fenced from replaced configurations, and watched for rival daemons."""
+"""Publishing: plan, send and read back site ads; stop old configurations; detect rival daemons."""

@@ -1,7 +1,7 @@
-"""Fence: end the work of one configuration's parts, once a reload has replaced them.
+"""Fence: stop the work of an old configuration after a reload has replaced it.
 
-A reload cannot stop a thread that hangs in a catalogue's answer. It closes the fence instead: the old
-parts begin no further turn, and a running one saves and publishes nothing more.
+A reload cannot stop a thread that waits for a catalogue's answer. So it closes a fence. Then the objects
+of the old configuration begin no new work, and work that still runs saves and publishes nothing more.
 """
 
 import threading
@@ -12,11 +12,11 @@ from hydrator.domain.errors import SupersededByReload
 
 
 class Fence:
-    """A gate that every turn and every step of one generation of parts passes; safe from any thread.
+    """A gate that all work of one configuration must pass; thread-safe.
 
     A *turn* is a piece of work that may take long and may hang. A *step* is the part of a turn that has an
-    effect: it saves, sends, or logs. ``drain`` lets running turns end, ``close`` ends them at their next
-    step.
+    effect: it saves, sends or logs. ``drain`` waits until running turns end. ``close`` stops each turn at
+    its next step.
     """
 
     def __init__(self) -> None:
@@ -28,20 +28,20 @@ class Fence:
 
     @property
     def is_closed(self) -> bool:
-        """Return True once no further step begins: these parts save and send nothing more."""
+        """Return True if no further step may begin, so that this configuration saves and sends nothing."""
         return self._is_closed
 
     @property
     def is_ending(self) -> bool:
-        """Return True once no further turn begins."""
+        """Return True if no further turn may begin."""
         return self._is_draining or self._is_closed
 
     @contextmanager
     def turn(self, name: str) -> Iterator[None]:
-        """Enclose a turn of the kind *name*; it waits for another of its kind to end.
+        """Run the block as a turn of the kind *name*, after a running turn of this kind has ended.
 
         Raises:
-            SupersededByReload: no turn begins any more.
+            SupersededByReload: no further turn may begin.
         """
         with self._condition:
             self._condition.wait_for(lambda: self.is_ending or not self._running_turns.get(name))
@@ -57,7 +57,7 @@ class Fence:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Enclose a step; ``close`` waits for its end.
+        """Run the block as a step; ``close`` waits for the end of the block.
 
         Raises:
             SupersededByReload: the fence is closed.
@@ -74,10 +74,12 @@ class Fence:
                 self._condition.notify_all()
 
     def drain(self, seconds: float, name: str | None = None) -> bool:
-        """Let no further turn begin, and wait at most *seconds* for running ones.
+        """Let no further turn begin, and wait at most *seconds* until running turns end.
+
+        With a *name*, wait only for the turn of this kind.
 
         Returns:
-            True if none is left, of the kind *name* if one is given.
+            True if none of these turns is still running.
         """
         with self._condition:
             self._is_draining = True
@@ -86,7 +88,7 @@ class Fence:
             return self._condition.wait_for(lambda: name not in busy if name else not busy, seconds)
 
     def close(self, seconds: float) -> bool:
-        """Let no further step begin; return True if none is running within *seconds*."""
+        """Let no further step begin; return True if all running steps end within *seconds*."""
         with self._condition:
             self._is_closed = True
             self._condition.notify_all()

@@ -5,7 +5,7 @@ desired  published           newer as_of  due   action
 yes      no                  -            -     Publish
 yes      another generation  -            -     Publish
 yes      same generation     yes          yes   Refresh
-yes      same generation     no           yes   Hold, sent again with the age it has
+yes      same generation     no           yes   Hold: send the ad again, with its age
 yes      same generation     -            no    NoOp
 no       yes                 -            -     Hold
 retired  yes                 -            -     Withdraw
@@ -33,10 +33,10 @@ from hydrator.domain.model import (
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The times at which an unchanged ad is sent again.
+    """The rule of one publisher for sending an unchanged ad again.
 
-    ``refresh_after`` is how old a copy may grow; ``has_expiring_ads``: the publisher forgets ads, so that
-    even an ad without news must be sent again.
+    ``refresh_after`` is the maximum time since the publisher received the ad. ``has_expiring_ads`` means
+    that the publisher drops ads after some time, so an ad must be sent again even if its age is the same.
     """
 
     refresh_after: timedelta
@@ -55,14 +55,14 @@ def plan(
     """Choose the fewest actions that turn *published* into *desired*.
 
     A collector forgets an ad after ``ClassAdLifetime`` seconds [1], so an unchanged ad is sent again once
-    it is ``policy.refresh_after`` old. Only a *retired* site is withdrawn; an unknown site is held.
+    it is ``policy.refresh_after`` old. Withdraw only a *retired* site; keep the ad of an unknown site.
 
     Args:
-        published: the ads that the publisher holds now, read back from it, by site.
-        desired: the ads that it should hold, by site.
+        published: the ads that were read back from the publisher, by site.
+        desired: the ads that the publisher should have, by site.
         retired: sites that the operator removed.
         now: aware UTC time of this cycle, read once by the caller.
-        policy: when an unchanged ad is sent again.
+        policy: the rule for sending an unchanged ad again.
         withheld_reasons: sites that have no ad yet, each with the reason.
 
     Returns:
@@ -90,15 +90,16 @@ def _action(
         return Withdraw(site, "retired in the configuration")
     if ad is None:
         return Hold(
-            site, withheld_reasons.get(site, "nothing is known of it any more; retire it to withdraw it")
+            site,
+            withheld_reasons.get(site, "the daemon has no facts about it; to remove its ad, retire the site"),
         )
     if published_ad is None:
         return Publish(ad, "not published")
     if published_ad.generation != ad.generation:
         return Publish(ad, f"replaces generation {published_ad.generation}")
     is_newer = to_unix(ad.as_of) != to_unix(published_ad.as_of)
-    # A copy that was received in the future shows that the clock jumped: its age is unknown (hence abs).
-    # An as_of in the future would look fresh to jobs until then, so that ad is due at once.
+    # If the publisher received the ad in the future, the clock was set back: its age is unknown, hence abs().
+    # An as_of in the future would look fresh to jobs until that time, so send a correct ad at once.
     is_ahead = to_unix(published_ad.as_of) > to_unix(now)
     is_due = (is_ahead or abs(now - published_ad.received_at) >= policy.refresh_after) and (
         is_newer or policy.has_expiring_ads
@@ -107,4 +108,4 @@ def _action(
         return NoOp(site)
     if to_unix(ad.as_of) > to_unix(published_ad.as_of):
         return Refresh(ad)
-    return Hold(site, f"not seen since {ad.as_of:%Y-%m-%d %H:%M:%S} UTC", ad)
+    return Hold(site, f"no newer facts since {ad.as_of:%Y-%m-%d %H:%M:%S} UTC", ad)

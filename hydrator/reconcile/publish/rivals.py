@@ -1,10 +1,10 @@
 """Rivals: detect another active daemon that writes to the same publisher.
 
-Two daemons that publish to one pool by accident replace each other's ads again and again. An ad that a
-publisher shows has one of three origins. This daemon sent it; or it was there before this daemon's own ad
-was read back; or a rival sent it. A rival is reported at its second ad within ``RIVAL_WINDOW``, because a
-single ad may be the last one of a daemon that was just ending. So neither a restart nor a change of the
-leader is reported. Pure: the time is an argument.
+If two daemons publish to one pool by accident, each replaces the ads of the other again and again. An ad
+that is read back has one of three origins: this daemon sent it; or it was published before this daemon's
+first ad was read back; or a rival sent it. The detector reports a rival only after its second ad within
+``RIVAL_WINDOW``, because a single ad may be the last ad of a daemon that just stopped. So it reports neither
+a restart nor a change of the leader. This module is pure: the time is an argument.
 """
 
 from collections import deque
@@ -18,14 +18,14 @@ from hydrator.domain.text import format_count
 
 RIVAL_WINDOW: Final = timedelta(minutes=30)
 _MAX_SENT: Final = 100
-"""Sent ads to remember for each site: a publisher may show an old one."""
+"""Number of sent ads to remember for each site, because a publisher may still return an older ad."""
 _AdVersion = tuple[int, int]
-"""Generation and AsOf of an ad."""
+"""Generation and ``DataLocalityAsOf`` (Unix seconds) of an ad."""
 
 
 @dataclass(slots=True)
 class _SiteWrites:
-    """The writes to one site's ad at one publisher."""
+    """The ads of one site that this daemon sent to one publisher, and the ads that were read back."""
 
     sent_versions: deque[_AdVersion] = field(default_factory=lambda: deque(maxlen=_MAX_SENT))
     is_confirmed: bool = False
@@ -34,19 +34,22 @@ class _SiteWrites:
 
 
 class RivalDetector:
-    """The ads that each publisher showed and was sent since this daemon began to publish."""
+    """A detector that compares the ads that this daemon sent with the ads that it reads back."""
 
     def __init__(self) -> None:
         self._writes: dict[tuple[str, Site], _SiteWrites] = {}
 
     def note_sent(self, publisher: str, ads: Iterable[SiteAd]) -> None:
-        """Remember *ads*, which are about to be sent to *publisher*."""
+        """Remember *ads*, which this daemon is about to send to *publisher*."""
         for ad in ads:
             writes = self._writes.setdefault((publisher, ad.site), _SiteWrites())
             writes.sent_versions.append(_ad_version(ad))
 
     def note_read_back(self, publisher: str, published_ads: Mapping[Site, PublishedAd]) -> None:
-        """Record the ads that *publisher* showed after a sending: from now on other ads are a rival's."""
+        """Record the ads that were read back after a sending.
+
+        If this daemon's ad of a site was read back, any other ad of the site is from now on a rival's.
+        """
         for site, ad in published_ads.items():
             writes = self._writes.get((publisher, site))
             if writes and _ad_version(ad) in writes.sent_versions:
@@ -62,9 +65,9 @@ class RivalDetector:
         """Return the evidence of another daemon that writes to *publisher*, as a sentence, or None.
 
         Args:
-            publisher: its name.
-            published_ads: the ads it shows, by site.
-            sites: the sites that this daemon has an ad for; others may belong to another daemon.
+            publisher: the name of the publisher.
+            published_ads: the ads that were read back from the publisher, by site.
+            sites: the sites that this daemon has an ad for; another daemon may publish other sites.
             now: the time of this cycle.
         """
         rivals = [
@@ -76,9 +79,9 @@ class RivalDetector:
             return None
         first = rivals[0]
         return (
-            f"another daemon publishes there too: it replaced the ads of {format_count(len(rivals), 'site')},"
-            f" that of {first.site} by generation {first.generation},"
-            f" read {first.as_of:%Y-%m-%d %H:%M:%S} UTC"
+            f"another daemon publishes to it too and replaced the ads of {format_count(len(rivals), 'site')},"
+            f" for example the ad of {first.site} by generation {first.generation}"
+            f" with facts of {first.as_of:%Y-%m-%d %H:%M:%S} UTC"
         )
 
     def _is_rival(self, key: tuple[str, Site], ad: PublishedAd, now: datetime) -> bool:

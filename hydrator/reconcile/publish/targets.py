@@ -1,4 +1,4 @@
-"""Publish targets: plan for each publisher, send, and read back."""
+"""Publish targets: make a plan for each publisher, send its ads, and read them back."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from .plan import Policy, plan
 from .rivals import RivalDetector
 
 PublishedAds = Mapping[Site, PublishedAd] | PublishError
-"""The ads that a publisher shows, by site; or why it could not be read."""
+"""The ads that were read back from a publisher, by site; or the error if this failed."""
 PlanOrError = Plan | PublishError
 
 
 @dataclass(frozen=True, slots=True)
 class PublishTarget:
-    """A publisher, and when it wants an unchanged ad again."""
+    """A publisher, and its rule for sending an unchanged ad again."""
 
     publisher: Publisher
     policy: Policy
@@ -34,12 +34,12 @@ class PublishTarget:
 
 
 class PublishTargets:
-    """The publishers, each worked on in its own thread. A publisher that hangs or fails delays no other.
+    """The publishers, each in its own thread, so that one that hangs or fails does not delay the others.
 
     Args:
         targets: the publishers with their policies.
         clock: aware UTC time.
-        fence: closed by a reload; then nothing more is sent.
+        fence: the gate that a reload closes; after that nothing more is sent.
         bugs: counts and logs exceptions that no publisher should raise.
     """
 
@@ -54,7 +54,7 @@ class PublishTargets:
         self._rival_detector = RivalDetector()
 
     def read_back(self, timeout: timedelta | None) -> dict[str, PublishedAds]:
-        """Return by publisher the ads that it shows; one that takes longer than *timeout* is an error."""
+        """Return, by publisher, the ads that it has now; or an error after *timeout*."""
         unfinished = {target.name: self._senders.find_unfinished(target.name) for target in self._targets}
         work = {
             target.name: partial(_read_published, target.publisher, self._bugs)
@@ -69,7 +69,7 @@ class PublishTargets:
         }
 
     def rejected_ads(self) -> dict[str, dict[str, str]]:
-        """Return by publisher the ads that it showed and did not adopt, each with the reason."""
+        """Return, by publisher, the ads that were read back and rejected, each with the reason."""
         rejected = {
             target.name: dict(target.publisher.rejected)
             for target in self._targets
@@ -85,7 +85,7 @@ class PublishTargets:
         now: datetime,
         withheld_reasons: Mapping[Site, str],
     ) -> dict[str, PlanOrError]:
-        """Return by publisher its plan; or the error for one that could not be read or planned for."""
+        """Return, by publisher, its plan; or the error if its ads could not be read or its plan failed."""
 
         def plan_for(target: PublishTarget) -> PlanOrError:
             published_ads = published[target.name]
@@ -100,13 +100,13 @@ class PublishTargets:
                     policy=target.policy,
                     withheld_reasons=withheld_reasons,
                 )
-            except Exception as error:  # noqa: BLE001 - the ads of this publisher cannot be used: its failure alone
+            except Exception as error:  # noqa: BLE001 - a bug must stop this publisher only
                 return PublishError(target.name, self._bugs.report(_part_name(target.publisher), error))
 
         return {target.name: plan_for(target) for target in self._targets}
 
     def apply(self, plans: Mapping[str, PlanOrError], timeout: timedelta | None) -> tuple[PublishResult, ...]:
-        """Send what *plans* say and read it back; return a result for each publisher.
+        """Execute *plans* and read the ads back; return a result for each publisher.
 
         Raises:
             SupersededByReload: the fence is closed.
@@ -128,7 +128,7 @@ class PublishTargets:
     def find_rivals(
         self, published: Mapping[str, PublishedAds], sites: Collection[Site], now: datetime
     ) -> dict[str, str]:
-        """Return by publisher the evidence of another daemon that writes to it, as a sentence."""
+        """Return, by publisher, a sentence with the evidence that another daemon writes to the publisher."""
         reasons = {
             name: self._rival_detector.detect(name, ads, sites, now)
             for name, ads in published.items()
@@ -137,14 +137,14 @@ class PublishTargets:
         return {name: reason for name, reason in reasons.items() if reason}
 
     def forget_rivals(self) -> None:
-        """Forget all writes: a standby daemon sees the ads of the leader, which is not a rival."""
+        """Forget all sent ads. A stand-by daemon reads back the leader's ads; the leader is not a rival."""
         self._rival_detector = RivalDetector()
 
 
 def apply_plan(
     actions: Plan, publisher: Publisher, fence: Fence | None = None, bugs: BugReporter | None = None
 ) -> PublishResult:
-    """Do the *actions*, then read back: an ad that the publisher does not show counts as not sent.
+    """Execute *actions*, then read the ads back. List the sites whose ads are not as they should be.
 
     Raises:
         SupersededByReload: *fence* is closed, so nothing may be sent.
@@ -164,7 +164,7 @@ def apply_plan(
         return PublishResult(publisher.name, actions, error=error.reason)
     except SupersededByReload:
         raise
-    except BaseException as error:  # noqa: BLE001 - a bug of this part fails this part alone
+    except BaseException as error:  # noqa: BLE001 - a bug of one publisher must not stop the others
         return PublishResult(
             publisher.name, actions, error=(bugs or BugReporter()).report(_part_name(publisher), error)
         )
@@ -174,7 +174,7 @@ def apply_plan(
 
 
 def ads_to_send(actions: Plan) -> list[SiteAd]:
-    """Return the ads that *actions* send."""
+    """Return the ads that the publisher must receive for *actions*."""
     sending = (action for action in actions if isinstance(action, Publish | Refresh | Hold))
     return [action.ad for action in sending if action.ad is not None]
 
@@ -197,17 +197,17 @@ def _read_published(publisher: Publisher, bugs: BugReporter) -> PublishedAds:
     try:
         published_ads = publisher.published()
         if not isinstance(published_ads, Mapping):
-            raise TypeError(f"it shows a {type(published_ads).__name__}, not its ads by site")  # noqa: TRY301
+            raise TypeError(f"it returned a {type(published_ads).__name__}, not ads by site")  # noqa: TRY301
     except PublishError as error:
         return error
-    except BaseException as error:  # noqa: BLE001 - a bug of this part fails this part alone
+    except BaseException as error:  # noqa: BLE001 - a bug of one publisher must not stop the others
         return PublishError(publisher.name, bugs.report(_part_name(publisher), error))
     bugs.mark_resolved(_part_name(publisher))
     return published_ads
 
 
 def highest_generations(shown_ads: Collection[PublishedAds]) -> dict[Site, int]:
-    """Return by site the highest generation that any publisher shows."""
+    """Return, by site, the highest generation that was read back from any publisher."""
     highest: dict[Site, int] = {}
     for published in shown_ads:
         if not isinstance(published, PublishError):

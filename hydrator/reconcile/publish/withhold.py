@@ -1,8 +1,8 @@
-"""Withheld sites: leave published ads unchanged while a daemon that lost its state reads it again.
+"""Withheld sites: do not replace published ads while a daemon without state collects its data again.
 
-A daemon without its state knows neither the demand of a silent schedd nor the replicas of a silent
-catalogue. A published ad of a site that the state does not have was made of both. So the ad is left
-unchanged until all schedds and catalogues have answered, or for a limited time.
+A daemon that lost its state does not know the demand of a schedd that does not answer, or the replicas of
+a catalogue that does not answer. A published ad of an earlier daemon may have both. So the daemon does not
+replace this ad until all schedds and catalogues have answered, or for a limited time.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,7 +15,10 @@ from hydrator.reconcile.state import ReconcileState
 
 
 class Withholding:
-    """Chooses the sites to withhold, for ``max_withhold`` at most from the first cycle that withholds one."""
+    """The choice of sites whose ads are not replaced yet.
+
+    It ends at the latest ``max_withhold`` after the first cycle that withheld a site.
+    """
 
     def __init__(self, policy: ReconcilePolicy) -> None:
         self._policy = policy
@@ -32,11 +35,11 @@ class Withholding:
         """Return the sites whose published ad must not be replaced yet, each with the reason.
 
         Args:
-            state: the state that the last cycle left.
-            answers: those of this cycle, by catalogue.
-            published_sites: the sites that any publisher shows.
-            unanswered_sources: sources of demand, such as ``schedd ap1``, without an answer since the
-                state was lost.
+            state: the state after the last cycle.
+            answers: the answers of this cycle, by catalogue.
+            published_sites: the sites with an ad at any publisher.
+            unanswered_sources: sources of demand, such as ``schedd ap1``, that have not answered since
+                the state was lost.
             now: aware UTC time of this cycle.
         """
         known_sites = state.ads.keys() | state.rollbacks.keys()
@@ -53,19 +56,19 @@ class Withholding:
 
 
 def _choose_reason(state: ReconcileState, answers: Answers, unanswered_sources: Sequence[str]) -> str | None:
-    """Return the sentence that names the first source without an answer; None if all have answered."""
+    """Return a sentence with the first schedd or catalogue without an answer; None if all answered."""
     reasons = [f"the demand of {name} is not known yet" for name in unanswered_sources]
     reasons += [
-        f"catalogue {name} has not answered for everything yet"
+        f"catalogue {name} has not answered for all datasets yet"
         for name, answer in answers.items()
         if not _has_complete_memory(state.memories.get(name), answer)
     ]
     more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
-    return f"{reasons[0]}{more}; what is published stays as it is" if reasons else None
+    return f"{reasons[0]}{more}; until then the published ad is unchanged" if reasons else None
 
 
 def _has_complete_memory(memory: CatalogueMemory | None, answer: Answer) -> bool:
-    """Return True if the catalogue has ever answered for every dataset that it was asked about."""
+    """Return True if *memory* or *answer* has an answer of the catalogue for every dataset of the query."""
     records = memory.records if memory else {}
     if isinstance(answer, Survey):
         return all(isinstance(reading, Seen) or did in records for did, reading in answer.readings.items())

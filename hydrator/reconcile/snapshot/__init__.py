@@ -1,1 +1,1 @@
-"""Readings to facts: one state for every dataset and site, each with its age."""
+"""Snapshot: turn the readings of catalogues into one state for every dataset and site, with its age."""

@@ -1,14 +1,14 @@
-"""Shrink breaker: hold a cycle in which too much would vanish at once, until further polls confirm it.
+"""Shrink breaker: if too many datasets vanish at once, keep their facts until further polls confirm the loss.
 
-A catalogue that answers with too little (an emptied file, a lost page, a lost right) looks like one that
-holds nothing. So if more than a share of the datasets listed at one site, or at all sites together, would
-vanish, their facts are kept, each with its age. No age is made younger, so a hold never outlives the age
-bound: past it, a held dataset reads UNKNOWN.
+A broken catalogue (an emptied file, a missing page, a lost permission) looks like a catalogue without data.
+So if more than a share of the datasets at one site, or at all sites together, would vanish, the daemon
+holds the loss: it keeps the facts of these datasets in the ads, each with its age. The ages still grow, so
+a held dataset becomes UNKNOWN at the age limit.
 
-Only one thing is evidence against a fault: the dataset is still listed at the site in another state. A
-list edited by hand is not evidence, nor is the dataset at another site: an emptied list and a storage
-element without its site look the same. Datasets that are no longer demanded, retired sites and removed
-catalogues are not losses.
+The breaker cannot distinguish a fault from a real loss by the answers: an emptied list, and a storage
+element that lost its site, look like deleted data. But if the site still lists a dataset, in another state,
+this is not a loss. Datasets that are no longer demanded, retired sites and removed catalogues are not
+losses either.
 """
 
 from collections.abc import Collection, Mapping
@@ -24,17 +24,17 @@ from .listings import ListedCounts, ListingChange, PreviousCounts, compare_listi
 from .memory import CatalogueMemory, DatasetRecord, DatasetRows
 
 _MIN_TOTAL_LOSS = 2
-"""The loss of all datasets at all sites is held from this many on; a loss of fewer may be a coincidence."""
+"""If all datasets at all sites vanish and these are fewer than this, the loss may be real: do not hold it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerLimits:
-    """The loss that one cycle may bring.
+    """The largest loss in one cycle that the breaker does not hold.
 
-    ``site_share`` and ``all_share`` (0 to 1) are of the listed and of the AVAILABLE datasets, at one site
-    and at all sites. A loss of fewer than ``min_datasets`` passes, unless nothing is left anywhere.
-    ``confirming_polls`` further polls with the same loss, each at least ``poll_spacing`` after the one
-    before, end a hold; with 0 nothing is held.
+    ``site_share`` (at one site) and ``all_share`` (at all sites) are shares, 0 to 1, of the listed and of
+    the AVAILABLE datasets. A loss of fewer than ``min_datasets`` is not held, unless nothing is left.
+    A hold ends after ``confirming_polls`` further polls with the same loss, each at least ``poll_spacing``
+    after the previous one; 0 turns the breaker off.
     """
 
     site_share: float = 0.5
@@ -45,20 +45,20 @@ class BreakerLimits:
 
 
 class HoldCause(StrEnum):
-    """The reason for which a site is held."""
+    """The reason why the breaker holds the loss at a site."""
 
     SITE = "site"  # too many datasets of this site would vanish at once
     ALL = "all"  # too many datasets of all sites together would vanish at once
-    UNNAMED = "unnamed"  # the catalogue of this site no longer names it
+    UNNAMED = "unnamed"  # no catalogue lists this site any more
 
 
 @dataclass(frozen=True, slots=True)
 class HeldLoss:
-    """The loss that is held at one site.
+    """Datasets that are missing at one site and that the daemon still publishes.
 
-    ``missing_polls`` has the missing datasets, each with the number of further polls that confirmed it;
-    ``listed_count`` is how many datasets the site lists. ``started_at`` is when the hold began,
-    ``last_confirmed_at`` when a poll last counted.
+    ``missing_polls`` has these datasets, each with the number of further polls that confirmed the loss.
+    ``listed_count`` is the number of datasets that the site lists. ``started_at`` is the time when the hold
+    began, ``last_confirmed_at`` the time of the last poll that counted as a confirmation.
     """
 
     started_at: datetime
@@ -69,14 +69,14 @@ class HeldLoss:
 
     @property
     def confirmations(self) -> int:
-        """Return the number of further polls that confirm the loss of every missing dataset."""
+        """Return the number of further polls that confirmed the loss of every missing dataset."""
         return min(self.missing_polls.values(), default=0)
 
     def text(self, needed_polls: int) -> str:
-        """Return one sentence with the numbers; *needed_polls* further polls end the hold."""
+        """Return a sentence with the numbers of the loss; *needed_polls* further polls end the hold."""
         if self.cause is HoldCause.UNNAMED:
             datasets = format_count(len(self.missing_polls), "dataset")
-            return f"its catalogue no longer names it; {datasets} listed from before, with their age"
+            return f"no catalogue lists this site any more; its ad keeps {datasets}, each with its age"
         also = ", and more at other sites" if self.cause is HoldCause.ALL else ""
         return (
             f"{len(self.missing_polls)} of {format_count(self.listed_count, 'dataset')}"
@@ -87,9 +87,10 @@ class HeldLoss:
 
 @dataclass(frozen=True, slots=True)
 class BreakerResult:
-    """The memories to keep, the held losses, and the datasets released after a hold, each with the reason.
+    """The memories with the held facts, and the held losses.
 
-    ``listed_counts`` counts the datasets of the memories to keep; None if the breaker is off.
+    ``released`` has, by site, the datasets whose hold ended, each with the reason. ``listed_counts`` counts
+    the datasets of the memories; None if the breaker is off.
     """
 
     memories: Mapping[str, CatalogueMemory]
@@ -100,10 +101,12 @@ class BreakerResult:
 
 @dataclass(frozen=True, slots=True)
 class _SiteLoss:
-    """The loss at one site: the number of listed datasets, those missing, and those that were not read.
+    """The loss at one site before the breaker decides.
 
-    ``available_dids`` are the compared datasets that were AVAILABLE, ``available_count`` is their number
-    at the whole site. ``is_site_read``: something else at the site was read.
+    ``listed_count`` and ``available_count`` are the numbers of datasets at the site before this cycle.
+    ``available_dids`` are the compared datasets that were AVAILABLE. ``lost_dids`` are missing now;
+    ``unread_dids`` were held before and have no new answer. ``is_site_read`` means that the catalogues
+    answered for another dataset at the site.
     """
 
     listed_count: int
@@ -116,13 +119,13 @@ class _SiteLoss:
     previous: HeldLoss | None
 
     def is_confirmation(self, now: datetime, limits: BreakerLimits) -> bool:
-        """Return True if this poll counts as one more confirmation."""
+        """Return True if the poll of this cycle counts as one more confirmation of the loss."""
         return bool(self.lost_dids) and (
             self.previous is None or now - self.previous.last_confirmed_at >= limits.poll_spacing
         )
 
     def count_confirmations(self, now: datetime, limits: BreakerLimits) -> dict[Did, int]:
-        """Return by missing dataset the number of further polls that confirmed it."""
+        """Return, by missing dataset, the number of further polls that confirmed its loss."""
         last = self.previous.missing_polls if self.previous else {}
         more = int(self.is_confirmation(now, limits))
         lost = {did: last[did] + more if did in last else 0 for did in self.lost_dids}
@@ -132,7 +135,7 @@ class _SiteLoss:
     def hold(
         self, missing_polls: Mapping[Did, int], cause: HoldCause, now: datetime, limits: BreakerLimits
     ) -> HeldLoss:
-        """Return this loss as held; a hold lasts as long as some of its datasets are missing."""
+        """Return the held loss. The previous hold continues if one of its datasets is still missing."""
         last = self.previous
         is_same_hold = last is not None and not last.missing_polls.keys().isdisjoint(missing_polls)
         return HeldLoss(
@@ -148,7 +151,7 @@ class _SiteLoss:
 
 @dataclass(frozen=True, slots=True)
 class _DoubtfulLoss:
-    """The part of a site's loss that is not yet confirmed, with the datasets that are certainly gone."""
+    """The datasets of a site's loss: those not yet confirmed as lost, and those confirmed."""
 
     loss: _SiteLoss
     missing_polls: Mapping[Did, int]
@@ -160,7 +163,7 @@ class _DoubtfulLoss:
 
     @property
     def settled_dids(self) -> AbstractSet[Did]:
-        """Return the datasets that are gone for certain: confirmed or approved."""
+        """Return the datasets that are certainly lost, by enough polls or by the operator's approval."""
         return self.confirmed_dids | self.loss.approved_dids
 
     @property
@@ -178,18 +181,18 @@ class _DoubtfulLoss:
 
 @dataclass(frozen=True, slots=True)
 class LossCheck:
-    """One check of the memories before and after this cycle's answers; :meth:`run` it once.
+    """One check of the memories before and after this cycle's answers; call :meth:`run` once.
 
     Args:
         previous: the memories before this cycle's answers, by catalogue.
-        current: the same with the answers in them.
-        demanded_dids: the demanded datasets; others are not a loss.
+        current: the memories after these answers, by catalogue.
+        demanded_dids: the demanded datasets; only these count as losses.
         held_losses: the losses that the last cycle held.
         approved_losses: by site, the held datasets whose loss the operator approved.
         retired: sites that the operator removed.
-        limits: the loss that may pass.
+        limits: the largest loss that is not held.
         now: aware UTC time of this cycle.
-        previous_counts: the counts of *previous*, and the datasets changed since; None: unknown.
+        previous_counts: the counts of *previous*, and the datasets that changed since; None if unknown.
     """
 
     previous: Mapping[str, CatalogueMemory]
@@ -203,7 +206,7 @@ class LossCheck:
     previous_counts: PreviousCounts | None = None
 
     def run(self) -> BreakerResult:
-        """Hold a loss that is too large: then ``memories`` have the held facts as they were before."""
+        """Hold a loss that is too large: the returned memories keep the facts of the missing datasets."""
         if not self.limits.confirming_polls:
             return BreakerResult(self.current)
         change = self._compare()
@@ -269,7 +272,7 @@ class LossCheck:
     def _hold_facts(
         self, doubts: Mapping[Site, _DoubtfulLoss], causes: Mapping[Site, HoldCause]
     ) -> dict[str, CatalogueMemory]:
-        """Return the current memories with the facts of held datasets as before, without approved ones."""
+        """Return the current memories with the previous facts of held datasets and without approved ones."""
         held_dids = {site: doubts[site].missing_polls.keys() & doubts[site].loss.lost_dids for site in causes}
         released_dids = {
             site: doubt.loss.approved_dids - doubt.loss.lost_dids
@@ -285,7 +288,7 @@ class LossCheck:
     def _hold_unnamed(
         self, unnamed_sites: Mapping[Site, Collection[Did]], doubts: Mapping[Site, _DoubtfulLoss]
     ) -> dict[Site, HeldLoss]:
-        """Return a hold for each site that no catalogue names any more; it counts no confirmations."""
+        """Return a hold for each site that no catalogue lists any more. Polls cannot confirm its loss."""
         holds = {}
         for site, dids in unnamed_sites.items():
             held = self.held_losses.get(site)
@@ -295,7 +298,7 @@ class LossCheck:
         return holds
 
     def _release_reasons(self, doubts: Mapping[Site, _DoubtfulLoss]) -> dict[Site, dict[Did, str]]:
-        """Return the datasets that were released after a hold, and why, in words that the history stores."""
+        """Return the datasets whose hold ended, and why. Do not reword: the history stores the reasons."""
         reason = f"{format_count(self.limits.confirming_polls, 'further poll')} said that it is gone"
         reasons = {
             site: dict.fromkeys(sorted(doubt.confirmed_dids), reason)
@@ -311,7 +314,10 @@ def _fact_at(memory: CatalogueMemory, site: Site, did: Did) -> Fact | None:
 
 
 def _find_causes(doubts: Mapping[Site, _DoubtfulLoss], limits: BreakerLimits) -> dict[Site, HoldCause]:
-    """Return the sites to hold, and why; a site that is held by itself does not count for the others."""
+    """Return the sites whose loss to hold, and why.
+
+    A site with a too large loss of its own does not count for the share of all sites.
+    """
     losing = {site for site, doubt in doubts.items() if doubt.missing_polls}
     is_nothing_left = all(doubt.is_everything_missing for doubt in doubts.values())
     missing_dids = {did for doubt in doubts.values() for did in doubt.missing_polls}
@@ -321,13 +327,13 @@ def _find_causes(doubts: Mapping[Site, _DoubtfulLoss], limits: BreakerLimits) ->
         others, limits.all_share, limits.min_datasets
     )
     causes = {site: HoldCause.SITE if site in alone else HoldCause.ALL for site in sorted(losing)}
-    # all of a site's few datasets are too few to hold, but not a coincidence when another site is held
+    # If another site is held, also hold a site that lost all its datasets, even if these are few.
     emptied = {site for site in losing if alone and doubts[site].is_everything_missing}
     return causes if is_total_shrink else {s: cause for s, cause in causes.items() if s in alone | emptied}
 
 
 def _is_shrink(doubts: Collection[_DoubtfulLoss], share: float, min_datasets: int) -> bool:
-    """Return True if too much is missing, of all listed datasets or of the AVAILABLE ones."""
+    """Return True if more than *share* of the listed, or of the AVAILABLE, datasets are missing."""
     missing = sum(len(doubt.missing_polls) for doubt in doubts)
     listed = sum(doubt.listed_count for doubt in doubts)
     missing_available = sum(doubt.missing_available_count for doubt in doubts)
@@ -348,7 +354,10 @@ def _apply_holds(
     released_dids: Mapping[Site, AbstractSet[Did]],
     unread_sites: AbstractSet[Site],
 ) -> CatalogueMemory:
-    """Return *memory* with held datasets as they were, without released ones, and unread sites no newer."""
+    """Return *memory* with the previous facts of *held_dids*, and without *released_dids*.
+
+    The *unread_sites* keep the time of their previous reading.
+    """
     changed: dict[Did, DatasetRecord] = {}
     for site, dids in held_dids.items():
         for did in dids:

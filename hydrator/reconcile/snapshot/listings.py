@@ -1,7 +1,8 @@
 """Listings: the sites that list a dataset, before and after the answers of one cycle.
 
-Only the datasets that may have left are compared. The counts of all listed datasets are kept from cycle
-to cycle, and adjusted by these few; docs/explanation/incremental-evaluation.md explains how.
+The code compares only datasets that may have changed. It keeps the counts of all listed datasets from
+cycle to cycle, and updates the counts for the compared datasets only;
+docs/explanation/incremental-evaluation.md explains how.
 """
 
 from collections import Counter
@@ -14,13 +15,13 @@ from hydrator.domain.model import DatasetState, Did, Fact, Site
 from .memory import CatalogueMemory, DatasetRows
 
 Listings = Mapping[Site, Fact]
-"""The sites that list a dataset; AVAILABLE if any catalogue says so."""
+"""The sites that list a dataset, each with its fact; the fact is AVAILABLE if any catalogue says so."""
 NO_LISTINGS: Listings = {}
 
 
 @dataclass(frozen=True, slots=True)
 class ListedCounts:
-    """The numbers of demanded datasets that are listed, and that are AVAILABLE, by site."""
+    """By site, the number of demanded datasets that it lists, and of those that are AVAILABLE."""
 
     listed_by_site: Mapping[Site, int] = field(default_factory=dict)
     available_by_site: Mapping[Site, int] = field(default_factory=dict)
@@ -38,7 +39,7 @@ class ListedCounts:
 
 @dataclass(frozen=True, slots=True)
 class PreviousCounts:
-    """The counts of the last check, and the datasets whose records changed since."""
+    """The counts of the last check, and the datasets whose records changed since then."""
 
     counts: ListedCounts
     changed_dids: AbstractSet[Did]
@@ -46,7 +47,7 @@ class PreviousCounts:
 
 @dataclass(frozen=True, slots=True)
 class ListingChange:
-    """The datasets that may have left, with their listings before and after, and the counts before."""
+    """The compared datasets, with their listings before and after the answers, and the counts before."""
 
     previous: Mapping[Did, Listings]
     current: Mapping[Did, Listings]
@@ -57,7 +58,7 @@ class ListingChange:
         return site in self.current.get(did, NO_LISTINGS)
 
     def lost_and_available_dids(self) -> tuple[dict[Site, set[Did]], dict[Site, set[Did]]]:
-        """Return by site the datasets that it no longer lists, and those that were AVAILABLE before."""
+        """Return, by site, the datasets that it no longer lists, and the datasets that were AVAILABLE."""
         lost: dict[Site, set[Did]] = {}
         available: dict[Site, set[Did]] = {}
         for did, listings in self.previous.items():
@@ -70,7 +71,7 @@ class ListingChange:
         return lost, available
 
     def new_counts(self) -> Counter[Site]:
-        """Return by site the number of datasets that it lists for the first time; none in a first cycle."""
+        """Return, by site, the number of datasets that it did not list before; empty in the first cycle."""
         counts: Counter[Site] = Counter()
         for did, listings in self.current.items() if self.previous else ():
             counts.update(listings.keys() - self.previous.get(did, NO_LISTINGS).keys())
@@ -82,7 +83,7 @@ class ListingChange:
         memories: Mapping[str, CatalogueMemory],
         retired: AbstractSet[Site],
     ) -> ListedCounts:
-        """Return the counts of *memories*, which differ from *current* by the held datasets."""
+        """Return the counts of *memories*, which are *current* with the facts of held datasets."""
         held_dids = [
             did
             for name, memory in memories.items()
@@ -103,15 +104,15 @@ def compare_listings(
     previous_counts: PreviousCounts | None,
     disputed_dids: Iterable[Collection[Did]],
 ) -> ListingChange:
-    """Compare the memories before and after the answers.
+    """Compare the listings of the memories before and after the answers of a cycle.
 
     Args:
         previous: the memories before, by catalogue.
         current: the memories after.
-        demanded_dids: the demanded datasets; no others are compared.
-        retired: sites that the operator removed; they list nothing.
-        previous_counts: the counts of *previous*, and the datasets changed since; None: compare all datasets.
-        disputed_dids: datasets to compare even if they did not change: held and approved ones.
+        demanded_dids: the demanded datasets; only these are compared.
+        retired: sites that the operator removed; they count as empty.
+        previous_counts: the counts of *previous*, and the datasets that changed since; None to compare all.
+        disputed_dids: datasets with a held or approved loss; compare these even if they did not change.
     """
     if previous_counts is None:
         before = find_listings(previous, demanded_dids, retired)
@@ -129,7 +130,7 @@ def compare_listings(
 def find_listings(
     memories: Mapping[str, CatalogueMemory], dids: Collection[Did], retired: AbstractSet[Site]
 ) -> dict[Did, Listings]:
-    """Return the listings of those of *dids* that are listed anywhere."""
+    """Return the listings of each of *dids* that at least one site lists."""
     listings: dict[Did, Listings] = {}
     for memory in memories.values():
         rows = DatasetRows.wrap(memory.records).rows
@@ -152,12 +153,12 @@ def _merge_listings(one: Listings, other: Listings) -> Listings:
 def find_unnamed_sites(
     memories: Mapping[str, CatalogueMemory], demanded_dids: AbstractSet[Did], listed_sites: AbstractSet[Site]
 ) -> dict[Site, set[Did]]:
-    """Return the listed sites that no catalogue names any more, with their datasets from before."""
+    """Return the sites that still have facts but that no catalogue lists any more, with their datasets."""
     lost_sites = listed_sites - frozenset[Site]().union(*(memory.sites for memory in memories.values()))
     unnamed: dict[Site, set[Did]] = {}
     for memory in memories.values() if lost_sites else ():
         records = DatasetRows.wrap(memory.records)
-        # a dataset that was read with the rest is at a site that is named
+        # A row with the time of the last poll has only sites that the catalogue lists, so skip it.
         for did in records.individually_dated & demanded_dids:
             row = records.rows[did]
             for site in row.facts.keys() & lost_sites:

@@ -1,8 +1,8 @@
-"""Memory of one catalogue: its last answers, stored so that a repeated answer costs nothing.
+"""Memory of one catalogue: its last answers, stored so that an answer without changes costs little.
 
-Nearly everything that is read again is unchanged except for its age. So a row that was read with the
-catalogue's last complete answer has the time :data:`AT_LAST_POLL`, and the real time is stored once
-beside all rows. A look-up of a dataset returns the real time; only the cycle reads rows.
+From poll to poll, nearly all facts are unchanged except for their age. So a row of the catalogue's last
+complete answer has the time :data:`AT_LAST_POLL`, and the memory stores the real time once for all these
+rows. A look-up of a dataset returns the real time; only the code of the cycle reads rows directly.
 docs/explanation/incremental-evaluation.md has an example.
 """
 
@@ -16,16 +16,16 @@ from typing import Final, TypeVar
 from hydrator.domain.model import Did, Fact, Seen, Site
 
 AT_LAST_POLL: Final = datetime.max.replace(tzinfo=UTC)
-"""Time in rows: that of the last complete answer. Real times are earlier, so it sorts as the newest."""
+"""A marker in rows for the time of the last complete answer. It is later than all real times."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetRecord:
     """One catalogue's last record of one dataset: its state at each site that has it.
 
-    ``previous_facts`` are from the last complete reading, at sites that were read only in part since. Where
-    the part has a fact too, both are kept, each with its age.
-    ``reading`` is the reading that the record was made of, if it was made of one.
+    If the last reading covers a site only in part, ``previous_facts`` has the site's fact from the last
+    complete reading, with its age, and ``facts`` the fact from the part.
+    ``reading`` is the reading from which the record was built; None if it was not built from a reading.
     """
 
     read_at: datetime
@@ -40,7 +40,7 @@ _Row = TypeVar("_Row")
 
 
 class TimestampedRows(Mapping[Did, _Row]):
-    """Rows by dataset; :meth:`with_timestamp` replaces AT_LAST_POLL by the real time on look-up."""
+    """Rows by dataset; a look-up replaces AT_LAST_POLL by the real time (:meth:`with_timestamp`)."""
 
     __slots__ = ("rows",)
 
@@ -67,14 +67,14 @@ class TimestampedRows(Mapping[Did, _Row]):
 
 
 class DatasetRows(TimestampedRows[DatasetRecord]):
-    """Immutable records of one catalogue by dataset; each answer makes a new object.
+    """Immutable records of one catalogue, by dataset; each answer makes a new object.
 
     Args:
-        rows: by dataset. A row with ``read_at`` AT_LAST_POLL, and with it all its facts, is of *polled_at*.
+        rows: by dataset. If ``read_at`` of a row is AT_LAST_POLL, the time of its facts is *polled_at*.
         polled_at: the time of the last complete answer.
         individually_dated: the datasets whose rows have times of their own.
-        base_version: the ``version`` of the rows that these were made from.
-        changed_since_base: the datasets whose rows differ from those.
+        base_version: the ``version`` of the previous rows, from which these rows were made.
+        changed_since_base: the datasets whose rows differ from the previous rows.
     """
 
     __slots__ = ("base_version", "changed_since_base", "individually_dated", "polled_at", "version")
@@ -96,7 +96,7 @@ class DatasetRows(TimestampedRows[DatasetRecord]):
 
     @classmethod
     def wrap(cls, records: Mapping[Did, DatasetRecord]) -> "DatasetRows":
-        """Return *records* as DatasetRows; from a test or from disk they may be any mapping."""
+        """Return *records* as DatasetRows. Records from a test or from disk may be any mapping."""
         return records if isinstance(records, DatasetRows) else cls(records, None, records.keys())
 
     def with_timestamp(self, row: DatasetRecord) -> DatasetRecord:
@@ -114,7 +114,7 @@ class DatasetRows(TimestampedRows[DatasetRecord]):
     ) -> "DatasetRows":
         """Return the rows after an answer at *polled_at*.
 
-        *new_records* replace rows, *removed_dids* are dropped, the rest is unchanged.
+        Replace the rows of *new_records* and drop *removed_dids*; all other rows are unchanged.
         """
         if not new_records and not removed_dids:
             return DatasetRows(self.rows, polled_at, self.individually_dated, self.version)
@@ -130,7 +130,7 @@ class DatasetRows(TimestampedRows[DatasetRecord]):
         )
 
     def with_records(self, records: Mapping[Did, DatasetRecord]) -> "DatasetRows":
-        """Return rows after the same answer, with *records* replaced; these have times of their own."""
+        """Return the rows with *records* replaced; *polled_at* and the base version are unchanged."""
         if not records:
             return self
         return DatasetRows(
@@ -150,10 +150,11 @@ class DatasetRows(TimestampedRows[DatasetRecord]):
 
 @dataclass(frozen=True, slots=True)
 class CatalogueMemory:
-    """One catalogue's last answer; ``unseen_reasons`` has the datasets without an answer since, and why.
+    """The last answers of one catalogue.
 
-    ``answered_at`` is the time of the last complete answer. ``last_read_at`` has the sites that this answer
-    named and did not cover, each with the time of its last reading.
+    ``answered_at`` is the time of the last complete answer. ``unseen_reasons`` has the datasets that the
+    last poll did not answer for, each with the reason. ``last_read_at`` has the sites that the last answer
+    lists but could not reach, each with the time of its last reading.
     """
 
     answered_at: datetime | None = None
@@ -165,5 +166,5 @@ class CatalogueMemory:
     last_read_at: Mapping[Site, datetime] = field(default_factory=dict)
 
     def read_at(self, site: Site) -> datetime | None:
-        """Return the time of the last reading of the whole *site*; None if there was none."""
+        """Return the time when the catalogue last answered for the whole *site*; None if it never did."""
         return self.last_read_at.get(site, self.answered_at if site in self.sites else None)

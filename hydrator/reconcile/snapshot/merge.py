@@ -1,7 +1,7 @@
-"""Merge of all catalogues into one fact per dataset and site; only changed datasets are merged again.
+"""Merge of the facts of all catalogues into one fact per dataset and site.
 
-A merge starts from the one before it and recomputes the changed datasets. The result equals that of a
-full merge while ``shared_inputs`` (the few values that every dataset depends on) are the same.
+A merge starts from the result of the previous merge and recomputes only the changed datasets. This equals a
+full merge if ``shared_inputs`` (the few values that every dataset depends on) are unchanged.
 docs/explanation/incremental-evaluation.md has an example.
 """
 
@@ -16,11 +16,11 @@ from .memory import AT_LAST_POLL, CatalogueMemory, DatasetRecord, DatasetRows, T
 
 _STATE_RANK = {state: -place for place, state in enumerate(DatasetState)}
 _RECENT_AGE = timedelta(seconds=2)
-"""A fact younger than this may have the same second as one ad, but an earlier second than the next ad."""
+"""Ads have whole seconds. A fact below this age may be as old as this ad, but older than the next ad."""
 
 
 class FactRows(TimestampedRows[Fact]):
-    """The facts of one site; a row with the time AT_LAST_POLL was read *now*."""
+    """The facts of one site; a row with the time AT_LAST_POLL has the time *now*."""
 
     __slots__ = ("now",)
 
@@ -34,10 +34,11 @@ class FactRows(TimestampedRows[Fact]):
 
 @dataclass(frozen=True, slots=True)
 class NameIndex:
-    """The datasets that exist, each with its variants by letter case, and collisions among them.
+    """The existing datasets, each with the other datasets whose DIDs differ only in letter case.
 
-    ``absent_dids`` are demanded datasets that no catalogue has, with their variants. ``misspellings`` are
-    those of them that differ from an existing dataset by letter case only.
+    ``case_collisions`` are groups of existing datasets whose DIDs differ only in letter case.
+    ``absent_dids`` are demanded datasets that no catalogue has. ``misspellings`` are the absent datasets
+    that differ from an existing dataset only in letter case.
     """
 
     existing_dids: Mapping[Did, frozenset[Did]] = field(default_factory=dict)
@@ -50,10 +51,10 @@ class NameIndex:
 class MergedSnapshot:
     """A snapshot, and intermediate results from which the next merge can start.
 
-    ``rows`` are the facts by site, read through :class:`FactRows`; ``changed_dids`` has by site the datasets
-    whose row differs from the previous one. ``always_recheck`` are datasets that every merge recomputes:
-    they were not read with the rest and age by themselves. ``recent_sites`` have a fact that is about as old
-    as the site's last complete reading.
+    ``rows`` are the facts by site; read them through :class:`FactRows`. ``changed_dids`` has, by site, the
+    datasets whose row differs from the previous merge. Every merge recomputes ``always_recheck``: these
+    datasets have a time of their own, not the time of the last poll. ``recent_sites`` have such a fact
+    that is less than 2 s older than the cycle.
     """
 
     snapshot: Snapshot
@@ -66,13 +67,13 @@ class MergedSnapshot:
     changed_dids: Mapping[Site, AbstractSet[Did]] | None = None
 
     def can_be_continued(self, shared_inputs: Hashable, now: datetime) -> bool:
-        """Return True if a merge of changed datasets only gives the result of a full merge."""
+        """Return True if a merge of only the changed datasets has the result of a full merge."""
         return shared_inputs == self.shared_inputs and now >= self.now
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One catalogue's rows; ``is_current`` if its answer is of this cycle."""
+    """One catalogue's rows; ``is_current`` means that its last answer is from this cycle."""
 
     rows: Mapping[Did, DatasetRecord]
     answered_at: datetime
@@ -95,9 +96,9 @@ def merge_catalogues(
         memories: by catalogue, its last answers.
         demanded_dids: the demanded datasets.
         now: aware UTC time of this cycle.
-        max_age: a fact older than this reads UNKNOWN.
-        previous: the merge before this one.
-        changed_dids: the datasets whose records differ since *previous*; None: unknown.
+        max_age: a fact older than this becomes UNKNOWN.
+        previous: the previous merge.
+        changed_dids: the datasets whose records changed since *previous*; None if unknown.
     """
     sources = _sources(memories, now)
     shared_inputs = _shared_inputs(memories, now, max_age)
@@ -123,7 +124,7 @@ def merge_catalogues(
 
 
 def _sources(memories: Mapping[str, CatalogueMemory], now: datetime) -> list[_Source]:
-    """Return the rows of the catalogues that ever answered."""
+    """Return the rows of each catalogue that has answered at least once."""
     return [
         _Source(records.rows, memory.answered_at, memory.answered_at == now, records.individually_dated)
         for memory in memories.values()
@@ -132,7 +133,7 @@ def _sources(memories: Mapping[str, CatalogueMemory], now: datetime) -> list[_So
 
 
 def _find_recent_sites(facts_by_did: Mapping[Did, Mapping[Site, Fact]], now: datetime) -> frozenset[Site]:
-    """Return the sites with a fact that has a time of its own and is almost as new as the last answers."""
+    """Return the sites with a fact that has a time of its own and is younger than ``_RECENT_AGE``."""
     return frozenset(
         site
         for facts in facts_by_did.values()
@@ -159,9 +160,9 @@ def _build_snapshot(
 
 
 def pick_better(one: Fact, other: Fact, now: datetime = AT_LAST_POLL) -> Fact:
-    """Return the better state, of equals the newer; with the larger fraction unless it is complete.
+    """Return the fact with the better state; if the states are equal, the newer fact.
 
-    The time AT_LAST_POLL is *now*: two facts read at one time are equals, whichever way their rows say so.
+    Unless the dataset is complete, use the larger fraction of both. AT_LAST_POLL counts as the time *now*.
     """
     one_as_of, other_as_of = (now if fact.as_of is AT_LAST_POLL else fact.as_of for fact in (one, other))
     is_other_better = (_STATE_RANK[other.state], other_as_of) > (_STATE_RANK[one.state], one_as_of)
@@ -173,7 +174,7 @@ def pick_better(one: Fact, other: Fact, now: datetime = AT_LAST_POLL) -> Fact:
 
 
 def sizes_of(memories: Mapping[str, CatalogueMemory]) -> dict[Did, int]:
-    """Return the bytes of each dataset that a catalogue gave a size for; of several sizes the largest."""
+    """Return the bytes of each dataset; the largest value if catalogues report several."""
     sizes: dict[Did, int] = {}
     for memory in memories.values():
         for did, record in DatasetRows.wrap(memory.records).rows.items():
@@ -183,9 +184,9 @@ def sizes_of(memories: Mapping[str, CatalogueMemory]) -> dict[Did, int]:
 
 
 def _shared_inputs(memories: Mapping[str, CatalogueMemory], now: datetime, max_age: timedelta) -> Hashable:
-    """Return the values, apart from the records, that every fact depends on.
+    """Return the values, other than the records, on which every fact depends.
 
-    The time of an answer of this cycle moves on with the cycles and changes nothing, so it is left out.
+    Omit the time of an answer of this cycle: it is new in every cycle but changes no result.
     """
     return tuple(
         (
@@ -202,14 +203,14 @@ def _shared_inputs(memories: Mapping[str, CatalogueMemory], now: datetime, max_a
 
 
 def _age_key(answered_at: datetime, now: datetime, max_age: timedelta) -> Hashable:
-    """Return the part of an older answer's age that its facts depend on."""
+    """Return the values of an older answer's age on which the facts of the answer depend."""
     return answered_at, now - answered_at > max_age, now if now - answered_at < _RECENT_AGE else None
 
 
 def _merge_dataset(
     did: Did, sources: Collection[_Source], now: datetime, max_age: timedelta
 ) -> Mapping[Site, Fact]:
-    """Return by site the best fact that any catalogue has of *did*."""
+    """Return, by site, the best fact that any catalogue has about *did*."""
     best: Mapping[Site, Fact] | None = None
     for source in sources:
         record = source.rows.get(did)
@@ -238,7 +239,10 @@ def _merge_dataset(
 
 
 def _apply_max_age(fact: Fact, answered_at: datetime, now: datetime, max_age: timedelta) -> Fact:
-    """Return *fact* with its real time (*answered_at* for AT_LAST_POLL); UNKNOWN if older than *max_age*."""
+    """Return *fact* with its real time, which is *answered_at* for AT_LAST_POLL.
+
+    The state becomes UNKNOWN if the fact is older than *max_age*.
+    """
     as_of = answered_at if fact.as_of is AT_LAST_POLL else fact.as_of
     if now - as_of > max_age:
         return Fact(DatasetState.UNKNOWN, as_of, provenance=fact.provenance)
@@ -248,7 +252,7 @@ def _apply_max_age(fact: Fact, answered_at: datetime, now: datetime, max_age: ti
 def _update_rows(
     facts_by_did: Mapping[Did, Mapping[Site, Fact]], previous: Mapping[Site, dict[Did, Fact]]
 ) -> tuple[Mapping[Site, dict[Did, Fact]], Mapping[Site, AbstractSet[Did]]]:
-    """Return the rows by site, the *previous* ones updated with *facts_by_did*; and the changed datasets."""
+    """Update the *previous* rows with *facts_by_did*; return them and the changed datasets, by site."""
     if not previous:
         first = _group_by_site(facts_by_did)
         return first, {site: mine.keys() for site, mine in first.items()}
@@ -294,7 +298,7 @@ def _find_changes(
 def _site_read_times(
     memories: Mapping[str, CatalogueMemory], rows: Mapping[Site, Mapping[Did, Fact]]
 ) -> dict[Site, datetime]:
-    """Return by site the time of its newest complete reading."""
+    """Return, by site, the time of its newest complete reading."""
     times: dict[Site, datetime] = {}
     for memory in memories.values():
         if memory.answered_at is None:
@@ -302,7 +306,7 @@ def _site_read_times(
         for site in memory.sites:
             read_at = memory.last_read_at.get(site, memory.answered_at)
             times[site] = max(times.get(site, read_at), read_at)
-    # a site that its catalogue no longer names keeps its facts, and ages
+    # A site that no catalogue lists any more keeps its facts and their times.
     for site in rows.keys() - times.keys():
         times[site] = max(fact.as_of for fact in rows[site].values())
     return times
@@ -339,7 +343,7 @@ def _index_names(
     demanded_dids: AbstractSet[Did],
     previous: NameIndex,
 ) -> NameIndex:
-    """Return which of *dids* exist now, and the collisions and misspellings by letter case."""
+    """Update the *previous* index for *dids*, with the collisions and misspellings by letter case."""
     existing: dict[Did, frozenset[Did]] = {}
     absent: dict[Did, frozenset[Did]] = {}
     for memory in memories.values():
@@ -367,7 +371,7 @@ def _index_names(
 def _find_misspellings(
     existing_dids: Mapping[Did, frozenset[Did]], absent_dids: Mapping[Did, frozenset[Did]]
 ) -> dict[Did, tuple[Did, ...]]:
-    """Return the absent datasets that differ from an existing one by letter case only, with those."""
+    """Return, for each absent dataset, the existing datasets whose DIDs differ only in letter case."""
     others: dict[str, set[Did]] = {did.lower(): set() for did in absent_dids}
     for did in existing_dids if others else ():
         if (alike := others.get(did.lower())) is not None:

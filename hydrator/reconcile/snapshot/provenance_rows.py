@@ -1,4 +1,4 @@
-"""Rows of ``hydrator datasets --why``: each catalogue's answer on a dataset, with its time and its call."""
+"""Rows of ``hydrator datasets --why``: each catalogue's answer about a dataset, with its time and query."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -13,9 +13,10 @@ from .memory import CatalogueMemory
 def provenance_rows(
     memories: Mapping[str, CatalogueMemory], dids: Sequence[Did], *, now: datetime
 ) -> list[dict[str, Any]]:
-    """Return each catalogue's last record of each of *dids*: a row for each site, or one row for none.
+    """Return each catalogue's last record of each of *dids*.
 
-    ``unseen`` has the reason where the catalogue gave no newer answer: then the row is older.
+    There is one row for each site with the dataset, or one row without a site. If the catalogue's last poll
+    did not answer for the dataset, the row has an earlier answer, and ``unseen`` has the reason.
     """
     return [
         row
@@ -35,11 +36,11 @@ def _catalogue_rows(catalogue: str, memory: CatalogueMemory, did: Did, now: date
                 "site": None,
                 "state": None,
                 "as_of": None,
-                "why": unseen_reason or "it was not asked yet",
+                "why": unseen_reason or "the catalogue was not queried yet",
             }
         ]
     if not record.facts:
-        why = "the catalogue has it at none of its sites"
+        why = "the catalogue has no replica of the dataset"
         return [{**start, "site": None, "state": None, "as_of": to_unix(record.read_at), "why": why}]
     return [{**start, "site": site, **_fact_row(fact, now)} for site, fact in sorted(record.facts.items())]
 

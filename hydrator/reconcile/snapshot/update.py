@@ -1,8 +1,8 @@
-"""Update of a catalogue's memory by its answer, and the snapshot of all catalogues.
+"""Update of a catalogue's memory with its answer, and the snapshot of all catalogues.
 
-Each catalogue has a memory of its own. A reading replaces the older reading of the same dataset by the
-same catalogue; an Unseen keeps the older one, with its age. So an error never empties anything, and one
-dataset that cannot be read never ages its site.
+Each catalogue has its own memory. A new reading replaces the catalogue's older reading of the same dataset.
+If the new reading is Unseen, the memory keeps the older reading and its age. So an error never removes
+facts, and one dataset that cannot be read does not make the whole site look old.
 """
 
 from collections.abc import Collection, Mapping
@@ -39,8 +39,8 @@ _STATE_OF_REPLICA = {
     ReplicaState.ON_TAPE: DatasetState.NEARLINE,
     ReplicaState.STUCK: DatasetState.STUCK,
 }
-_MISSING_READING = Unseen("the catalogue left it out of its answer")
-_PENDING_REASON = "its catalogue is being asked"
+_MISSING_READING = Unseen("the catalogue's answer does not have this dataset")
+_PENDING_REASON = "the query of the catalogue is still running"
 
 
 def apply_survey(
@@ -52,10 +52,10 @@ def apply_survey(
 ) -> CatalogueMemory:
     """Return one catalogue's *memory* updated with its *answer* about the demanded datasets.
 
-    Datasets that are no longer demanded are dropped; nothing else changes while the answer is pending. A
-    reading dated later than *now* counts as read now: an age is never negative. A site that the catalogue
-    no longer names was not read: its facts stay, and age. The same holds for a site that was unreachable for
-    every dataset. A site that was never read is not among the memory's sites.
+    Drop datasets that are no longer demanded. If the answer is pending, change nothing else. A reading with
+    a time after *now* gets the time *now*, so that no age is negative. If the catalogue no longer lists a
+    site, or could not reach it for any dataset, the site keeps its facts and their times. The memory's
+    sites do not include a site that was never read.
     """
     rows = DatasetRows.wrap(memory.records)
     dropped = [] if rows.keys() <= demanded_dids else [did for did in rows.rows if did not in demanded_dids]
@@ -80,7 +80,7 @@ def _apply_readings(
     dropped_dids: Collection[Did],
     now: datetime,
 ) -> CatalogueMemory:
-    """Return *memory* with the readings of *survey*; a repeated reading leaves its row unchanged."""
+    """Return *memory* with the readings of *survey*; a reading without changes leaves its row unchanged."""
     rows = DatasetRows.wrap(memory.records)
     answered_at = min(survey.started_at, now)
     can_repeat = survey.sites == memory.sites and not memory.last_read_at
@@ -91,7 +91,7 @@ def _apply_readings(
         is_of_last_poll = row is not None and row.read_at is AT_LAST_POLL
         if isinstance(reading, Unseen):
             unseen_reasons[did] = reading.reason
-            if row is not None and is_of_last_poll:  # it keeps the time of the answer that it came with
+            if row is not None and is_of_last_poll:  # the row keeps the time of its answer
                 new_records[did] = rows.with_timestamp(row)
             continue
         read_at = min(now, reading.as_of)
@@ -127,11 +127,11 @@ def build_snapshot(
         memories: by catalogue, its last answers.
         demanded_dids: the demanded datasets.
         now: aware UTC time of this cycle.
-        max_age: a fact older than this reads UNKNOWN.
+        max_age: a fact older than this becomes UNKNOWN.
 
     Returns:
-        Every site that some catalogue answers for, also sites without a demanded dataset. The site's
-        ``as_of`` is the newest complete answer about it.
+        A snapshot with every site that a catalogue lists, also sites without a demanded dataset. The
+        ``as_of`` of a site is the time of the newest complete answer about the site.
     """
     return merge_catalogues(memories, demanded_dids, now=now, max_age=max_age).snapshot
 
@@ -153,7 +153,7 @@ def _build_record(
     read_at: datetime,
     answered_at: datetime,
 ) -> DatasetRecord:
-    """Build the record of a reading taken at *read_at*, from an answer of *answered_at*."""
+    """Build the record of the reading *seen*, with the time *read_at*, from an answer of *answered_at*."""
     unread_facts = _unread_facts(seen, previous, named_sites) if previous and previous.facts else {}
     is_plain = read_at == answered_at and not unread_facts
     moment = AT_LAST_POLL if is_plain else read_at
@@ -171,7 +171,7 @@ def _build_record(
 
 
 def _unread_facts(seen: Seen, previous: DatasetRecord, named_sites: AbstractSet[Site]) -> dict[Site, Fact]:
-    """Return the *previous* facts of sites that *seen* does not cover."""
+    """Return the *previous* facts at sites for which *seen* has no answer."""
     return {
         site: previous.previous_facts.get(site, fact)
         for site, fact in previous.facts.items()
@@ -196,7 +196,7 @@ def _find_unread_sites(answer: Survey, demanded_dids: AbstractSet[Did]) -> Abstr
 
 
 _PLAIN_FACTS = {state: Fact(concluded, AT_LAST_POLL) for state, concluded in _STATE_OF_REPLICA.items()}
-"""The facts of replicas without details, by state: most facts equal one of these, which is stored once."""
+"""By state, the fact of a replica without details. Most facts equal one of these; store these only once."""
 
 
 def _fact(replica: Replica, read_at: datetime) -> Fact:

@@ -707,10 +707,10 @@ def test_state_names_the_rule_with_account_reason_and_completion_time():
     (missing,) = answer.sites[0].reasons[0].missing_datasets
     assert missing.text == (
         "lofar:L1 is STAGING 40 % (on its way), read 1 min ago; its rule is stuck: no quota;"
-        " rule 5f3a of ops; expected whole in 1 h"
+        " rule 5f3a of ops; expected to be complete in 1 h"
     )
     assert (missing.rule, missing.as_of, missing.fraction) == ("5f3a", to_unix(NOON - MINUTE), 0.4)
-    assert "expected whole in 1 h" in (answer.remedy or "")
+    assert "expected to be complete in 1 h" in (answer.remedy or "")
     assert answer_json(answer)["sites"][0]["reasons"][0]["missing_datasets"][0]["rule"] == "5f3a"
 
 

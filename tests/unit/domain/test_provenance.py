@@ -41,7 +41,8 @@ def test_words_of_a_newer_version_are_passed_over():
 
 def test_provenance_is_described_in_one_line():
     assert describe_provenance(FULL, NOON) == (
-        "no quota left; rule r1 of anna; its rule ends in 1 h; expected whole in 2 h, give or take 5 min"
+        "no quota left; rule r1 of anna; its rule ends in 1 h;"
+        " expected to be complete in 2 h, plus or minus 5 min"
     )
     assert describe_provenance(FULL, NOON + 90 * MINUTE).count("its rule ends 30 min ago") == 1
     assert describe_provenance(NO_PROVENANCE, NOON) == ""
@@ -73,12 +74,12 @@ def test_each_catalogue_says_its_part():
     rows = provenance_rows({"rucio": told_memory(), "dmapi": CatalogueMemory()}, [L1, L2, L3], now=NOON)
     said = [(row["did"], row["catalogue"], row["site"], row["state"], row["why"]) for row in rows]
     assert said == [
-        (L1, "dmapi", None, None, "it was not asked yet"),
+        (L1, "dmapi", None, None, "the catalogue was not queried yet"),
         (L1, "rucio", CAM, "STUCK", describe_provenance(FULL, NOON)),
-        (L2, "dmapi", None, None, "it was not asked yet"),
-        (L2, "rucio", None, None, "the catalogue has it at none of its sites"),
-        (L3, "dmapi", None, None, "it was not asked yet"),
-        (L3, "rucio", None, None, "it was not asked yet"),
+        (L2, "dmapi", None, None, "the catalogue was not queried yet"),
+        (L2, "rucio", None, None, "the catalogue has no replica of the dataset"),
+        (L3, "dmapi", None, None, "the catalogue was not queried yet"),
+        (L3, "rucio", None, None, "the catalogue was not queried yet"),
     ]
     assert rows[1]["call"] == "get_locks_for_dids"
     assert rows[1]["storage"] == "CAM-DISK"

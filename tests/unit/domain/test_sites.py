@@ -43,7 +43,7 @@ def test_a_neighbours_storage_counts_by_its_cost(cost, at_cam):
     reading = known.map_reading(seen(replica(L1, RAL)))
     assert shown(reading) == {(RAL, COMPLETE, None)} | at_cam
     for one in reading.replicas:
-        assert one.site == RAL or "whole at RAL, which CAM reads" in one.provenance.reason
+        assert one.site == RAL or "complete at RAL, whose storage jobs at CAM read" in one.provenance.reason
 
 
 @pytest.mark.parametrize("state", [state for state in ReplicaState if state is not COMPLETE])

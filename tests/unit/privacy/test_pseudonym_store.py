@@ -93,7 +93,7 @@ def test_memory_and_file_are_bounded_and_that_is_said(tmp_path):
     assert len(register._did_by_pseudonym) == 100
     assert len(file.read_text().splitlines()) <= 126
     assert len(register._stored_dids) <= 100
-    assert "more than 100 private datasets were named, so the oldest are forgotten" in register.problem
+    assert "there are more than 100 private datasets, so the daemon forgets the oldest" in register.problem
     newest = dids(5000)[-1]
     assert PseudonymStore(VEIL, file, max_dids=100).resolve(VEIL.pseudonym(newest)) == newest
 
@@ -223,9 +223,8 @@ def test_a_key_is_read_without_its_end_of_line(key_file):
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o644])
 def test_a_key_that_others_may_read_or_write_is_refused(key_file, mode):
     key_file.chmod(mode)
-    assert (
-        refusal(key_file) == f"private.key_file {key_file}: others may read or write it; chmod 600 {key_file}"
-    )
+    problem = f"private.key_file {key_file}: other users may read or write it"
+    assert refusal(key_file) == f"{problem}; chmod 600 {key_file}"
 
 
 @pytest.mark.parametrize(("content", "said"), [(b"short", "has 5 bytes"), (b"a" * 64, "is not a random key")])

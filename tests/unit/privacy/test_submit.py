@@ -229,7 +229,7 @@ def test_a_submit_file_without_private_datasets_needs_no_daemon(host):
     assert filtered(host, "executable = x\nqueue\n", "-d", "lofar:L1").returncode == 0
     done = filtered(host, "executable = x\nqueue\n", "-d", CANARY)
     assert done.returncode == 2
-    assert "[submit] lacks daemon_url and token_file" in done.stderr
+    assert "set daemon_url and token_file in [submit]" in done.stderr
     assert done.stdout == ""
 
 

@@ -175,7 +175,7 @@ def test_rollback_publishes_an_earlier_generation_with_its_ages(world):
     assert world.ad().as_of == before.as_of == NOON + MINUTE
     assert world.ad().generation > current.generation
     assert report.held_reasons == {
-        CAM: f"rolled back to generation {before.generation}, read 2026-11-21 12:01:00 UTC, "
+        CAM: f"rolled back to generation {before.generation} with facts of 2026-11-21 12:01:00 UTC, "
         "since 2026-11-21 13:02:00 UTC"
     }
     line = cycle_log_fields(report, 1.0)

@@ -571,7 +571,7 @@ def test_a_lost_state_and_a_silent_schedd_leave_the_published_ads_as_they_are(wa
     report = world.run(MINUTE)
     assert actions(report) == [Hold, Hold]
     assert world.collector.ads == world.file.ads == before
-    why = "the demand of schedd ap1 is not known yet; what is published stays as it is"
+    why = "the demand of schedd ap1 is not known yet; until then the published ad is unchanged"
     assert report.held_reasons == {CAM: why, RAL: why}
     assert summary(report)["held"] == report.held_reasons
     assert cycle_log_fields(report, 1)["withheld"] == report.held_reasons
@@ -674,9 +674,8 @@ def test_lost_state_and_incomplete_catalogue_leave_published_ads_unchanged(how):
     else:
         world.other.unseen_reasons = {L2: "timeout"}
     world.cycle.refresh_demand()
-    assert (
-        world.run(MINUTE).held_reasons[CAM].startswith("catalogue dmapi has not answered for everything yet")
-    )
+    why = "catalogue dmapi has not answered for all datasets yet"
+    assert world.run(MINUTE).held_reasons[CAM].startswith(why)
     assert L2 in states(world.collector)
     world.other.is_broken, world.other.unseen_reasons = False, {}
     assert world.run(MINUTE).held_reasons == {}

@@ -107,12 +107,12 @@ def test_orders_that_could_not_be_taken_away_are_not_followed(open_folder):
     done = subprocess.run(
         [sys.executable, "-c", LOOK, open_folder], capture_output=True, text=True, check=False
     )
-    problem = f"{open_folder}/orders cannot be written: commands are not executed"
+    problem = f"{open_folder}/orders is not writable: commands are not executed"
     assert done.stdout == f"0 {problem}\n", done.stderr
     (open_folder / "orders").chmod(0o755)
 
 
 def test_a_folder_that_cannot_be_made_is_told_in_a_sentence(tmp_path):
     (tmp_path / "orders").touch()
-    with pytest.raises(StateError, match="the daemon must be able to write it"):
+    with pytest.raises(StateError, match="the daemon must be able to write into this folder"):
         CommandQueue(tmp_path).prepare()

@@ -236,7 +236,7 @@ def test_a_second_owner_is_refused_with_a_sentence_that_names_the_first(tmp_path
             Store.open_to_write(tmp_path)
         assert str(refused.value) == (
             f"state_dir {tmp_path} is in use by another hydrator (process {os.getpid()}); "
-            "stop it first, or use plan, status, sites or datasets, which only read"
+            "stop it first, or use plan, status, sites or datasets, which only read the state"
         )
     Store.open_to_write(tmp_path).close()
 
@@ -369,7 +369,7 @@ def test_unreadable_state_is_reported_with_who_may_read_it(open_folder):
         done = as_nobody("Store.open_to_read(Path(sys.argv[1]))", state)
         state.chmod(0o755)
         assert "StateError" in done.stderr
-        assert "Permission denied; run this as the daemon's user or as root" in done.stderr
+        assert "Permission denied; run this command as the daemon's user or as root" in done.stderr
 
 
 def test_a_folder_is_made_where_it_is_missing(tmp_path):
@@ -427,7 +427,7 @@ def test_damaged_file_is_only_reported_to_readers(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["state.sqlite"]
 
 
-# ---- rows that cannot be understood
+# ---- rows that cannot be decoded
 
 
 def spoiled(store: Store, statement: str) -> ReconcileState:
@@ -451,7 +451,7 @@ def test_a_dataset_whose_row_is_spoilt_keeps_what_the_ad_last_said_of_it(tmp_pat
         assert replace(state, memories={}) == replace(FULL, memories={})
         assert (
             store.damage_report
-            == "1 rows of known cannot be understood; they now are in the table unreadable"
+            == "1 rows of known cannot be decoded; the daemon moved them to the table unreadable"
         )
         store.save(state)
     with Store.open_to_write(tmp_path) as store:
@@ -467,7 +467,7 @@ def test_catalogue_with_a_damaged_row_keeps_its_datasets_and_reports_a_failure(t
         kept = state.memories["rucio"]
         assert kept.records[L1].facts == {CAM: Fact(DatasetState.AVAILABLE, NOON)}
         assert kept.records[L2] == FULL.memories["rucio"].records[L2]
-        assert (kept.sites, kept.failure) == ({CAM, RAL}, "its last answer was lost with its state")
+        assert (kept.sites, kept.failure) == ({CAM, RAL}, "the saved state no longer has its last answer")
         store.save(state)
         assert store.load() == state
 
@@ -512,7 +512,7 @@ def test_only_so_many_spoilt_rows_are_kept(tmp_path):
             store._db.execute("update known set body = 'spoilt'")
         store.load()
         assert store._db.execute("select count(*) from unreadable").fetchone() == (100,)
-        assert store.damage_report.startswith("2000 rows of known cannot be understood")
+        assert store.damage_report.startswith("2000 rows of known cannot be decoded")
 
 
 def test_a_state_of_an_older_version_lacks_tables_and_is_read_all_the_same(tmp_path):

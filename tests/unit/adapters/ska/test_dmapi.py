@@ -99,7 +99,7 @@ def test_files_at_two_storage_elements_of_a_site_count_together(standin, opened,
     assert ((COMPLETE, 1.0) in {(r.state, r.fraction) for r in found}) == whole
     assert catalogue.read({L1}).readings[L1].replicas == found
     if whole:
-        assert "4 of its 4 files together" in found[0].provenance.reason
+        assert "4 of the dataset's 4 files are on disk" in found[0].provenance.reason
     assert not any(r.state is COMPLETE for r in opened().read({L1}).readings[L1].replicas)
 
 

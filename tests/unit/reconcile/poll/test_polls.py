@@ -121,7 +121,7 @@ def test_hanging_catalogue_is_asked_once_and_reported_when_overdue(world):
     world.sick.hangs = {"read"}
     reports = [world.run(MINUTE) for _ in range(4)]
     assert len(world.sick.asked) == 2
-    told = "still being asked since 2026-11-21 12:01:00 UTC"
+    told = "no answer yet to the query of 2026-11-21 12:01:00 UTC"
     assert [report.catalogue_errors["sick"] for report in reports] == [None, None, told, told]
     assert [report.is_complete for report in reports] == [True, True, False, False]
     assert reports[-1].poll_durations["sick"] == 3 * MINUTE
@@ -200,7 +200,7 @@ def test_dataset_demanded_during_a_poll_is_unseen_and_asked_about_next():
     world.heal()
     report = world.run(MINUTE, due=False)
     assert available(world.shows(RAL)) == f'{{"{L1}"}}'
-    assert "not wanted yet" in report.evaluation.state.memories["sick"].unseen_reasons[L2]
+    assert "before the dataset was demanded" in report.evaluation.state.memories["sick"].unseen_reasons[L2]
     world.run(MINUTE, due=False)  # it is asked about what is new without being due
     assert available(world.shows(RAL)) == f'{{"{L1}","{L2}"}}'
     calls = len(world.sick.asked)
@@ -420,7 +420,7 @@ def test_bugs_of_orders_the_audit_the_queues_and_the_store_leave_the_ads_alone()
     report = world.run()
     assert available(world.shows(CAM)) == f'{{"{L1}"}}'
     assert report.save_error.startswith("bug in the state: OverflowError at ")
-    assert report.commands.problems[0].startswith("bug in the reading of orders: RecursionError at ")
+    assert report.commands.problems[0].startswith("bug in the reading of commands: RecursionError at ")
 
 
 def test_answer_for_an_unasked_dataset_is_ignored():

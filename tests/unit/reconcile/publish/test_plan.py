@@ -42,13 +42,13 @@ def test_ad_with_a_newer_reading_is_sent_again_once_due(policy):
 
 def test_an_ad_without_news_is_held_with_the_age_it_has_before_it_expires():
     action = decide(published(ad(L1)), [ad(L1)], now=LATER)
-    assert action == (Hold(CAM, "not seen since 2026-11-21 12:00:00 UTC", ad(L1)),)
+    assert action == (Hold(CAM, "no newer facts since 2026-11-21 12:00:00 UTC", ad(L1)),)
 
 
 def test_part_of_a_second_is_no_news():
     read = ad(L1, at=NOON + HALF)
     (action,) = decide(published(ad(L1, at=NOON)), [read], now=LATER)
-    assert action == Hold(CAM, "not seen since 2026-11-21 12:00:00 UTC", read)
+    assert action == Hold(CAM, "no newer facts since 2026-11-21 12:00:00 UTC", read)
 
 
 @pytest.mark.parametrize("now", [NOON, LATER, NOON + 1000 * HOUR])
@@ -59,12 +59,13 @@ def test_ad_without_news_is_not_sent_again_where_ads_do_not_expire(now):
 def test_an_ad_that_seems_newer_there_than_here_is_put_right_when_due():
     old = ad(L1)
     there = published(ad(L1, at=NOON + MINUTE))
-    assert decide(there, [old], now=LATER) == (Hold(CAM, "not seen since 2026-11-21 12:00:00 UTC", old),)
+    hold = Hold(CAM, "no newer facts since 2026-11-21 12:00:00 UTC", old)
+    assert decide(there, [old], now=LATER) == (hold,)
 
 
 def test_a_site_of_which_nothing_is_known_is_held_not_emptied():
     (action,) = decide(published(ad(L1)), [], now=NOON + 1000 * HOUR)
-    assert action == Hold(CAM, "nothing is known of it any more; retire it to withdraw it", None)
+    assert action == Hold(CAM, "the daemon has no facts about it; to remove its ad, retire the site", None)
 
 
 def test_retired_site_alone_is_withdrawn_even_with_a_desired_ad():
