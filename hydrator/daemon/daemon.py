@@ -298,7 +298,7 @@ class Daemon:
 
 
 def _load_state(store: Store, max_age: timedelta) -> ReconcileState:
-    """Load the state on disk, and set times in the future to now: the clock was set back."""
+    """Load the state on disk; correct times that lie in the future because the clock was set back."""
     state, ahead = clamp_to_now(store.load(), system_clock(), max_age)
     if ahead:
         _log.warning(

@@ -63,7 +63,7 @@ class EventQueue:
         return bool(self._dids) or self._gap_reason is not None
 
     def add_event(self, body: bytes, demanded_dids: AbstractSet[Did]) -> frozenset[Did] | RejectReason:
-        """Queue and return the demanded datasets of one event, or return the reason for dropping the event."""
+        """Queue and return the demanded datasets of one event, or return why the event is dropped."""
         event_dids = parse_event(body)
         if isinstance(event_dids, RejectReason):
             return event_dids
@@ -146,7 +146,7 @@ class EventCompleteness:
         return late_count
 
     def record_poll(self, changed_dids: AbstractSet[Did], started_at: datetime) -> EventCoverage:
-        """Compare the changes that a poll saw with the events; the first poll only sets the baseline."""
+        """Compare the changes that a poll saw with the events; the first poll sees no changes."""
         since, self._last_poll_at = self._last_poll_at, started_at
         if since is None:
             return EventCoverage()

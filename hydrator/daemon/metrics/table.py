@@ -1,6 +1,6 @@
 """Metric table: name, type, help and labels of every metric about the cycles and the pool.
 
-A metric is called ``hydrator_`` and its name here; prometheus_client appends ``_total`` to counters.
+Prometheus sees ``hydrator_`` before each name of this table, and ``_total`` after the name of a counter.
 """
 
 from dataclasses import dataclass
@@ -153,7 +153,7 @@ class Instruments:
     histograms: dict[str, Histogram]
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
-        """Increase a counter; by 0 exports its series, so that the first event is an increase."""
+        """Increase a counter; by 0 exports it, so that Prometheus sees the first event as an increase."""
         counter = self.counters[name]
         (counter.labels(*labels) if labels else counter).inc(by)
 
@@ -163,7 +163,7 @@ class Instruments:
         (gauge.labels(*labels) if labels else gauge).set(value)
 
     def clear_gauges(self, *names: str) -> None:
-        """Remove all series of these gauges, since what they counted may be gone."""
+        """Remove all series of these gauges: a site or part that they counted may not exist any more."""
         for name in names:
             self.gauges[name].clear()
 
