@@ -24,7 +24,7 @@ def split_into_clauses(
     Args:
         attribute: an attribute of the ad, such as ``Requirements``.
         text_of: returns the expression of an attribute; None if the ad does not have the attribute.
-        atomic_attributes: attributes whose names stay in a clause; all others are replaced by their expression.
+        atomic_attributes: attributes that stay names in a clause; others become their expression.
     """
     atomic_names = frozenset(name.lower() for name in atomic_attributes)
     text = text_of(attribute)

@@ -37,7 +37,7 @@ class DaemonClient(ProcessClient):
     ) -> dict[str, str | None]:
         """Return configuration values of an HTCondor daemon, None for an undefined value; needs READ.
 
-        *name* selects one of several daemons of this kind (for a collector: the address). None means the first.
+        *name* selects one of several daemons, a collector by its address; None takes the first daemon.
         """
         return dict(self._call("config_of", daemon=daemon, names=list(names), name=name))
 
@@ -56,7 +56,7 @@ class DaemonClient(ProcessClient):
         return Authorization(level, bool(answer["allowed"]), answer["identity"], answer["method"])
 
     def check_expressions(self, expressions: Mapping[str, str]) -> None:
-        """Raise ConfigError if a value of *texts* is not a ClassAd expression; the keys describe the values."""
+        """Raise ConfigError if a text is not a ClassAd expression; its key describes it in the message."""
         self._call("parse", expressions=expressions)
 
 
@@ -149,7 +149,7 @@ class QueueClient(DaemonClient):
         return sorted((ad for ad in ads if ad.get("Name")), key=lambda ad: str(ad["Name"]))
 
     def has_user_record(self, schedd: str, user: str) -> bool:
-        """Return True if *schedd* has a user record of *user* (``name@domain``), as queue super users need."""
+        """Return True if *schedd* has a user record of *user* (``name@domain``); super users need it."""
         return bool(self._call("has_user_record", schedd=schedd, user=user))
 
     def count_queued_datasets(self, schedd: str) -> list[tuple[tuple[str, ...], int]]:
@@ -211,7 +211,7 @@ class QueueClient(DaemonClient):
     def release(self, schedd: str, constraint: str = "true") -> int:
         """Allow queued jobs that the job transform bound to their data to run anywhere; return their number.
 
-        Set DataLocalityHere, to which the jobs' Requirements refer, to true, and read it back. Raise PoolDenied
+        Set DataLocalityHere, to which the jobs' Requirements refer, to true; read it back. Raise PoolDenied
         if a job stayed unchanged; the jobs before this job may have been released.
         """
         return int(self._call("release", schedd=schedd, constraint=constraint))
@@ -219,7 +219,7 @@ class QueueClient(DaemonClient):
     def read_job_groups(self, schedd: str) -> list[Ad]:
         """Return idle jobs of *schedd* that opted in to DESIRED_Sites, or that still have the daemon's mark.
 
-        Alike jobs share one row. A row has the fields of :class:`hydrator.domain.pool_ports.JobGroup`, and its
+        Alike jobs share one row, with the fields of :class:`hydrator.domain.pool_ports.JobGroup`; its
         ``kept`` has the fields of :class:`hydrator.domain.pool_ports.SavedDesiredSites`.
         """
         return list(self._call("read_job_groups", schedd=schedd))
@@ -262,20 +262,20 @@ class MatchClient(DaemonClient):
     """Queries that explain why a job does not start."""
 
     def jobs(self, schedd: str, cluster: int, proc: int | None = None) -> list[Ad]:
-        """Return the jobs of a cluster, or one job. Alike jobs share a row: ``procs`` and the first job's ``ad``.
+        """Return the jobs of a cluster, or one job. Alike jobs share a row: ``procs``, and one job's ``ad``.
 
-        An ad has the text of each attribute's expression. If there are many kinds of jobs, the later kinds are
+        An ad has the text of each attribute's expression. If there are many kinds of jobs, later kinds are
         ``brief``: their ads have only the attributes that distinguish the kinds.
         """
         return list(self._call("jobs", schedd=schedd, cluster=cluster, proc=proc))
 
     def find_ended_job(self, schedd: str, cluster: int, proc: int | None = None) -> Ad | None:
-        """Return the ad of a job, or of a cluster's last job, from the history of *schedd*; None if there is none."""
+        """Return the ad of a job, or of a cluster's last job, from the history; None if it has none."""
         ads = self._call("find_ended_job", schedd=schedd, cluster=cluster, proc=proc)
         return ads[0] if ads else None
 
     def count_uploads(self, schedd: str, user: str, least_bytes: int) -> int:
-        """Count the jobs of *user* that transfer *least_bytes* of input or more now, or wait for this transfer."""
+        """Count the jobs of *user* that transfer, or wait to transfer, *least_bytes* of input or more."""
         return int(self._call("count_uploads", schedd=schedd, user=user, least_bytes=least_bytes))
 
     def evaluate_match(
@@ -297,7 +297,7 @@ class MatchClient(DaemonClient):
             facts: expressions to evaluate for each group of alike slots; MY is the job.
             site_attributes: slot attributes with the site; the first that a slot has counts.
             atomic_attributes: attributes of the job that stay one clause, even if the expression has several.
-            flock: collectors of other pools to which the job's schedd flocks; groups of their slots have a ``pool``.
+            flock: collectors of pools to which the job's schedd flocks; their groups have a ``pool``.
 
         Returns:
             ``unreachable_pools``: by collector of *flock*, the reason why it did not answer.

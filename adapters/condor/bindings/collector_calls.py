@@ -195,7 +195,7 @@ class CollectorCalls(Bindings):
     def _wait_until_visible(
         is_visible: Callable[[list[Ad]], bool], read_ads: Callable[[], list[Ad]]
     ) -> list[Ad]:
-        """Query until *is_visible*, at most for SETTLE_SECONDS, since a collector does not acknowledge an update."""
+        """Query until *is_visible*, for SETTLE_SECONDS at most: collectors do not acknowledge updates."""
         deadline = time.monotonic() + SETTLE_SECONDS
         pause = 0.01
         while True:
