@@ -61,7 +61,7 @@ class AuditSettings(Section):
         1, gt=0, le=100, description="number of datasets that the audit verifies file by file in one second"
     )
     window_hours: float = Field(
-        24, ge=1, le=720, description="findings older than this no longer lower the trust in a catalogue"
+        24, ge=1, le=720, description="the trust in a site counts only findings that are newer than this"
     )
     warn_below: float = Field(
         1,
