@@ -50,7 +50,7 @@ class RucioSource(Section):
     scope: str = Field("openid", description="scope of the requested token")
     client_cert: Path | None = Field(None, description='a certificate or a proxy, for auth = "x509"')
     client_key: Path | None = Field(
-        None, description="file with the key of client_cert; default: client_cert has both"
+        None, description="file with the key of client_cert; default: client_cert contains the key too"
     )
     ca_cert: Path | None = None
     vo: str | None = None
@@ -166,7 +166,7 @@ class _ServiceSettings(Section):
     def _check_access(self, url: str) -> None:
         client = (self.token_url, self.client_id, self.client_secret_file)
         if not self.token_file and any(client) and not all(client):
-            raise ValueError("token_url, client_id and client_secret_file belong together: give all three")
+            raise ValueError("set all three of token_url, client_id and client_secret_file, or none of them")
         for address in (url, self.token_url):
             parts = urlsplit(address or "")
             if address and parts.scheme != "https" and not is_loopback(parts.hostname or ""):

@@ -163,7 +163,7 @@ class StompBrokerSettings(Section):
     ca_cert: Path | None = Field(None, description="file with the CA of the broker's certificate")
     client_cert: Path | None = Field(None, description="client certificate, if the broker requires one")
     client_key: Path | None = Field(
-        None, description="file with the key of client_cert; default: client_cert has both"
+        None, description="file with the key of client_cert; default: client_cert contains the key too"
     )
     timeout_seconds: Seconds = Field(
         10, description="time limit of a connection attempt, and of each answer of the login"
@@ -179,7 +179,7 @@ class StompBrokerSettings(Section):
     @model_validator(mode="after")
     def _check_secrets(self) -> Self:
         if (self.username is None) != (self.password_file is None):
-            raise ValueError("username and password_file belong together: give both")
+            raise ValueError("set both username and password_file, or none of them")
         if not self.tls and self.client_cert:
             raise ValueError("client_cert needs tls = true")
         if not self.tls and self.password_file and not is_loopback(self.host):

@@ -86,7 +86,7 @@ class EventListener:
     Args:
         metrics: counts the events.
         schedule_poll: asks the schedule to poll soon; called after a dataset was queued.
-        clock: aware UTC time now.
+        clock: returns the present time, aware UTC.
         monotonic: a clock that never goes back, such as ``time.monotonic``; used for the rate limit.
         names_of: the names that jobs may use for a dataset; see :class:`EventQueue`.
         events_per_second: the average rate that each source may have; the listener drops events beyond it.

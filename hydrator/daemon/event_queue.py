@@ -112,7 +112,7 @@ class PollThrottle:
         return now < self._next_poll_at
 
     def delay_seconds(self, now: float) -> float:
-        """Return how many seconds a poll waits that an event triggers at the time *now*."""
+        """Return how many seconds to wait before the poll that an event of the time *now* triggers."""
         return max(GATHER_SECONDS, self._next_poll_at - now)
 
 

@@ -22,7 +22,7 @@ class LeaderElection:
         name: the unique name of this daemon.
         lease_duration: the longest time between two heartbeats of a leader. A daemon that sees no leader
             for this time becomes the leader.
-        monotonic: a clock in seconds that nobody can set, such as ``time.monotonic``.
+        monotonic: a clock in seconds that cannot be set, such as ``time.monotonic``.
         unix: returns the present time in whole Unix seconds. Of two leaders, the longest-serving one stays.
     """
 

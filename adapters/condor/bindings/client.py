@@ -71,7 +71,7 @@ class CollectorClient(DaemonClient):
         """Send site ads, each ``(name, text)`` with one ``Name = literal`` a line, to every collector.
 
         Wait for 3 s at most until the collector returns the ads. Return when the collector received the last
-        ad, in Unix seconds of the collector's clock; None if the ads are not visible yet, which is no error.
+        ad, in Unix seconds of the collector's clock; None if the ads are not visible yet; this raises no error.
         """
         if not ads:
             return None
@@ -270,7 +270,7 @@ class MatchClient(DaemonClient):
         return list(self._call("jobs", schedd=schedd, cluster=cluster, proc=proc))
 
     def find_ended_job(self, schedd: str, cluster: int, proc: int | None = None) -> Ad | None:
-        """Return the ad of a job, or of a cluster's last job, from the history; None if it has none."""
+        """Return the ad of a job, or of a cluster's last job, from the history; None if not found."""
         ads = self._call("find_ended_job", schedd=schedd, cluster=cluster, proc=proc)
         return ads[0] if ads else None
 

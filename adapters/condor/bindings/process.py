@@ -257,7 +257,7 @@ class ProcessClient:
 
     @property
     def pid(self) -> int | None:
-        """Return the process id of the child; None if there is no child."""
+        """Return the process id of the child; None if no child runs."""
         child = self._child
         return child.pid if child else None
 

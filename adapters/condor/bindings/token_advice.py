@@ -73,7 +73,7 @@ def token_advice(folder: Path | None, uid: int) -> str:
 def token_limits(folders: Iterable[Path]) -> frozenset[str]:
     """Return the levels that at least one token in *folders* allows (``condor_token_create -authz``).
 
-    Return an empty set if a token has no limit, if there is no token, or if a token cannot be read.
+    Return an empty set if a token has no limit, if the folders have no token, or if a token cannot be read.
     """
     limits: set[str] = set()
     try:

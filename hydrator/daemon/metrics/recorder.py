@@ -41,7 +41,7 @@ class DaemonProcessCollector(ProcessCollector):
         return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-# prometheus_client exports a "created" series for each counter and histogram, which nobody needs
+# prometheus_client exports a "created" series for each counter and histogram; this project does not need it
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 

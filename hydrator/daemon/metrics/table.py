@@ -1,6 +1,6 @@
 """Metric table: name, type, help and labels of every metric about the cycles and the pool.
 
-Prometheus sees ``hydrator_`` before each name of this table, and ``_total`` after the name of a counter.
+The exported name is ``hydrator_`` and the name in this table; a counter also ends with ``_total``.
 """
 
 from dataclasses import dataclass

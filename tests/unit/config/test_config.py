@@ -509,7 +509,7 @@ BROKER = '[[events.stomp]]\nname = "rucio"\nhost = "broker.example.org"\ndestina
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ('username = "u"\n', "username and password_file belong together"),
+        ('username = "u"\n', "set both username and password_file"),
         ('username = "u"\npassword_file = "p"\ntls = false\n', "the password would be sent unencrypted"),
         ('client_cert = "c"\ntls = false\n', "client_cert needs tls = true"),
         ('password = "geheim"\n', "a secret is not allowed in the configuration"),
