@@ -71,7 +71,7 @@ class CollectorClient(DaemonClient):
         """Send site ads, each ``(name, text)`` with one ``Name = literal`` a line, to every collector.
 
         Wait for 3 s at most until the collector returns the ads. Return when the collector received the last
-        ad, in Unix seconds of the collector's clock; None if the ads are not visible yet; this raises no error.
+        ad, in Unix seconds of the collector's clock; None if the ads are not visible yet (not an error).
         """
         if not ads:
             return None

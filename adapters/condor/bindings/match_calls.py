@@ -87,7 +87,7 @@ class MatchCalls(Bindings):
         ]
 
     def find_ended_job(self, schedd: str, cluster: int, proc: int | None) -> list[Ad]:
-        """Return the ad of a job, or of a cluster's last job, from the history; empty if the history has none."""
+        """Return the ad of a job, or of a cluster's last job, from the history; empty if not found."""
         queue = self.schedd(schedd)
         ads = queue.history(_job_constraint(cluster, proc), list(ENDED_JOB_ATTRIBUTES), 1)
         return [self.scalars(ad, ENDED_JOB_ATTRIBUTES) for ad in ads]
