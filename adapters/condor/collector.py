@@ -1,4 +1,4 @@
-"""Collector: publish one ad of MyType "DataLocality" a site, named after it; read which ads slots have."""
+"""Collector: publish one ad of MyType "DataLocality" for each site; read which site ads the slots have."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -22,11 +22,11 @@ from .slot_ads import NOT_DYNAMIC_SLOT
 class CollectorPublisher:
     """A ``Publisher``: sends ads by UPDATE_AD_GENERIC and queries them back.
 
-    An ad expires *lifetime* after it was sent; the collector removes expired ones only every
-    CLASSAD_LIFETIME (900 s). ``received_at`` is by the local clock: each update measures the difference
-    to the collector's.
+    An ad expires *lifetime* after it was sent; the collector removes expired ads only every
+    CLASSAD_LIFETIME (900 s). ``received_at`` is a time of the local clock: each update measures the
+    difference between this clock and the collector's clock.
 
-    Any client with DAEMON at the collector may write such ads. So an ad is not adopted if its sender is
+    Any client with DAEMON at the collector may write such ads. So this daemon ignores an ad if the sender is
     neither this daemon nor one of *identities*, or if its numbers are impossible; see ``rejected``.
     """
 
@@ -79,7 +79,7 @@ class CollectorPublisher:
             raise PublishError(self.name, str(exc)) from exc
 
     def _parse_ad(self, ad: Mapping[str, Any]) -> PublishedAd:
-        """Parse an ad of the collector; raises ValueError if it cannot be this daemon's."""
+        """Parse an ad of the collector; raise ValueError if this daemon cannot have sent the ad."""
         received_at = valid_time(ad["LastHeardFrom"])
         return parse_published_ad(
             ad["Name"],
@@ -91,9 +91,9 @@ class CollectorPublisher:
 
 
 class PoolSlots:
-    """A ``Slots`` port: one query to the collector for a generation and the site's name of each slot.
+    """A ``Slots`` port: query the generation and the site of every slot, in one query to the collector.
 
-    Its *client* is used by nothing else, since a query may take long, and ends with this object.
+    Only this object uses *client*, since a query may take long. Closing this object ends the client.
     """
 
     def __init__(self, client: CollectorClient, site_attributes: Sequence[str]) -> None:
@@ -106,7 +106,7 @@ class PoolSlots:
         return [self._parse_slot_version(ad) for ad in ads]
 
     def close(self) -> None:
-        """End the client, also during a query."""
+        """Stop the client, also during a query."""
         self._client.close()
 
     def _parse_slot_version(self, ad: Mapping[str, Any]) -> SlotAdVersion:
@@ -116,5 +116,5 @@ class PoolSlots:
 
 
 def _significant_skew(skew: timedelta) -> timedelta:
-    """Return *skew*, or zero up to 5 s: a round trip and whole seconds explain that much."""
+    """Return *skew*; zero if it is 5 s or less, which a round trip and whole seconds can explain."""
     return skew if abs(skew) > timedelta(seconds=5) else timedelta(0)

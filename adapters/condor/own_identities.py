@@ -1,4 +1,4 @@
-"""Identities of this daemon at the collectors: ads of other identities are not its own."""
+"""Identities of this daemon at the collectors: the daemon does not trust ads of other identities."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final
@@ -13,14 +13,14 @@ UNAUTHENTICATED: Final = "unauthenticated@unmapped"
 
 
 class OwnIdentities:
-    """The identities of this daemon, and of its peers that the operator named.
+    """The identities of this daemon, and of the peers that the operator configured.
 
     The collectors return this daemon's identity (``condor_ping``). It is queried at the first ad, and again
-    at an ad of another identity: a renewed token may have another identity.
+    when an ad has another identity: a renewed token may have changed the identity of this daemon.
 
     Args:
         client: queries the collectors.
-        peer_identities: identities that count as this daemon's, such as that of its standby.
+        peer_identities: further identities that count as this daemon's, such as that of the standby.
     """
 
     def __init__(self, client: CollectorClient, peer_identities: Collection[str] = ()) -> None:
@@ -29,7 +29,7 @@ class OwnIdentities:
         self._own_identities: frozenset[str] = frozenset()
 
     def foreign_sender_reasons(self, ads: Collection[Mapping[str, Any]]) -> list[str | None]:
-        """Return for each of *ads* the reason why it is not this daemon's, or None where it is.
+        """Return for each ad of *ads* why it is not from this daemon; None for an ad from this daemon.
 
         Raises:
             PoolError: no collector returned this daemon's identity.

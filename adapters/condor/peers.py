@@ -1,4 +1,4 @@
-"""Peers of a daemon in the collector: each has an ad of MyType "DataLocalityDaemon"."""
+"""Peers: the daemons of a pool, each with a heartbeat ad of MyType "DataLocalityDaemon" in the collector."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
@@ -21,9 +21,9 @@ _log = structlog.get_logger("hydrator")
 class CollectorPeers:
     """A ``Peers`` port; an ad expires *lifetime* after its daemon's last heartbeat.
 
-    Any client with DAEMON at the collector may write such ads, and with a forged leader keep every daemon on
-    standby. So an ad is ignored, and logged once, if its sender is neither this daemon nor one of
-    *identities*, or if its numbers are impossible.
+    Any client with DAEMON at the collector may write such ads. With a forged ad of a leader it could keep
+    every daemon on standby. So this daemon ignores an ad, and logs it once, if the sender is neither this
+    daemon nor one of *identities*, or if the numbers in the ad are impossible.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class CollectorPeers:
         return peers
 
     def _invalid_reason(self, ad: Mapping[str, Any]) -> str | None:
-        """Return why *ad* cannot be a daemon's, by its numbers and name; None if it can."""
+        """Return why the name or the numbers of *ad* are invalid for a daemon; None if they are valid."""
         since = valid_integer(ad["DataLocalityLeadsSince"], MAX_UNIX_SECONDS)
         if not isinstance(ad["Name"], str) or not 0 < len(ad["Name"]) <= MAX_NAME_CHARS:
             return f"its name is not a text of 1 to {MAX_NAME_CHARS} characters"

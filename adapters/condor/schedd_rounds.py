@@ -1,4 +1,4 @@
-"""Rounds of queries to all schedds of a pool: several at a time, in a bounded time, with backoff."""
+"""Rounds of queries to all schedds of a pool: parallel, with a time limit and a backoff for slow schedds."""
 
 import threading
 import time
@@ -31,26 +31,28 @@ MAX_BACKOFF = timedelta(minutes=5)
 
 @dataclass(slots=True)
 class _ScheddStatus:
-    """The last query of a schedd: its time, and its failure, if any.
+    """The last query of a schedd: the time of the query, and the failure, if any.
 
-    *timeouts_in_row* counts consecutive queries that took longer than a stall and failed. The schedd is not
-    queried before *backoff_until*.
+    *timeouts_in_row* counts consecutive queries that failed after more than the stall time. The schedd is
+    not queried before *backoff_until*.
     """
 
     asked_at: float = 0.0
-    failure: str = "it was not queried yet, because others took too long to answer; it is among the next"
+    failure: str = (
+        "it was not queried yet, because other schedds took too long to answer; it is among the next schedds"
+    )
     has_answered: bool = False
     timeouts_in_row: int = 0
     backoff_until: float = 0.0
 
 
 class ScheddRounds:
-    """Queries of each listed schedd by itself, so that a schedd that hangs delays only its own answer.
+    """Separate queries of each listed schedd, so that a schedd that hangs delays only its own answer.
 
     Args:
-        client: queries the collector, and the schedds; ends with this object. Cycles use another one, since
-            an answer may take long.
-        make_client: makes another client; without it one schedd is queried at a time.
+        client: queries the collector and the schedds; closed with this object. Cycles use another client,
+            since an answer may take long.
+        make_client: makes further clients; without this function one schedd is queried at a time.
         monotonic: a clock that never goes back.
     """
 
@@ -76,7 +78,7 @@ class ScheddRounds:
         self._is_closed = False
 
     def ask(self, question: Callable[[QueueClient, str], _T]) -> dict[str, _T | Unseen]:
-        """Run *question* for each schedd; return by its name the answer, or the reason for its absence.
+        """Run *question* for each schedd; return, by schedd name, the answer or why there is none.
 
         Raises:
             PoolError: the collector did not return the list of schedds.
@@ -91,7 +93,7 @@ class ScheddRounds:
         return {name: query.answers.get(name) or Unseen(self._statuses[name].failure) for name in names}
 
     def close(self) -> None:
-        """End the clients, also during a query."""
+        """Stop the clients, also during a query."""
         with self._lock:
             self._is_closed = True
             clients = [*self._extra_clients, self._client]
@@ -117,7 +119,7 @@ class ScheddRounds:
     def _work_with_new_client(
         self, query: "_ScheddQuery[_T]", make_client: Callable[[], QueueClient]
     ) -> None:
-        """Query waiting schedds through a new client, which ends with the work."""
+        """Query waiting schedds with a new client, and close this client at the end."""
         with self._lock:
             if self._is_closed:
                 return
@@ -140,7 +142,7 @@ class ScheddRounds:
                 query.answers[name] = Unseen(reason)
                 self._record_failure(self._statuses[name], reason, started_at)
                 if self._monotonic() > query.deadline_at:
-                    return  # a query of the next schedd may last as long
+                    return  # the query of the next schedd may take as long as this query
             else:
                 self._statuses[name] = _ScheddStatus(started_at, has_answered=True)
 
@@ -180,7 +182,7 @@ class ScheddRounds:
 
 @dataclass(slots=True)
 class _ScheddQuery(Generic[_T]):
-    """One round: the question, the schedds not yet queried, the deadline and the answers so far."""
+    """One round: the question, the schedds that still wait, the deadline, and the answers so far."""
 
     question: Callable[[QueueClient, str], _T]
     waiting_schedds: deque[str]

@@ -1,4 +1,4 @@
-"""Schedds of a pool: their demand, misses, ended jobs and DESIRED_Sites, each queried alone."""
+"""Schedds of a pool: query each schedd for demand, misses and ended jobs, and edit DESIRED_Sites."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -19,10 +19,10 @@ OVERLAP = timedelta(minutes=5)
 
 
 class ScheddQueues(ScheddRounds):
-    """A ``Queues`` port: the demand of each listed schedd, queried within the client's time limit.
+    """A ``Queues`` port: query the demand of each listed schedd, within the client's time limit.
 
-    With *make_client*, which makes another client, several schedds are queried at a time when some do not
-    answer.
+    With *make_client*, which makes further clients, several schedds are queried at the same time when some
+    schedds do not answer.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class ScheddHistory(ScheddRounds):
         return self.ask(lambda _, schedd: self._read_newly_ended_at(schedd))
 
     def _read_newly_ended_at(self, schedd: str) -> EndedJobs:
-        """Return the jobs that ended since the start; in later calls those that ended since the last call."""
+        """Return the jobs that ended since the last call, at the first call since the daemon started."""
         is_first = schedd not in self._last_job_ids
         newest = self._client.last_ended(schedd) if is_first else self._last_job_ids[schedd]
         ended_jobs = self._query_outcomes(schedd, self._begin_at, None if is_first else newest)
@@ -105,7 +105,7 @@ class ScheddHistory(ScheddRounds):
 
 
 class ScheddJobSites(ScheddRounds):
-    """A ``JobSites`` port: groups of jobs for DESIRED_Sites, and edits of it."""
+    """A ``JobSites`` port: query groups of jobs for DESIRED_Sites, and edit DESIRED_Sites of these jobs."""
 
     def read_job_groups(self) -> Mapping[str, Sequence[JobGroup] | Unseen]:
         """See :class:`hydrator.domain.pool_ports.JobSites`."""

@@ -27,7 +27,7 @@ Content = tuple[object, object, object]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One slot's ad; ``last_heard_from`` is its startd's last update, in Unix s of the collector's clock."""
+    """One slot's ad; ``last_heard_from`` is the startd's last update, in Unix s of the collector's clock."""
 
     name: str
     address: str
@@ -40,29 +40,29 @@ class Slot:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return the key of its ad in a collector; HTCondor before 23.0 uses the address too."""
+        """Return the key of the slot's ad in a collector; HTCondor before 23.0 uses the address too."""
         return self.name, self.address
 
     @property
     def has_hook(self) -> bool:
-        """Return True if a hook, or another source than a merge, sets its attributes."""
+        """Return True if a hook, or any source except a merge, sets the slot's attributes."""
         return self.advertised_via not in {None, VIA_MERGE}
 
     @property
     def content(self) -> Content:
-        """Return the values that show whether a merge arrived."""
+        """Return the merged values of the slot: site, generation and AsOf. They show if a merge arrived."""
         return self.advertised_site, self.generation, self.as_of
 
     def has_content_of(self, ad: SiteAd) -> bool:
-        """Return True if it has the content of *ad*; two sites may have the same generation."""
+        """Return True if the slot has the content of *ad*: its site and its generation."""
         return (self.advertised_site, self.generation) == (ad.site, ad.generation)
 
 
 def parse_slots(ads: Iterable[Mapping[str, Any]], site_attributes: Sequence[str]) -> list[Slot]:
-    """Parse the slots in *ads*; leave out one without a name or an address, since it cannot be merged into.
+    """Parse the slots in *ads*; skip a slot without a name or an address, which a merge needs.
 
     Args:
-        ads: SLOT_ATTRIBUTES and *site_attributes* of each.
+        ads: the slot ads, with SLOT_ATTRIBUTES and *site_attributes*.
         site_attributes: slot attributes with the site; the first that a slot has counts.
     """
     slots = []
@@ -87,8 +87,8 @@ def select_mergeable_slots(slots: Iterable[Slot], ads: Mapping[Site, SiteAd]) ->
 def select_due_slots(slots: Iterable[Slot], ads: Mapping[Site, SiteAd], refresh: timedelta) -> list[Slot]:
     """Return slots whose content differs from their site's ad, or whose AsOf is *refresh* older.
 
-    Slots without content come first, and of them those with the latest update of their startd. If there are
-    more than the rate allows, these keep the merge the longest before the next update.
+    Slots without content come first, ordered by the latest update of their startd. If the rate does not
+    allow all slots, the first slots keep the merge for longest until their startd's next update.
     """
     max_lag_seconds = int(refresh.total_seconds())
     due = []
@@ -100,7 +100,7 @@ def select_due_slots(slots: Iterable[Slot], ads: Mapping[Site, SiteAd], refresh:
 
 
 def _is_behind(as_of: object, ad: SiteAd, max_lag_seconds: int) -> bool:
-    """Return True if the AsOf of a slot is *max_lag_seconds* older than that of *ad*, or impossible."""
+    """Return True if the AsOf of a slot is invalid, or older than the AsOf of *ad* by *max_lag_seconds*."""
     at = valid_integer(as_of)
     return at is None or at <= to_unix(ad.as_of) - max_lag_seconds or is_ahead(at, ad.as_of)
 
@@ -108,7 +108,7 @@ def _is_behind(as_of: object, ad: SiteAd, max_lag_seconds: int) -> bool:
 def select_slots_to_withdraw(
     slots: Iterable[Slot], ads: Mapping[Site, SiteAd], is_retired: Callable[[Site], bool]
 ) -> list[Slot]:
-    """Return slots with a merge for a site that was retired, or that the slot does not belong to any more."""
+    """Return slots with a merge for a retired site, or for a site that is no longer the slot's site."""
     return [
         slot
         for slot in slots
@@ -122,7 +122,7 @@ def select_slots_to_withdraw(
 def split_into_batches(
     slots: Sequence[Slot], texts: Mapping[Site, str], max_slots: int, max_bytes: int
 ) -> list[list[Slot]]:
-    """Split *slots* into batches of up to *max_slots* and, unless it is one slot, *max_bytes* of ads."""
+    """Split *slots* into batches of *max_slots* slots and *max_bytes* at most; one slot may have more."""
     batches: list[list[Slot]] = []
     size = 0
     for slot in slots:
@@ -136,12 +136,12 @@ def split_into_batches(
 
 
 def content_of(ad: SiteAd | None) -> Content:
-    """Return the ``content`` of a slot after a merge of *ad*, or after a withdrawal if it is None."""
+    """Return the ``content`` of a slot after a merge of *ad*; None means that the merge is withdrawn."""
     return (ad.site, ad.generation, to_unix(ad.as_of)) if ad else (None, None, None)
 
 
 def count_confirmed_merges(slots: Iterable[Slot], sent_contents: Mapping[Slot, Content]) -> tuple[int, int]:
-    """Count the sent merges that are visible, and the lost ones, without an update of the startd since."""
+    """Count the merges that are visible, and the merges that are missing without an update of the startd."""
     slots_by_key = {slot.key: slot for slot in slots}
     confirmed = missing = 0
     for previous, content in sent_contents.items():
@@ -156,8 +156,9 @@ def count_confirmed_merges(slots: Iterable[Slot], sent_contents: Mapping[Slot, C
 class SlotTime:
     """Slot-seconds with and without the site's attributes at one collector, between two queries.
 
-    Between two queries a startd's update removes a merge. LastHeardFrom, which a merge leaves unchanged, has
-    the time of that update. A merge by another process, or before the start, counts for the whole interval.
+    Between two queries an update of the startd may remove a merge. LastHeardFrom is the time of this update,
+    since a merge does not change it. If another process sent a merge, or this daemon before its start, the
+    merge counts for the whole interval.
     """
 
     def __init__(self) -> None:
@@ -165,7 +166,7 @@ class SlotTime:
         self._covered_since: dict[tuple[str, str], float] = {}
 
     def measure(self, slots: Iterable[Slot], now: float) -> tuple[float, float]:
-        """Return slot-seconds covered and not covered since the last call; *now* in Unix seconds."""
+        """Return slot-seconds with and without attributes since the last call; *now* in Unix seconds."""
         last, self._last_measured_at = self._last_measured_at, now
         since, self._covered_since = self._covered_since, {}
         covered = uncovered = 0.0
@@ -182,6 +183,6 @@ class SlotTime:
         return covered, uncovered
 
     def record_merge(self, slots: Iterable[Slot], now: float) -> None:
-        """Count *slots* as covered from *now* on."""
+        """Record that *slots* have their site's attributes from *now* on."""
         for slot in slots:
             self._covered_since[slot.key] = now

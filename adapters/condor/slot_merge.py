@@ -41,17 +41,17 @@ MAX_BATCH_BYTES = 8_000_000
 class SlotMerger:
     """A ``Publisher`` and ``Merger`` that sends merges to each configured collector separately.
 
-    Merges go to slots without a hook whose content differs, at advertised sites. A collector does not
-    acknowledge a merge; the next query of the slots shows whether it arrived.
+    A slot gets a merge if it has no hook, its site has an ad, and its content differs from this ad.
+    A collector does not acknowledge a merge; the next query of the slots shows if the merge arrived.
 
     Args:
-        client: used by nothing else; ends with this object.
+        client: a client that only this object uses, and closes at its end.
         site_attributes: slot attributes with the site; the first that a slot has counts.
-        slots_per_second: the largest rate.
-        interval: time between two runs; one run merges into no more slots than the rate allows in it.
-        refresh: lag of a slot's AsOf from which it is merged again.
-        clock: aware UTC time.
-        name: the publisher's name.
+        slots_per_second: the maximum rate of merges at one collector.
+        interval: time between two runs; a run sends at most as many merges as the rate allows in this time.
+        refresh: merge a slot again when its AsOf is this much older than the AsOf of the site ad.
+        clock: returns the present time, aware UTC.
+        name: the name of this publisher.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class SlotMerger:
         self._sent_contents: dict[str, dict[Slot, Content]] = {}
 
     def close(self) -> None:
-        """End the client, also during a run."""
+        """Stop the client, also during a run."""
         self._close_event.set()
         self._client.close()
 
@@ -119,9 +119,10 @@ class SlotMerger:
         return replace(result, merged_count=merged_count, withdrawn_count=withdrawn_count)
 
     def _missing_merges_reason(self, collector: str, missing: int) -> str | None:
-        """Return why no merge arrived, or None: a collector may hang up after it took an ad.
+        """Return why no merge arrived; None if the collector may only be slow.
 
-        A collector that allows merges may be slow to show one; that is an error after two intervals.
+        A collector that denies merges may accept the ads and close the connection, so this method asks for
+        the authorization. If the collector allows merges, missing merges are an error after two intervals.
         """
         answer = self._client.ping("collector", "NEGOTIATOR", collector)
         now = self._clock()
@@ -136,7 +137,7 @@ class SlotMerger:
     # Publisher
 
     def published(self) -> Mapping[Site, PublishedAd]:
-        """Return by site the oldest ad that one of its slots has.
+        """Return, by site, the oldest ad that a slot of this site has.
 
         Slots without a merge, or with impossible numbers, do not count.
         """
@@ -156,7 +157,7 @@ class SlotMerger:
         self._wait_until_visible(lambda slots: not select_due_slots(slots, ads_by_site, self._refresh))
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
-        """Remove the merged attributes from the slots that have those of *sites*."""
+        """Remove the merged attributes from the slots that have the attributes of one of *sites*."""
 
         def select(slots: Sequence[Slot]) -> list[Slot]:
             return [
@@ -171,7 +172,7 @@ class SlotMerger:
         self._wait_until_visible(lambda slots: not select(slots))
 
     def _wait_until_visible(self, is_visible: Callable[[Sequence[Slot]], bool]) -> None:
-        """Wait a short time for the change: collectors answer from forked copies of themselves."""
+        """Wait a short time for a change: a collector answers from a forked copy, which may be older."""
         pause = 0.01
         while pause < MAX_PAUSE_SECONDS:
             slots, _ = self._query_all_slots()
@@ -182,7 +183,7 @@ class SlotMerger:
     # both ports
 
     def _run_at_collectors(self, work: Callable[[str], MergeResult]) -> Mapping[str, MergeResult]:
-        """Run *work* at every collector, also after another one failed; return the results by collector."""
+        """Run *work* at every collector, even if another collector fails; return the results by collector."""
         results: dict[str, MergeResult] = {}
         try:
             collectors = self._client.collectors()
@@ -199,7 +200,7 @@ class SlotMerger:
         return results or {"": MergeResult(error="no collector is configured (COLLECTOR_HOST)")}
 
     def _query_all_slots(self) -> tuple[list[Slot], Mapping[str, MergeResult]]:
-        """Return the slots of all collectors that answer, and the errors of the others, by collector."""
+        """Return the slots of all collectors that answer, and the error of each other collector."""
         slots: list[Slot] = []
 
         def query(collector: str) -> MergeResult:

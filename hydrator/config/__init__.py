@@ -1,6 +1,6 @@
-"""Configuration: TOML to frozen Settings; every problem in one report, each with its key.
+"""Configuration: read a TOML file into frozen Settings, and report all problems at once, each with its key.
 
-It contains no secrets, only the names of files that hold them. The environment
+The configuration contains no secrets, only the paths of files with secrets. An environment variable
 can override a value: ``HYDRATOR_DAEMON__POLL_SECONDS=10``.
 """
 

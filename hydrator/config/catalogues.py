@@ -1,4 +1,4 @@
-"""[[catalogue]] and [site_capabilities]."""
+"""The sections [[catalogue]] and [site_capabilities] of the configuration."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ AnswerValues = Annotated[int, Field(ge=1000, le=100_000_000)]
 
 
 class FileSource(Section):
-    """A list of datasets in TOML or JSON, read again when it changes."""
+    """A file with a list of datasets, in TOML or JSON. The daemon reads the file again when it changes."""
 
     type: Literal["file"]
     name: Name = "file"
@@ -25,7 +25,7 @@ class FileSource(Section):
 
 
 class RucioSource(Section):
-    """A Rucio server."""
+    """A Rucio server as a catalogue."""
 
     type: Literal["rucio"]
     name: Name = "rucio"
@@ -37,59 +37,78 @@ class RucioSource(Section):
     password_file: Path | None = None
     token_file: Path | None = None
     token_command: list[str] = Field(
-        default_factory=list, description="prints a token; run again before the token expires; no shell"
+        default_factory=list,
+        description="a command that prints a token, run without a shell; the daemon runs it again before"
+        " the token expires",
     )
-    token_url: Url | None = Field(None, description='of the identity provider, for auth = "oidc"')
+    token_url: Url | None = Field(
+        None, description='token endpoint of the identity provider, for auth = "oidc"'
+    )
     client_id: str | None = None
     client_secret_file: Path | None = None
-    audience: str = Field("rucio", description="of the requested token")
-    scope: str = Field("openid", description="of the requested token")
+    audience: str = Field("rucio", description="audience of the requested token")
+    scope: str = Field("openid", description="scope of the requested token")
     client_cert: Path | None = Field(None, description='a certificate or a proxy, for auth = "x509"')
-    client_key: Path | None = Field(None, description="its key, if it is in another file")
+    client_key: Path | None = Field(
+        None, description="file with the key of client_cert; default: client_cert contains the key too"
+    )
     ca_cert: Path | None = None
     vo: str | None = None
-    timeout_seconds: Seconds = Field(30, description="for one read of a socket")
+    timeout_seconds: Seconds = Field(30, description="time limit of one read from the connection")
     deadline_seconds: Seconds = Field(
-        120, description="for a whole poll; a dataset without an answer by then is unseen"
+        120,
+        description="time limit of a whole poll; the daemon keeps the last facts of a dataset without an"
+        " answer by then",
     )
     verify_minutes: float = Field(
         10,
         ge=0,
         le=1440,
-        description="verify each stored count once in this time, between polls; 0: in each poll",
+        description="interval in which each dataset's stored file counts are verified once, between"
+        " polls; 0: each poll counts all files",
     )
     deep_calls: int = Field(
         2000,
         ge=1,
         le=1_000_000,
-        description="maximum number of new or changed datasets that one poll counts; the others wait",
+        description="maximum number of new or changed datasets whose files one poll counts; the other"
+        " datasets wait for later polls",
     )
     count_first: bool = Field(
         True,
-        description="count a dataset's files before it is seen; false: a complete summary is enough",
+        description="publish a new dataset only after its files are counted; false: publish it at once if"
+        " Rucio's summary says complete",
     )
     calls_per_second: float = Field(
-        50, gt=0, le=10_000, description="maximum rate of calls; lower after an answer 429 or 503"
+        50,
+        gt=0,
+        le=10_000,
+        description="maximum rate of calls; the daemon lowers the rate after an answer 429 or 503",
     )
     concurrent_calls: int = Field(
-        2, ge=1, le=16, description="calls at a time, each on a connection of its own"
+        2, ge=1, le=16, description="number of calls at the same time, each on its own connection"
     )
     max_answer_mb: AnswerMegabytes = Field(
         64,
-        description="limit of one answer, unpacked; a quarter of it if the answer does not come row by row",
+        description="maximum size of one answer after decompression; for an answer that does not come row"
+        " by row, a quarter of this",
     )
     max_answer_values: AnswerValues = Field(
-        2_000_000, description="maximum of texts and numbers in one answer; likewise"
+        2_000_000,
+        description="maximum number of texts and numbers in one answer; for an answer that does not come"
+        " row by row, a quarter of this",
     )
     expiry_margin_hours: float = Field(
-        6, ge=0, le=8760, description="data whose rules end sooner than this is not AVAILABLE"
+        6, ge=0, le=8760, description="a dataset whose Rucio rule ends sooner than this is not AVAILABLE"
     )
     trust_caches: bool = Field(
-        False, description="a dataset that is complete in a volatile RSE, a cache, is AVAILABLE too"
+        False, description="true: a dataset that is complete in a volatile RSE (a cache) is AVAILABLE too"
     )
-    site_attribute: str | None = Field("site", description="the RSE attribute that names its site")
+    site_attribute: str | None = Field(
+        "site", description="the RSE attribute with the name of the RSE's site"
+    )
     rse_sites: dict[str, SiteName] = Field(
-        default_factory=dict, description="RSE = site, has priority over the attribute"
+        default_factory=dict, description="RSE = site; an entry has priority over site_attribute"
     )
 
     @model_validator(mode="after")
@@ -97,7 +116,7 @@ class RucioSource(Section):
         if self.auth == "userpass" and not (self.username and self.password_file):
             raise ValueError('auth = "userpass" needs username and password_file')
         if self.auth == "token" and bool(self.token_file) == bool(self.token_command):
-            raise ValueError('auth = "token" needs token_file or token_command, one of them')
+            raise ValueError('auth = "token" needs either token_file or token_command')
         if self.auth == "oidc" and not (self.token_url and self.client_id and self.client_secret_file):
             raise ValueError('auth = "oidc" needs token_url, client_id and client_secret_file')
         if self.auth == "x509" and not self.client_cert:
@@ -106,39 +125,48 @@ class RucioSource(Section):
         return self
 
     def _require_https(self) -> None:
-        """Raise ValueError if credentials that are not Rucio's own would not be encrypted."""
+        """Raise ValueError if oidc or x509 has an address without https; oidc may use http on this host."""
         addresses = {"oidc": (self.url, self.token_url), "x509": (self.auth_url or self.url,)}
         for address in addresses.get(self.auth, ()):
             parts = urlsplit(address or "")
             if parts.scheme != "https" and (self.auth == "x509" or not is_loopback(parts.hostname or "")):
-                raise ValueError(f'auth = "{self.auth}" needs https, not {address}')
+                raise ValueError(f'auth = "{self.auth}" needs an https address, not {address}')
 
 
 class _ServiceSettings(Section):
     """An SKA service: its address, and the credentials for its token."""
 
-    token_url: Url | None = Field(None, description="of the identity provider, for client credentials")
+    token_url: Url | None = Field(
+        None, description="token endpoint of the identity provider, for client credentials"
+    )
     client_id: str | None = None
     client_secret_file: Path | None = None
     token_file: Path | None = Field(
-        None, description="a token that another program renews; has priority over these three"
+        None,
+        description="file with a token that another program renews; has priority over token_url,"
+        " client_id and client_secret_file",
     )
-    ca_cert: Path | None = Field(None, description="the CA of its certificate")
-    timeout_seconds: Seconds = Field(15, description="for one read of a socket")
+    ca_cert: Path | None = Field(None, description="file with the CA of the server's certificate")
+    timeout_seconds: Seconds = Field(15, description="time limit of one read from the connection")
     calls_per_second: float = Field(
-        20, gt=0, le=10_000, description="maximum rate of calls; lower after an answer 429 or 503"
+        20,
+        gt=0,
+        le=10_000,
+        description="maximum rate of calls; the daemon lowers the rate after an answer 429 or 503",
     )
     max_answer_mb: AnswerMegabytes = Field(
-        16, description="limit of one answer, unpacked; a larger one is rejected"
+        16, description="maximum size of one answer after decompression; the daemon rejects a larger answer"
     )
     max_answer_values: AnswerValues = Field(
-        500_000, description="maximum of texts and numbers in one answer; a larger one is rejected"
+        500_000,
+        description="maximum number of texts and numbers in one answer; the daemon rejects an answer with"
+        " more",
     )
 
     def _check_access(self, url: str) -> None:
         client = (self.token_url, self.client_id, self.client_secret_file)
         if not self.token_file and any(client) and not all(client):
-            raise ValueError("token_url, client_id and client_secret_file belong together: give all three")
+            raise ValueError("set all three of token_url, client_id and client_secret_file, or none of them")
         for address in (url, self.token_url):
             parts = urlsplit(address or "")
             if address and parts.scheme != "https" and not is_loopback(parts.hostname or ""):
@@ -146,7 +174,7 @@ class _ServiceSettings(Section):
 
 
 class DmapiSource(_ServiceSettings):
-    """SKA's data management API; docs/reference/catalogue-dmapi.md lists what is inferred."""
+    """SKA's data management API (DMAPI); docs/reference/catalogue-dmapi.md lists its inferred parts."""
 
     type: Literal["dmapi"]
     name: Name = "dmapi"
@@ -154,27 +182,32 @@ class DmapiSource(_ServiceSettings):
     audience: str = "data-management-api"
     scope: str = "openid profile data-management-api-service"
     deadline_seconds: Seconds = Field(
-        120, description="for a whole poll; a dataset without an answer by then is unseen"
+        120,
+        description="time limit of a whole poll; the daemon keeps the last facts of a dataset without an"
+        " answer by then",
     )
     parallel: int = Field(8, ge=1, le=64, description="concurrent queries")
     limit: int = Field(
         100_000,
         ge=1,
         le=10_000_000,
-        description="sent with each query; an answer with this many entries counts as truncated",
+        description="the limit that each query sends; the daemon treats an answer with this many entries"
+        " as truncated",
     )
-    count_files: bool = Field(True, description="ask for metadata, to count a dataset's files")
+    count_files: bool = Field(True, description="query the metadata of each dataset too, to count its files")
     bare_location: Literal["partial", "complete", "unseen"] = Field(
-        "partial", description="state of a location whose files cannot be counted"
+        "partial", description="dataset state at a location whose files the daemon cannot count"
     )
     list_path: str = Field(
         "",
         pattern=r"^(/[^\s?#]*\{namespace\}[^\s?#]*)?$",
-        description="path that lists a namespace: inferred, so not used unless it is set",
+        description="path that lists a namespace, needed for demand.patterns; the path is inferred, so it"
+        " has no default",
     )
     storage_sites: dict[str, SiteName | list[SiteName]] = Field(
         default_factory=dict,
-        description="RSE or storage area id = site or sites; has priority over Site Capabilities",
+        description="RSE or storage area id = site or list of sites; an entry has priority over"
+        " [site_capabilities]",
     )
 
     @model_validator(mode="after")
@@ -211,7 +244,8 @@ class PluginSource(BaseModel):
     def _fill_in_defaults(cls, data: Any) -> Any:  # noqa: ANN401 - TOML
         if not isinstance(data, dict):
             return data
-        files = {  # as with all secrets: the path is relative to the configuration's folder, and not logged
+        # as for all secrets: the path is relative to the configuration's folder, and the log shows no content
+        files = {
             key: Path(given)
             for key, given in data.items()
             if str(key).endswith("_file") and isinstance(given, str)

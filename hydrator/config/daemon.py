@@ -1,4 +1,4 @@
-"""[daemon], [htcondor], [private], [sites], [budget], [standby], [report], [events] and [log]."""
+"""Sections [daemon], [htcondor], [private], [sites], [budget], [standby], [report], [events] and [log]."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -15,14 +15,22 @@ class DaemonSettings(Section):
     """State, intervals and defaults of the daemon."""
 
     state_dir: Path = Field(
-        Path("/var/lib/classad-hydrator"), description="the state that a restart needs; one daemon owns it"
+        Path("/var/lib/classad-hydrator"),
+        description="folder with the state that the daemon needs after a restart; two daemons never share"
+        " a folder",
     )
     poll_seconds: Seconds = Field(30, description="interval between polls of the catalogues")
     hang_seconds: Seconds = Field(
-        600, description="no progress for poll_seconds plus this is a hang: the watchdog may end the daemon"
+        600,
+        description="a daemon without progress for poll_seconds + hang_seconds hangs: systemd or"
+        " Kubernetes may restart it",
     )
-    default_scope: str | None = Field(None, description="the scope of a dataset that a job names without one")
-    max_age_hours: float = Field(6, gt=0.25, le=168, description="an older fact counts as UNKNOWN")
+    default_scope: str | None = Field(
+        None, description="the scope of a dataset that a job names without a scope"
+    )
+    max_age_hours: float = Field(
+        6, gt=0.25, le=168, description="a fact that is older than this counts as UNKNOWN"
+    )
 
     @property
     def max_age(self) -> timedelta:
@@ -33,27 +41,35 @@ class HTCondorSettings(Section):
     """Address of the pool and credentials for it."""
 
     collector: str | None = Field(
-        None, description="host or host:port; default: from HTCondor's configuration"
+        None,
+        description="host or host:port of the collector; default: COLLECTOR_HOST of HTCondor's configuration",
     )
     config_file: Path | None = Field(
-        None, description="an HTCondor configuration (CONDOR_CONFIG) for the daemon"
+        None, description="the HTCondor configuration file (CONDOR_CONFIG) that the daemon uses"
     )
     token_directory: Path | None = Field(
-        None, description="a folder with the IDTOKEN of the daemon, and nothing else"
+        None, description="folder that contains only the daemon's IDTOKEN (one for each pool)"
     )
-    timeout_seconds: Seconds = Field(20, description="limit of one query to a daemon of the pool")
+    timeout_seconds: Seconds = Field(
+        20, description="time limit of one query to a collector, schedd or other HTCondor daemon"
+    )
 
 
 class PrivateSettings(Section):
     """Datasets whose names the pool must not read, and the keys of their pseudonyms."""
 
     patterns: list[Annotated[str, Field(min_length=1)]] = Field(
-        default_factory=list, description="DIDs with * and ?: all that match, in any letter case, are private"
+        default_factory=list,
+        description="patterns with * and ?: every DID that matches one, in any letter case, is private",
     )
-    key_file: Path | None = Field(None, description="the HMAC key, 32 bytes or more; the daemon needs it")
+    key_file: Path | None = Field(
+        None,
+        description="file with the HMAC key of the pseudonyms, 32 bytes or more; only the daemon needs"
+        " this key",
+    )
     old_key_files: list[Path] = Field(
         default_factory=list,
-        description="keys before this one, needed while jobs with their pseudonyms are queued",
+        description="files with earlier keys; keep a key until no queued job has its pseudonyms",
     )
 
 
@@ -61,9 +77,11 @@ class SitesSettings(Section):
     """Sites to publish, their names in catalogues, and sites that read each other's storage."""
 
     include: list[str] = Field(
-        default=["*"], description="names with * and ?; a site without a match is withdrawn"
+        default=["*"],
+        description="patterns of site names with * and ?; the daemon withdraws the ad of a site that"
+        " matches none",
     )
-    retired: list[SiteName] = Field(default_factory=list, description="sites to withdraw")
+    retired: list[SiteName] = Field(default_factory=list, description="sites whose ads the daemon withdraws")
     slot_attributes: list[str] = Field(
         default=[
             "GLIDEIN_ResourceName",
@@ -72,19 +90,21 @@ class SitesSettings(Section):
             "GLIDEIN_SiteResource",
             "SiteLocation",
         ],
-        description="attributes with the site of a slot, the first one counts, as in the hook",
+        description="slot attributes with the name of the site; the first attribute that a slot has"
+        " counts, as in the hook",
     )
     aliases: dict[str, SiteName] = Field(
         default_factory=dict, description="a site's name in catalogues = its name in slots"
     )
     reads: dict[SiteName, dict[SiteName, Annotated[float, Field(ge=0, le=1)]]] = Field(
         default_factory=dict,
-        description="by site, the sites whose storage its jobs read = cost: 0 (as if local) to 1 (useless)",
+        description="for jobs at one site: another site whose storage they read = cost from 0 (as if"
+        " local) to 1 (useless)",
     )
 
 
 class BudgetSettings(Section):
-    """Maximum size of an ad."""
+    """Maximum size of a site ad, and of one line in it."""
 
     line_bytes: int = Field(60_000, ge=1_000, le=60_000)
     ad_bytes: int = Field(240_000, ge=1_000, le=240_000)
@@ -94,17 +114,18 @@ class StandbySettings(Section):
     """Leader election between two daemons on one pool: docs/how-to/operate/stand-by.md."""
 
     enabled: bool = False
-    name: Name | None = Field(None, description="name of this daemon, unique; default: the host's")
+    name: Name | None = Field(None, description="unique name of this daemon; default: the name of the host")
     after_seconds: float = Field(
         90,
         ge=3,
         le=3600,
-        description="seconds without a heartbeat of the leader until the standby takes over",
+        description="the standby takes over after this many seconds without a heartbeat of the leader",
     )
     identities: tuple[Name, ...] = Field(
         (),
-        description="of the other daemon at the collector, if it differs from this one's, such as"
-        " hydrator2@YOUR.DOMAIN: its ads are accepted too",
+        description="identities of the other daemon at the collector, such as hydrator2@YOUR.DOMAIN, if"
+        " they differ from this daemon's identity; this daemon accepts heartbeats of these"
+        " identities too",
     )
 
 
@@ -115,12 +136,15 @@ class ReportSettings(Section):
         300, ge=0, le=86_400, description="interval between counts of ended jobs for the metrics; 0: never"
     )
     slots_seconds: float = Field(
-        60, ge=0, le=86_400, description="interval between checks that slots have the attributes; 0: never"
+        60,
+        ge=0,
+        le=86_400,
+        description="interval between queries that count the slots with and without the attributes; 0: never",
     )
 
 
 class StompBrokerSettings(Section):
-    """A STOMP broker with a catalogue's events, as Rucio's daemon hermes sends them."""
+    """A STOMP broker that receives a catalogue's events, for example from Rucio's daemon hermes."""
 
     name: Name
     host: str = Field(pattern=r"^[^\s/:]+$|^[0-9a-fA-F:]+$")
@@ -130,32 +154,39 @@ class StompBrokerSettings(Section):
         max_length=500,
         description="the topic or queue to subscribe to, such as /topic/rucio.events",
     )
-    virtual_host: str | None = Field(None, description="of the broker; default: host")
+    virtual_host: str | None = Field(
+        None, description="the broker's virtual host; default: the value of host"
+    )
     username: str | None = None
     password_file: Path | None = None
     tls: bool = True
-    ca_cert: Path | None = Field(None, description="the CA of its certificate")
+    ca_cert: Path | None = Field(None, description="file with the CA of the broker's certificate")
     client_cert: Path | None = Field(None, description="client certificate, if the broker requires one")
-    client_key: Path | None = Field(None, description="its key, if it is in another file")
-    timeout_seconds: Seconds = Field(10, description="for a connection and each answer of the login")
+    client_key: Path | None = Field(
+        None, description="file with the key of client_cert; default: client_cert contains the key too"
+    )
+    timeout_seconds: Seconds = Field(
+        10, description="time limit of a connection attempt, and of each answer of the login"
+    )
     heartbeat_seconds: float = Field(
         10,
         ge=0.1,
         le=3600,
-        description="between heartbeats; without any for two and a half of them the connection is lost",
+        description="seconds between heartbeats; after two and a half times this without one, the"
+        " connection counts as lost",
     )
 
     @model_validator(mode="after")
     def _check_secrets(self) -> Self:
         if (self.username is None) != (self.password_file is None):
-            raise ValueError("username and password_file belong together: give both")
+            raise ValueError("set both username and password_file, or none of them")
         if not self.tls and self.client_cert:
             raise ValueError("client_cert needs tls = true")
         if not self.tls and self.password_file and not is_loopback(self.host):
             raise ValueError(f"the password would be sent unencrypted to {self.host}: set tls = true")
         for key in ("destination", "virtual_host", "username"):
             if not (getattr(self, key) or "").isprintable():
-                raise ValueError(f"{key} must be of printable characters")
+                raise ValueError(f"{key} must have only printable characters")
         return self
 
 
@@ -166,22 +197,35 @@ class EventsSettings(Section):
         False, description="accept events at POST /v1/events; needs publish.http.tokens_file"
     )
     catalogues: list[str] = Field(
-        default=["*"], description="catalogues with events, with * and ?; a change without an event is a gap"
+        default=["*"],
+        description="patterns (* and ?) of catalogues that send events; a change there without an event"
+        " is a gap (see late_seconds)",
     )
     spacing_seconds: Seconds = Field(
-        1, description="minimum between a poll and one that events trigger; at least the duration of a poll"
+        1,
+        description="minimum time between the end of a poll and a poll that events trigger; if the"
+        " earlier poll took longer, its duration",
     )
-    late_seconds: Seconds = Field(60, description="how long after a poll found a change its event may arrive")
+    late_seconds: Seconds = Field(
+        60,
+        description="after a poll found a change, the daemon waits this long for the change's event; then"
+        " it logs that events may be missing",
+    )
     per_second: float = Field(
-        1000, gt=0, le=1e6, description="maximum average rate of events from one source; others are dropped"
+        1000,
+        gt=0,
+        le=1e6,
+        description="maximum average rate of events from one source; the daemon drops events beyond it",
     )
-    stomp: list[StompBrokerSettings] = Field(default_factory=list, description="brokers to subscribe to")
+    stomp: list[StompBrokerSettings] = Field(
+        default_factory=list, description="brokers that the daemon subscribes to"
+    )
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
         names = [broker.name for broker in self.stomp] + ["webhook"]
         if len(set(names)) < len(names):
-            raise ValueError("each of events.stomp needs a unique name other than webhook")
+            raise ValueError('each [[events.stomp]] needs a unique name, and the name "webhook" is reserved')
         return self
 
 

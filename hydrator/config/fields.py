@@ -11,7 +11,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 def _require_printable(text: str) -> str:
     if not text.strip() or not text.isprintable():
-        raise ValueError("must be a name of printable characters")
+        raise ValueError("must be a name with only printable characters")
     return text
 
 
@@ -30,7 +30,7 @@ V = TypeVar("V")
 
 
 def build_from_section(dataclass: type[V], section: BaseModel, **others: Any) -> V:  # noqa: ANN401
-    """Build a *dataclass* from the keys of *section* that are fields of it, and from *others*.
+    """Build a *dataclass* from *others* and from the keys of *section* that are fields of the dataclass.
 
     A key such as ``timeout_seconds`` becomes the duration ``timeout``.
     """

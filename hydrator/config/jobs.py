@@ -1,4 +1,4 @@
-"""[demand], [jobs], [submit], [[storage]]."""
+"""The sections [demand], [jobs], [submit] and [[storage]] of the configuration."""
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -12,24 +12,28 @@ class DemandSettings(Section):
     """Selection of the published datasets."""
 
     scope: Literal["jobs", "all"] = Field(
-        "jobs", description="datasets that jobs name, or all of the catalogues"
+        "jobs",
+        description="jobs: publish the datasets that jobs name; all: publish every dataset of the catalogues",
     )
-    ask_schedds: bool = Field(True, description="query the schedds that the collector lists")
+    ask_schedds: bool = Field(
+        True, description="query the schedds that the collector lists for the datasets that jobs name"
+    )
     ask_seconds: Seconds = Field(30, description="interval between queries of the schedds")
     keep_hours: float = Field(
-        24, ge=0, le=720, description="how long a dataset stays published after its last job"
+        24, ge=0, le=720, description="hours that a dataset stays published after the last job that named it"
     )
     pins: list[str] = Field(default_factory=list, description="DIDs that are always published")
     patterns: list[str] = Field(
-        default_factory=list, description="DIDs with * and ?: all that match are published"
+        default_factory=list,
+        description="patterns with * and ?: every dataset whose DID matches one is published",
     )
 
 
 class JobsSettings(Section):
-    """Defaults that `hydrator submit pool-config` gives to jobs with a bare RequiredDatasets."""
+    """Defaults that `hydrator submit pool-config` gives to jobs that set only RequiredDatasets."""
 
     default_mode: Literal["require", "wait", "prefer"] = Field(
-        "wait", description="mode of a job without one"
+        "wait", description="mode of a job that sets no mode"
     )
     wait_seconds: float = Field(
         3600, ge=0, le=31_536_000, description="how long a job with mode wait waits for its data"
@@ -38,17 +42,23 @@ class JobsSettings(Section):
         600,
         ge=0,
         le=31_536_000,
-        description="how long a job with mode prefer waits, so that its datasets can be published first",
+        description="how long a job with mode prefer waits for the publication of its datasets before it"
+        " runs anywhere",
     )
     rounding_seconds: float = Field(
         300,
         ge=1,
         le=3600,
-        description="minimum step of deadlines, which are rounded up so that jobs share an autocluster",
+        description="minimum step to which deadlines of jobs are rounded up, so that jobs share an"
+        " autocluster",
     )
-    rank_weight: float = Field(1000, ge=0, le=1e12, description="weight of locality in the job's own Rank")
+    rank_weight: float = Field(1000, ge=0, le=1e12, description="weight of data locality in the job's Rank")
     staging_credit: float = Field(
-        0.5, ge=0, lt=1, description="rank weight of a dataset that is still being staged (0 to 1)"
+        0.5,
+        ge=0,
+        lt=1,
+        description="weight in Rank of a dataset that is still being staged, from 0 to 1 (a complete"
+        " dataset has 1)",
     )
 
 
@@ -58,22 +68,29 @@ class NamePattern(Section):
     match: str = Field(
         description="a regular expression that must match the whole name, without a trailing /"
     )
-    did: str = Field(description="the DID, with \\1 or \\g<name> for what the groups matched")
+    did: str = Field(description="the DID; \\1 or \\g<name> stand for the text that a group matched")
 
 
 class SubmitSettings(Section):
-    """Defaults of `hydrator submit`: measurement sets, resources and the daemon to ask."""
+    """Defaults of `hydrator submit`: names of measurement sets, resources, and the daemon's address."""
 
     names: dict[str, str] = Field(
-        default_factory=dict, description="name of a measurement set = DID; has priority over patterns"
+        default_factory=dict,
+        description="name of a measurement set = DID; an entry has priority over patterns",
     )
-    patterns: list[NamePattern] = Field(default_factory=list, description="tried in order, after names")
+    patterns: list[NamePattern] = Field(
+        default_factory=list,
+        description="rules for measurement sets without an entry in names; the first rule that matches"
+        " counts",
+    )
     stage_in: str | None = Field(
-        None, description="a command that fetches {did} to {path}, for wait and prefer"
+        None,
+        description="a command that copies the dataset {did} to {path}, for jobs with mode wait or prefer",
     )
     unpack: list[str] = Field(
         default=["*.ms.tar"],
-        description="names of tar files, with * and ? in any letter case: unpacked into the scratch folder",
+        description="patterns (* and ?, any letter case) of tar files that a job unpacks into its scratch"
+        " folder",
     )
     max_files: int = Field(
         20_000, ge=1, le=1_000_000, description="maximum number of files of all datasets of one run"
@@ -87,25 +104,33 @@ class SubmitSettings(Section):
     cpus: int = Field(16, ge=1, le=4096)
     memory_gb: float = Field(64, gt=0, le=65_536)
     disk_gb: float = Field(100, gt=0, le=1_000_000)
-    container: str | None = Field(None, description="an image for the job, as container_image")
+    container: str | None = Field(
+        None, description="container image of the job, as for container_image in a submit file"
+    )
     gpu: Literal["no", "prefer", "require"] = Field(
-        "no", description="a GPU slot first, else the cores and memory above; or GPU slots only"
+        "no",
+        description="prefer: a GPU slot if one is free, else a slot with cpus and memory_gb; require: GPU"
+        " slots only",
     )
     gpus: int = Field(1, ge=1, le=64, description="number of GPUs")
-    gpu_cpus: int = Field(4, ge=1, le=4096, description="cores beside a GPU")
-    gpu_memory_gb: float = Field(16, gt=0, le=65_536, description="memory beside a GPU")
-    require_gpus: str | None = Field(None, description="requirements of the GPU, as in require_gpus")
+    gpu_cpus: int = Field(4, ge=1, le=4096, description="cores that a job on a GPU slot requests")
+    gpu_memory_gb: float = Field(16, gt=0, le=65_536, description="memory that a job on a GPU slot requests")
+    require_gpus: str | None = Field(
+        None, description="requirements on the GPU, as for require_gpus in a submit file"
+    )
     gpu_rank: float = Field(
         100,
         ge=0,
         le=1e12,
-        description="weight of a GPU in the job's own Rank; complete data adds jobs.rank_weight",
+        description="weight of a GPU in the job's Rank; a slot with complete data gets jobs.rank_weight"
+        " in addition",
     )
     gpu_steps: list[str] = Field(
-        default=["*image*"], description="Toil's steps or Rapthor's operations that gpu is for, with * and ?"
+        default=["*image*"],
+        description="patterns (* and ?) of the Toil steps or Rapthor operations that gpu applies to",
     )
     daemon_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = Field(
-        None, description="address of the daemon, for hosts that cannot read its state"
+        None, description="address of the daemon, for hosts that cannot read the daemon's state_dir"
     )
     token_file: Path | None = Field(None, description="a file with the bearer token for the daemon")
     ca_cert: Path | None = Field(None, description="the CA of the daemon's certificate")
@@ -115,18 +140,19 @@ class StorageArea(Section):
     """The local paths of datasets for jobs at one site."""
 
     site: SiteName
-    prefix: str = Field(description="the folder, as jobs at the site see it")
+    prefix: str = Field(description="the storage's folder, with the path that jobs at the site use")
     rule: Literal["hash", "identity", "catalogue", "name", "table"] = Field(
         "hash",
-        description="below it, of each file: Rucio's scope/xx/yy/name, its scope/name, or by its address;"
-        " of the dataset as one folder: scope/name, or by the table",
+        description="path below prefix: of each file Rucio's scope/xx/yy/name (hash), scope/name"
+        " (identity) or the path in its address (catalogue); or one folder for the dataset,"
+        " scope/name (name) or an entry of table (table)",
     )
-    table: dict[str, str] = Field(default_factory=dict, description="DID = path below the prefix")
+    table: dict[str, str] = Field(default_factory=dict, description="for rule table: DID = path below prefix")
     rse: str | None = Field(
-        None, description="for rule catalogue: the storage element whose addresses of files count"
+        None, description="for rule catalogue: the RSE whose file addresses (PFNs) give the paths"
     )
     address_prefix: str | None = Field(
-        None, description="for rule catalogue: the start of these addresses, which prefix replaces"
+        None, description="for rule catalogue: the beginning of these addresses; prefix takes its place"
     )
 
     @model_validator(mode="after")
@@ -135,5 +161,5 @@ class StorageArea(Section):
         if self.rule == "catalogue" and not all(given):
             raise ValueError('rule "catalogue" needs rse and address_prefix')
         if self.rule != "catalogue" and any(given):
-            raise ValueError('rse and address_prefix are for rule = "catalogue"')
+            raise ValueError('rse and address_prefix need rule = "catalogue"; remove them or set that rule')
         return self

@@ -1,4 +1,4 @@
-"""Loader: from a TOML file to settings with absolute paths."""
+"""Loader: read a TOML file and return settings with absolute paths."""
 
 import os
 import tomllib
@@ -20,22 +20,21 @@ SECRET_KEY_ENDINGS = ("_file", "_files", "tls_key", "tls_certificate", "client_k
 
 
 def load(path: Path) -> Settings:
-    """Load the configuration at *path*; relative paths in it count from its folder.
+    """Load the configuration at *path*; relative paths in the file start at the folder of the file.
 
     Raises:
-        ConfigError: with every problem, each with its key first.
+        ConfigError: lists every problem; each begins with its key.
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
         data = tomllib.loads(text)
     except OSError as error:
-        raise ConfigError(
-            [f"{path}: {error.strerror}; name it with --config, or `hydrator init` makes one"]
-        ) from error
+        advice = "give a configuration with --config, or create one with `hydrator init`"
+        raise ConfigError([f"{path}: {error.strerror}; {advice}"]) from error
     except UnicodeDecodeError as error:
         raise ConfigError([f"{path}: not UTF-8 text (byte {error.start})"]) from error
     except RecursionError as error:
-        raise ConfigError([f"{path}: invalid TOML: its lists or tables are nested too deeply"]) from error
+        raise ConfigError([f"{path}: invalid TOML: the lists or tables are nested too deeply"]) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([f"{path}: not TOML: {error}"]) from error
     return parse(data, folder=path.parent.absolute(), origin=str(path))
@@ -58,7 +57,7 @@ def parse(data: Mapping[str, Any], *, folder: Path, origin: str) -> Settings:
 
 
 def _make_paths_absolute(settings: Settings, folder: Path) -> Settings:
-    """Return *settings* with every relative path made absolute, from *folder*."""
+    """Return *settings* with absolute paths: a relative path starts at *folder*."""
 
     def make_absolute(value: Any, key: str = "") -> Any:  # noqa: ANN401
         if isinstance(value, Path):
@@ -76,7 +75,7 @@ def _make_paths_absolute(settings: Settings, folder: Path) -> Settings:
 
 
 def _find_systemd_credential(name: Path, key: str) -> Path | None:
-    """Return the systemd credential with the bare *name* that *key* gives, if there is one."""
+    """Return the systemd credential *name*, if *key* is a key for secrets and systemd passes that file."""
     folder = os.environ.get(CREDENTIALS_VARIABLE)
     if not folder or len(name.parts) != 1 or not key.endswith(SECRET_KEY_ENDINGS):
         return None

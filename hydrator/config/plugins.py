@@ -1,7 +1,7 @@
 """Catalogue plugins: entry points in the group ``classad_hydrator.catalogues``.
 
-An entry point names a function ``(name, options, clock) -> Catalogue``. *options* are all keys of its
-``[[catalogue]]`` except ``type`` and ``name``. The function raises ValueError if they are wrong
+An entry point names a function ``(name, options, clock) -> Catalogue``. *options* are all keys of the
+``[[catalogue]]`` section except ``type`` and ``name``. The function raises ValueError if an option is wrong
 (docs/how-to/develop/add-a-catalogue.md).
 """
 
@@ -31,7 +31,11 @@ def load_factory(kind: str) -> CatalogueFactory:
     """
     points = sorted(entry_points(group=ENTRY_POINT_GROUP, name=kind), key=lambda point: point.value)
     if len(points) != 1:
-        found = f"{len(points)} plugins have that name" if points else "no plugin of that name is installed"
+        found = (
+            f"{len(points)} installed plugins have this type; uninstall all but one"
+            if points
+            else "no installed plugin has this type"
+        )
         raise ConfigError([f"catalogue: type {kind!r}: {found}"])
     try:
         factory: CatalogueFactory = points[0].load()
@@ -48,7 +52,7 @@ def create_catalogue(
     """Build the catalogue *name* with *factory*.
 
     Raises:
-        ConfigError: the options are wrong, or the plugin fails or returns no Catalogue.
+        ConfigError: the options are wrong, the plugin raises an exception, or its result is not a Catalogue.
     """
     try:
         catalogue = factory(name, options, clock)
@@ -61,7 +65,9 @@ def create_catalogue(
         raise ConfigError([f"catalogue {name} (type {kind!r}): {_describe_error(error)}"]) from error
     lacks = [one for one in ("read", "find", "close") if not callable(getattr(catalogue, one, None))]
     if lacks:
-        raise ConfigError([f"catalogue {name} (type {kind!r}): it has no {' and no '.join(lacks)}"])
+        raise ConfigError(
+            [f"catalogue {name} (type {kind!r}): the catalogue has no method {' and no method '.join(lacks)}"]
+        )
     return catalogue
 
 

@@ -1,4 +1,4 @@
-"""[publish]: the destinations of site ads."""
+"""The section [publish] of the configuration: the destinations of site ads."""
 
 from pathlib import Path
 from typing import Self
@@ -11,72 +11,97 @@ from .fields import HostName, Section
 
 
 class CollectorSettings(Section):
-    """Site ads in the collector."""
+    """Publication of site ads in the collector."""
 
     enabled: bool = True
     lifetime_seconds: float = Field(900, ge=60, le=86_400)
 
 
 class AdFileSettings(Section):
-    """Ad files, one for each site."""
+    """Publication of site ads as files, one for each site."""
 
     enabled: bool = True
     directory: Path = Path("/var/lib/classad-hydrator/ads")
 
 
 class HttpServerSettings(Section):
-    """HTTP server for hooks, people and programs."""
+    """The HTTP server of the daemon, for hooks, people and programs."""
 
     enabled: bool = True
     host: str = "127.0.0.1"
     port: int = Field(8471, ge=0, le=65535)
-    max_age_seconds: float = Field(10, ge=0, le=86_400, description="Cache-Control of an ad")
+    max_age_seconds: float = Field(
+        10, ge=0, le=86_400, description="seconds that a cache may keep an ad (Cache-Control: max-age)"
+    )
     tokens_file: Path | None = Field(
-        None, description="hashes of the valid tokens, by hydrator token; without it everyone may read"
+        None,
+        description="file with the hashes of the valid tokens, written by `hydrator token`; without this"
+        " file everyone may read",
     )
     behind_proxy: bool = Field(
-        False, description="an HTTPS proxy is in front of the server, so that tokens are encrypted"
+        False, description="true: an HTTPS proxy is in front of the server and encrypts the tokens"
     )
     allowed_hosts: tuple[HostName, ...] = Field(
         (),
-        description="host names of the server in addition to its own and localhost; *.example.org for all "
-        "below; checked without tokens_file and proxy, or if set",
+        description="further host names of the server; *.example.org allows all names"
+        " below example.org; behind a proxy or with tokens_file all names are allowed unless this is set",
     )
     tls_certificate: Path | None = Field(
         None,
-        description="serve HTTPS with it: PEM, the server's certificate first; read again when it changes",
+        description="PEM file for HTTPS: the server's certificate, then its chain; read again when the"
+        " file changes",
     )
-    tls_key: Path | None = Field(None, description="its key, PEM without a passphrase")
-    socket: Path | None = Field(None, description="a Unix socket, for a proxy, instead of host and port")
-    socket_mode: int = Field(0o660, ge=0, le=0o777, description="who may connect to it")
+    tls_key: Path | None = Field(
+        None, description="PEM file with the key of tls_certificate, without a passphrase"
+    )
+    socket: Path | None = Field(
+        None, description="path of a Unix socket for a proxy; it replaces host and port"
+    )
+    socket_mode: int = Field(
+        0o660, ge=0, le=0o777, description="file mode of the Unix socket: the users who may connect"
+    )
 
     requests_per_second: float = Field(
-        500, gt=0, le=1e6, description="average of one address, and of one token"
+        500, gt=0, le=1e6, description="maximum average rate of requests from one address, and with one token"
     )
-    requests_burst: int = Field(2000, ge=1, le=10_000_000, description="at once, before that average applies")
+    requests_burst: int = Field(
+        2000,
+        ge=1,
+        le=10_000_000,
+        description="number of requests from one address, or with one token, before requests_per_second"
+        " applies",
+    )
     names_per_minute: float = Field(
-        60, gt=0, le=1e6, description="names of private datasets that one token may exchange, on average"
+        60,
+        gt=0,
+        le=1e6,
+        description="maximum average rate at which one token may request pseudonyms of private datasets",
     )
     names_burst: int = Field(
         5000,
         ge=2000,
         le=10_000_000,
-        description="names at once, before that average applies: those of a large submission",
+        description="number of pseudonyms that one token may request before names_per_minute applies:"
+        " enough for a large submission",
     )
     max_connections: int = Field(
-        500, ge=2, le=100_000, description="at one time; half of them from one address"
+        500,
+        ge=2,
+        le=100_000,
+        description="maximum number of open connections; one address may have half of them",
     )
     request_seconds: float = Field(
         30,
         ge=1,
         le=3600,
-        description="for a whole request, until its answer is sent; then the connection is closed",
+        description="time limit of a request, from its start until its answer is sent; then the server"
+        " closes the connection",
     )
 
     @model_validator(mode="after")
     def _check_tls_pair(self) -> Self:
         if (self.tls_certificate is None) != (self.tls_key is None):
-            raise ValueError("tls_certificate and tls_key belong together: give both")
+            raise ValueError("set both tls_certificate and tls_key, or none of them")
         return self
 
     @model_validator(mode="after")
@@ -99,36 +124,45 @@ class SitesFileSettings(Section):
     enabled: bool = False
     path: Path = Path("/var/lib/classad-hydrator/sites_by_dataset.json")
     valid_minutes: float = Field(
-        60, ge=5, le=1440, description="how long the file is valid; after that pilots start as without it"
+        60,
+        ge=5,
+        le=1440,
+        description="minutes that the file is valid after it was written; after that pilots start as"
+        " without the file",
     )
 
 
 class SlotMergeSettings(Section):
-    """Attributes merged into slots without a hook, repeatedly: docs/explanation/slot-merge.md."""
+    """Slot merge: the daemon merges attributes into slots without a hook (docs/explanation/slot-merge.md)."""
 
     enabled: bool = False
     interval_seconds: float = Field(
         60,
         ge=1,
         le=3600,
-        description="interval between queries of the slots; an update of a startd removes merged attributes",
+        description="interval between queries of the slots; the daemon merges again where an update of"
+        " the startd removed the attributes",
     )
-    slots_per_second: float = Field(500, ge=1, le=100_000, description="maximum rate at one collector")
+    slots_per_second: float = Field(
+        500, ge=1, le=100_000, description="maximum rate of slot merges at one collector"
+    )
 
 
 class DesiredSitesSettings(Section):
-    """``DESIRED_Sites`` of queued jobs that request it: docs/explanation/desired-sites.md."""
+    """Edits of ``DESIRED_Sites`` in queued jobs that ask for it: docs/explanation/desired-sites.md."""
 
     enabled: bool = False
-    interval_seconds: float = Field(60, ge=1, le=3600, description="interval between queries of the queues")
+    interval_seconds: float = Field(
+        60, ge=1, le=3600, description="interval between queries of the schedds for such jobs"
+    )
     jobs_per_second: float = Field(100, ge=1, le=10_000, description="maximum rate of edits at one schedd")
     token_directory: Path | None = Field(
-        None, description="folder of the IDTOKEN for edits; default: the daemon's"
+        None, description="folder with the IDTOKEN for edits of jobs; default: htcondor.token_directory"
     )
 
 
 class PublishSettings(Section):
-    """The publishers of site ads."""
+    """The destinations of site ads."""
 
     collector: CollectorSettings = CollectorSettings()
     file: AdFileSettings = AdFileSettings()

@@ -1,4 +1,4 @@
-"""[breaker] and [audit]: limits for sudden losses, and verification of facts."""
+"""The sections [breaker] and [audit]: limits for sudden losses of datasets, and verification of facts."""
 
 from pydantic import Field
 
@@ -6,36 +6,50 @@ from .fields import Section
 
 
 class BreakerSettings(Section):
-    """Limits beyond which the daemon holds a loss of datasets."""
+    """Limits for sudden losses: beyond them the daemon holds a loss, so missing datasets stay published."""
 
     site_share: float = Field(
-        0.5, ge=0, le=1, description="share (0 to 1) of the datasets of a site: a larger loss at once is held"
+        0.5,
+        ge=0,
+        le=1,
+        description="share (0 to 1) of the datasets of one site; the daemon holds a larger sudden loss",
     )
     all_share: float = Field(
         0.3,
         ge=0,
         le=1,
-        description="share (0 to 1) of the datasets of all sites: a larger loss at once is held",
+        description="share (0 to 1) of the datasets of all sites; the daemon holds a larger sudden loss",
     )
     min_datasets: int = Field(
-        5, ge=1, le=1_000_000, description="a smaller loss is not held, unless no dataset is left at any site"
+        5,
+        ge=1,
+        le=1_000_000,
+        description="the daemon does not hold a loss of fewer datasets than this, unless no dataset is"
+        " left at any site",
     )
     confirm_polls: int = Field(
         20,
         ge=0,
         le=100_000,
-        description="number of further polls with the same result that end a hold; 0: nothing is held",
+        description="a hold ends after this number of further polls with the same result; 0: the daemon"
+        " holds no loss",
     )
 
 
 class ProbeSettings(Section):
-    """A command that checks whether a dataset is in the storage: exit 0 yes, 1 no, else unknown."""
+    """A command that checks a dataset in the storage. Exit 0: it is present, 1: missing, else: unknown."""
 
     command: list[str] = Field(
-        min_length=1, description="words, run without a shell; {did}, {site} and {path} are filled in"
+        min_length=1,
+        description="the command and its arguments, run without a shell; {did}, {site} and {path} are"
+        " replaced by the values",
     )
-    sites: list[str] = Field(default=["*"], description="the sites whose storage it can check, with * and ?")
-    catalogues: list[str] = Field(default=["*"], description="the catalogues it checks, with * and ?")
+    sites: list[str] = Field(
+        default=["*"], description="patterns (* and ?) of the sites whose storage the command can check"
+    )
+    catalogues: list[str] = Field(
+        default=["*"], description="patterns (* and ?) of the catalogues whose facts the command checks"
+    )
     timeout_seconds: float = Field(30, gt=0, le=600)
 
 
@@ -44,15 +58,26 @@ class AuditSettings(Section):
 
     enabled: bool = True
     calls_per_second: float = Field(
-        1, gt=0, le=100, description="rate of datasets that are verified file by file"
+        1, gt=0, le=100, description="number of datasets that the audit verifies file by file in one second"
     )
-    window_hours: float = Field(24, ge=1, le=720, description="older findings do not count: trust recovers")
-    warn_below: float = Field(1, ge=0, le=1, description="hydrator check warns of a site with less trust")
+    window_hours: float = Field(
+        24, ge=1, le=720, description="the trust in a site counts only findings that are newer than this"
+    )
+    warn_below: float = Field(
+        1,
+        ge=0,
+        le=1,
+        description="`hydrator check` warns if the trust in a site's facts is below this (0 to 1)",
+    )
     misses_seconds: float = Field(
         60,
         ge=0,
         le=86_400,
-        description="interval between queries of the schedds for misses of jobs; 0: never",
+        description="interval between queries of the schedds for jobs that did not find their dataset at"
+        " the site; 0: never",
     )
-    probes_per_minute: float = Field(6, gt=0, le=600, description="maximum rate of probes of the storage")
-    probe: list[ProbeSettings] = Field(default_factory=list, description="the first one that matches runs")
+    probes_per_minute: float = Field(6, gt=0, le=600, description="maximum rate of storage probes")
+    probe: list[ProbeSettings] = Field(
+        default_factory=list,
+        description="storage probes; for a dataset the first probe runs whose sites and catalogues match",
+    )

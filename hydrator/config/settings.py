@@ -1,4 +1,4 @@
-"""The whole configuration."""
+"""Settings: all sections of the configuration in one object."""
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -21,7 +21,7 @@ from .safety import AuditSettings, BreakerSettings
 
 
 class Settings(BaseSettings):
-    """All sections; a variable of the environment has priority over the file."""
+    """All sections of the configuration; an environment variable has priority over the file."""
 
     model_config = SettingsConfigDict(
         extra="forbid", frozen=True, env_prefix="HYDRATOR_", env_nested_delimiter="__", env_ignore_empty=True

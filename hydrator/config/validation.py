@@ -19,27 +19,27 @@ from .settings import Settings
 
 _SECRET_KEY = re.compile(r"(?i)(password|token|key|secret|client_secret|private_key|tls_key|passphrase)")
 _NO_SECRETS = (
-    "secrets are not allowed here: put it into a file that only the daemon may read,"
-    " and set {}_file to that file"
+    "a secret is not allowed in the configuration: write it to a file that only the daemon may read,"
+    " and set {}_file to the path of that file"
 )
 
 
 def escape_line_breaks(text: str) -> str:
-    """Return *text* with its line breaks and control characters escaped: keys may contain any."""
+    """Return *text* with its line breaks and control characters escaped: TOML keys may contain them."""
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
     )
 
 
 def describe_bad_variable(error: SettingsError) -> str:
-    """Return a sentence on a variable of the environment for a list or a section that is not JSON."""
+    """Return a sentence about an environment variable that sets a list or a section but is not JSON."""
     key = re.search(r'field "([^"]+)"', str(error))
     names = [
         name
         for name in os.environ
         if key and re.fullmatch(rf"HYDRATOR_(\w+__)?{key[1]}(__\w+)?", name, re.IGNORECASE)
     ]
-    return f'environment: {" or ".join(sorted(names)) or error}: must be JSON, as in ["a", "b"]'
+    return f'environment: {" or ".join(sorted(names)) or error}: the value must be JSON, such as ["a", "b"]'
 
 
 _PYTHON_TYPE = re.compile(r" (?:for|of) <class '[\w.]+'>")
@@ -47,9 +47,9 @@ _PYTHON_TYPE = re.compile(r" (?:for|of) <class '[\w.]+'>")
 
 
 def describe_problem(detail: ErrorDetails) -> str:
-    """Return a sentence on a problem that pydantic found, with the key as the file has it."""
+    """Return a sentence about a problem that pydantic found, with the key as it is written in the file."""
     loc = list(detail["loc"])
-    # pydantic adds the catalogue's type after its index (catalogue, 0, rucio, url); the file has no such key
+    # pydantic inserts the catalogue's type (catalogue, 0, rucio, url), which is not a key in the file
     place = loc[:2] + loc[3:] if loc[0] == "catalogue" and len(loc) > 2 else loc
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
     if detail["type"] == "extra_forbidden":
@@ -58,7 +58,7 @@ def describe_problem(detail: ErrorDetails) -> str:
             f"{key}: {_NO_SECRETS.format(secret[1])}" if secret else f"{key}: unknown key{_suggest_key(loc)}"
         )
     if key == "catalogue" and isinstance(detail["input"], dict):
-        return "catalogue: is one table; write [[catalogue]] with two brackets, since there may be several"
+        return "catalogue: [catalogue] has single brackets; write [[catalogue]] with double brackets"
     message = _PYTHON_TYPE.sub("", detail["msg"].removeprefix("Value error, "))
     given = detail.get("input")
     if detail["type"] == "catalogue_type" and isinstance(given, dict):
@@ -85,11 +85,11 @@ def _suggest_key(location: list[str | int]) -> str:
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         return ""
     near = difflib.get_close_matches(str(location[-1]), model.model_fields, n=1)
-    return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(model.model_fields)}"
+    return f"; did you mean {near[0]}?" if near else f"; known keys: {', '.join(model.model_fields)}"
 
 
 def cross_checks(data: Mapping[str, Any]) -> list[str]:
-    """Return the problems that one key alone cannot show; *data* may have any other problem."""
+    """Return the problems that concern several keys; other keys of *data* may be invalid too."""
     problems: list[str] = []
     catalogues = data.get("catalogue")
     submit = data.get("submit")
@@ -106,29 +106,32 @@ def cross_checks(data: Mapping[str, Any]) -> list[str]:
     if isinstance(publish, dict) and not any(
         _is_enabled(publish, outlet) for outlet in PublishSettings.model_fields
     ):
-        problems.append("publish: every publisher is switched off; enable collector, file or http")
+        problems.append(
+            "publish: no publisher is enabled; set enabled = true in publish.collector,"
+            " publish.file or publish.http"
+        )
     return problems + _events_problems(data) + _standby_problems(data)
 
 
 def _standby_problems(data: Mapping[str, Any]) -> list[str]:
-    """Return the problem of a standby without the collector, which leader election needs."""
+    """Report [standby] without publish.collector: leader election needs the collector."""
     standby, publish = data.get("standby"), data.get("publish")
     if not isinstance(standby, dict) or standby.get("enabled") is not True or not isinstance(publish, dict):
         return []
     if _is_enabled(publish, "collector"):
         return []
-    return ["standby.enabled: leader election uses the collector: set publish.collector.enabled too"]
+    return ["standby.enabled: leader election needs the collector; set publish.collector.enabled = true too"]
 
 
 def _events_problems(data: Mapping[str, Any]) -> list[str]:
-    """Return the problem of a webhook without tokens, to which anyone could send events."""
+    """Report a webhook without tokens: anyone could send events to it."""
     events, publish = data.get("events"), data.get("publish")
     http = publish.get("http") if isinstance(publish, dict) else None
     guarded = isinstance(http, dict) and http.get("enabled", True) and http.get("tokens_file")
     if not isinstance(events, dict) or events.get("webhook") is not True or guarded:
         return []
     how = "hydrator token new --role event"
-    return [f"events.webhook: needs publish.http with a tokens_file; create a token for the sender by {how}"]
+    return [f"events.webhook: set publish.http.tokens_file too; create a token for the sender with {how}"]
 
 
 def _is_enabled(publish: Mapping[str, Any], publisher: str) -> bool:

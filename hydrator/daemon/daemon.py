@@ -1,4 +1,4 @@
-"""The daemon, ``hydrator run``: start, signals, reload, clock steps and the end."""
+"""The daemon, ``hydrator run``: start, signals, reloads, clock steps and shutdown."""
 
 import contextlib
 import os
@@ -55,8 +55,8 @@ def run(config: Path) -> None:
 
     Raises:
         ConfigError: *config*, or the address to listen on, cannot be used.
-        SecretMissing: a file with a secret is missing or empty now.
-        StateError: another daemon owns the state, or it cannot be written.
+        SecretMissing: a file with a secret is missing or empty.
+        StateError: another daemon uses the state directory, or the state cannot be written.
     """
     limit_arenas()
     settings = load(config)
@@ -78,7 +78,7 @@ def run(config: Path) -> None:
 
 
 class Daemon:
-    """A daemon with one state directory; it replaces its parts at a reload and after a step of the clock."""
+    """A daemon with one state directory. It builds its parts again at a reload and after a clock step."""
 
     def __init__(
         self, config: Path, settings: Settings, store: Store, service_manager: ServiceManager
@@ -97,7 +97,7 @@ class Daemon:
         self._build_workers()
 
     def _build_workers(self) -> None:
-        """Build what lasts over reloads: metrics, background work, cycles and the HTTP front end."""
+        """Build the parts that outlive reloads: metrics, background work, cycles and the HTTP front end."""
         context, registry = self._context, CollectorRegistry()
         self._metrics = Metrics(registry, __version__)
         bugs, event_metrics = BugReporter(self._metrics.count_bug), EventMetrics(registry)
@@ -149,7 +149,7 @@ class Daemon:
         self._signals.put(request)
 
     def serve(self) -> None:
-        """Run until asked to stop."""
+        """Run until a signal asks the daemon to stop."""
         self._start()
         state_dir = str(self._context.settings.daemon.state_dir)
         _log.info("running", version=__version__, http=self._http.url, state=state_dir)
@@ -162,11 +162,11 @@ class Daemon:
         self._shut_down()
 
     def _start(self) -> None:
-        """Build the parts; the HTTP server serves the ads of the last run before any query."""
+        """Build and start the parts; until the first cycle the HTTP server serves the ads of the last run."""
         runtime = self._lifecycle.build(self._context.settings)
         self._lifecycle.continue_state(runtime.parts.pseudonym_store)
         if runtime.settings.publish.http.enabled:
-            self._context.runtime = runtime  # the server answers from this state
+            self._context.runtime = runtime  # the HTTP server answers from this state
             self._lifecycle.restore_served_ads(runtime.parts)
             self._http.server = self._http.server_for(runtime.settings)
         self._report_reload(())
@@ -183,7 +183,7 @@ class Daemon:
                 self._handle_clock_step()
 
     def _notify_watchdog(self) -> None:
-        """Send the watchdog a keep-alive, unless the schedule hangs; log that once."""
+        """Send the watchdog a keep-alive, unless the schedule hangs; log once that the schedule hangs."""
         reason = self._watchdog.hang_reason()
         if reason is None:
             self._service_manager.notify_alive()
@@ -193,10 +193,10 @@ class Daemon:
         self._is_hung = reason is not None
 
     def _handle_clock_step(self) -> None:
-        """Replace the parts after a step of the wall clock, since the old ones measure time by it.
+        """Replace the parts after a step of the wall clock.
 
-        The schedule does, and so do the caches of catalogues, plugins included. If the parts cannot be
-        built, the old ones continue to poll, and the next check tries again.
+        The old schedule and the caches of the old catalogues, also of plugins, measure time by the wall
+        clock. If new parts cannot be built, the old parts continue to poll, and the next check tries again.
         """
         step, old = self._clock_steps.pending_step, self._context.runtime
         if not step or old is None:
@@ -225,9 +225,9 @@ class Daemon:
         self._lifecycle.activate(runtime)
 
     def _reload(self) -> None:
-        """Read the configuration again; a configuration that cannot be used changes nothing.
+        """Read the configuration again; if it cannot be used, change nothing.
 
-        New parts are built, and a server that moves listens, before the old ones are closed.
+        Build the new parts, and let a server with a new address listen, before the old parts are closed.
         """
         try:
             settings = _reload_settings(self._config, self._context.settings)
@@ -242,7 +242,9 @@ class Daemon:
             problems = error.problems if isinstance(error, ConfigError) else (str(error),)
         except Exception as error:  # noqa: BLE001 - a bug must not end the daemon
             self._guard.report_bug("reload")
-            problems = (f"a bug: {type(error).__name__}; the log has its traceback",)
+            problems = (
+                f"the reload failed because of a bug: {type(error).__name__}; the log has the traceback",
+            )
         else:
             self._replace(runtime, server)
             return
@@ -250,11 +252,11 @@ class Daemon:
         _log.error("reload refused, the old configuration stays", problems=problems)
 
     def _replace(self, runtime: Runtime, server: HttpServer | None) -> None:
-        """Replace the present runtime and server, continuing from their state."""
+        """Replace the present runtime and server; the new ones continue from the state of the old ones."""
         if old := self._context.runtime:
             self._lifecycle.retire(old)
             if old.settings.private != runtime.settings.private:
-                self._context.report = None  # the report may name datasets that are private from now on
+                self._context.report = None  # the old report may name datasets that are private from now on
         self._lifecycle.continue_state(runtime.parts.pseudonym_store)
         old_server, self._http.server = self._http.server, server
         self._lifecycle.activate(runtime)
@@ -269,12 +271,12 @@ class Daemon:
         _log.info("reloaded", http=self._http.url)
 
     def _report_reload(self, problems: Sequence[str]) -> None:
-        """Report in metrics and to ``hydrator status`` whether the configuration is the one on disk."""
+        """Report to the metrics and ``hydrator status`` whether the daemon uses the configuration on disk."""
         self._metrics.set_reload_result(is_successful=not problems)
         self._saved_reports.save_reload(problems)
 
     def _shut_down(self) -> None:
-        """Stop: the running cycle may end, within bounds."""
+        """Stop the daemon; wait for the running cycle, but not longer than a time limit."""
         self._stopping.set()
         runtime, is_drained = self._context.runtime, True
         if runtime:
@@ -296,7 +298,7 @@ class Daemon:
 
 
 def _load_state(store: Store, max_age: timedelta) -> ReconcileState:
-    """Load the state on disk, with no time in the future."""
+    """Load the state on disk; correct times that lie in the future because the clock was set back."""
     state, ahead = clamp_to_now(store.load(), system_clock(), max_age)
     if ahead:
         _log.warning(
@@ -308,15 +310,15 @@ def _load_state(store: Store, max_age: timedelta) -> ReconcileState:
 def _reload_settings(config: Path, current: Settings) -> Settings:
     settings = load(config)
     if settings.daemon.state_dir != current.daemon.state_dir:
-        raise ConfigError(["daemon.state_dir: needs a restart to change"])
+        raise ConfigError(["daemon.state_dir: a reload cannot change it; restart the daemon"])
     return settings
 
 
 def _await_secrets(settings: Settings) -> None:
-    """Wait for secret files that are being renewed.
+    """Wait until a renewal has replaced all secret files.
 
     Raises:
-        ConfigError: a secret is still missing or empty.
+        ConfigError: a secret file is still missing, empty or not readable.
     """
     until, is_logged = time.monotonic() + _SECRET_WAIT_SECONDS, False
     while problems := find_unreadable_secrets(settings):

@@ -1,4 +1,4 @@
-"""Event listener: limit and count events, notice gaps, and trigger early polls."""
+"""Event listener: limit and count events, notice missing events, and trigger early polls."""
 
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -84,13 +84,13 @@ class EventListener:
     """A listener for events between polls; safe from any thread.
 
     Args:
-        metrics: counts.
+        metrics: counts the events.
         schedule_poll: asks the schedule to poll soon; called after a dataset was queued.
-        clock: aware UTC time now.
-        monotonic: seconds that never go back, such as ``time.monotonic``; limits the rate.
+        clock: returns the present time, aware UTC.
+        monotonic: a clock that never goes back, such as ``time.monotonic``; used for the rate limit.
         names_of: the names that jobs may use for a dataset; see :class:`EventQueue`.
-        events_per_second: events that are read in the long run.
-        max_delay: how long after its change an event may come.
+        events_per_second: the average rate that each source may have; the listener drops events beyond it.
+        max_delay: the longest time between a poll that sees a change and the event about this change.
         catalogue_patterns: patterns of the catalogues whose changes events announce.
     """
 
@@ -122,7 +122,7 @@ class EventListener:
 
     @property
     def is_poll_due(self) -> bool:
-        """Return True if events ask for a poll."""
+        """Return True if events request an early poll."""
         return bool(self._queue)
 
     def on_event(self, source: str, body: bytes | None) -> RejectReason | None:
@@ -152,13 +152,13 @@ class EventListener:
         return self._queue.add_event(body, self._demanded_dids)
 
     def _report_flood(self, source: str) -> None:
-        """Log a flood once per poll; a flood triggers no poll, so it cannot make the daemon poll more."""
+        """Log once per poll that a source exceeds its rate; request no early poll, which would add load."""
         if self._gaps.begin(GapReason.TOO_MANY):
             self._metrics.gaps.labels(GapReason.TOO_MANY.value).inc()
             _log.warning("events may be missing", why=f"{source} sends more events than the daemon reads")
 
     def on_connect(self, source: str) -> None:
-        """Record that a broker is connected; after a disconnection, the events in between are missing."""
+        """Record that a broker is connected; if it was disconnected before, events may be missing."""
         self._metrics.connection.labels(source).set(1)
         with self._lock:
             disconnected_at = self._disconnected_at.pop(source, None)
@@ -168,7 +168,7 @@ class EventListener:
             self._record_gap(GapReason.CONNECTION, f"{source} was not connected for {seconds:.0f} s")
 
     def on_disconnect(self, source: str, reason: str) -> None:
-        """Record that a broker is not connected; log it once, and count a gap when it is connected again."""
+        """Record that a broker is not connected; log this once, and count a gap after the reconnection."""
         self._metrics.connection.labels(source).set(0)
         with self._lock:
             is_new = source not in self._disconnected_at
@@ -177,7 +177,7 @@ class EventListener:
         (_log.warning if is_new else _log.debug)("event broker not connected", source=source, why=reason)
 
     def begin_poll(self) -> EarlyPollRequest:
-        """Begin a poll, which covers everything; return what asked for it early, if anything did."""
+        """Begin a poll of all datasets; return the request that triggered it early, or None."""
         self._gaps.end(GapReason.TOO_MANY)
         return self._queue.take()
 
@@ -188,12 +188,12 @@ class EventListener:
         current: Mapping[str, CatalogueMemory],
         started_at: datetime,
     ) -> None:
-        """Compare the changes of a poll with the events, and accept events on *demanded_dids* from now on.
+        """Compare the changes that a poll saw with the events; accept events on *demanded_dids* from now on.
 
         Args:
             demanded_dids: the datasets in demand.
-            previous: each catalogue's memory before the poll.
-            current: the same after it.
+            previous: the memory of each catalogue before the poll.
+            current: the memory of each catalogue after the poll.
             started_at: when the poll began.
         """
         self._demanded_dids = demanded_dids

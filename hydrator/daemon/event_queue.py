@@ -1,8 +1,8 @@
 """Event queue: datasets that events ask the daemon to poll early.
 
-An event is a hint and never a fact. Whoever can send one can only make the daemon
-ask the catalogues sooner. Published facts come from their answers alone, through
-the same cycle as always.
+An event is a hint, not a fact. A sender of events can only make the daemon query the
+catalogues sooner. The daemon publishes only facts from the answers of the catalogues,
+in a normal cycle.
 
 The event names and fields are those of Rucio's daemon hermes [1]: an object with
 ``event_type``, in lower case, ``payload`` and ``created_at``.
@@ -45,12 +45,12 @@ def _keep_did(did: Did) -> Collection[Did]:
 class EventQueue:
     """A queue of datasets that events named; safe from any thread.
 
-    A flood costs as much as its datasets, not its events: the queue has each dataset
-    once, and only datasets in demand.
+    The queue has each dataset once, and only datasets in demand. So a flood of events
+    about few datasets takes little memory.
 
     Args:
-        names_of: the names that jobs may use for a dataset. For a private one these
-            are its pseudonyms, so that the queue has no other name of it.
+        names_of: the names that jobs may use for a dataset. For a private dataset these
+            are pseudonyms, so that the queue never has the real name.
     """
 
     def __init__(self, names_of: Callable[[Did], Collection[Did]] = _keep_did) -> None:
@@ -63,7 +63,7 @@ class EventQueue:
         return bool(self._dids) or self._gap_reason is not None
 
     def add_event(self, body: bytes, demanded_dids: AbstractSet[Did]) -> frozenset[Did] | RejectReason:
-        """Queue the demanded datasets of one event and return them, or return why the event is dropped."""
+        """Queue and return the demanded datasets of one event, or return why the event is dropped."""
         event_dids = parse_event(body)
         if isinstance(event_dids, RejectReason):
             return event_dids
@@ -75,12 +75,12 @@ class EventQueue:
         return queued or RejectReason.UNWANTED
 
     def record_gap(self, reason: str) -> None:
-        """Record that events may be missing; only the first *reason* until the next poll counts."""
+        """Record that events may be missing; until the next poll keep only the first *reason*."""
         with self._lock:
             self._gap_reason = self._gap_reason or reason
 
     def take(self) -> EarlyPollRequest:
-        """Return the request that is due now, and empty the queue."""
+        """Return the request for an early poll, if there is one, and empty the queue."""
         with self._lock:
             due = EarlyPollRequest(frozenset(self._dids), self._gap_reason)
             self._dids.clear()
@@ -89,14 +89,14 @@ class EventQueue:
 
 
 class PollThrottle:
-    """A limit on early polls: an event may trigger one at once, but not soon after the last poll.
+    """A limit on early polls: an event may trigger a poll at once, but not soon after the last poll.
 
-    Catalogues send events in bursts, so the first event waits a moment for the others. A burst
-    within that moment costs one poll. A longer one costs one poll at once and one for the
-    rest, however many events it has. An endless flood takes at most half of the daemon's time.
+    Catalogues send events in bursts, so the first event waits a moment for further events. A burst
+    within that moment costs one poll. A longer burst costs two polls, however many events it has.
+    With an endless flood of events the daemon polls at most half of the time.
 
     Args:
-        spacing_seconds: the least seconds between the end of a poll and one that an event triggers.
+        spacing_seconds: the minimum time between the end of a poll and a poll that an event triggers.
     """
 
     def __init__(self, spacing_seconds: float) -> None:
@@ -104,7 +104,7 @@ class PollThrottle:
         self._next_poll_at = -math.inf
 
     def record_poll(self, now: float, seconds: float) -> None:
-        """Record that a poll that took *seconds* ended at *now*, a time of a monotonic clock."""
+        """Record that a poll ended at *now*, a time of a monotonic clock, and that it took *seconds*."""
         self._next_poll_at = now + max(seconds, self._spacing_seconds)
 
     def is_throttled(self, now: float) -> bool:
@@ -112,23 +112,23 @@ class PollThrottle:
         return now < self._next_poll_at
 
     def delay_seconds(self, now: float) -> float:
-        """Return in how many seconds the poll is due that an event of *now* triggers."""
+        """Return how many seconds to wait before the poll that an event of the time *now* triggers."""
         return max(GATHER_SECONDS, self._next_poll_at - now)
 
 
 @dataclass(frozen=True, slots=True)
 class EventCoverage:
-    """Changes that a poll saw: the number that events announced, and the datasets without an event."""
+    """Changes that a poll saw: the number announced by events, and the datasets without an event."""
 
     announced_count: int = 0
     unannounced_dids: frozenset[Did] = frozenset()
 
 
 class EventCompleteness:
-    """A check of events against polls, which notices missing events.
+    """A comparison of events with the changes that polls saw; it finds changes without an event.
 
     An event may come before the poll that sees the change, or up to *max_delay* after
-    it, since catalogues send events in bursts. Not safe between threads.
+    this poll, since catalogues send events in bursts. Use it from one thread only.
     """
 
     def __init__(self, max_delay: timedelta) -> None:
@@ -138,7 +138,7 @@ class EventCompleteness:
         self._last_poll_at: datetime | None = None
 
     def record_event(self, dids: Iterable[Did], now: datetime) -> int:
-        """Record an event on *dids*; return the number of these whose change a poll had already found."""
+        """Record an event on *dids*; return the number of *dids* whose change a poll had found before."""
         late_count = 0
         for did in dids:
             self._announced_at[did] = now
@@ -146,7 +146,7 @@ class EventCompleteness:
         return late_count
 
     def record_poll(self, changed_dids: AbstractSet[Did], started_at: datetime) -> EventCoverage:
-        """Compare the changes that a poll saw with the events; the first poll has nothing to compare."""
+        """Compare the changes that a poll saw with the events; the first poll sees no changes."""
         since, self._last_poll_at = self._last_poll_at, started_at
         if since is None:
             return EventCoverage()
@@ -172,8 +172,8 @@ class EventCompleteness:
 def find_changed_dids(previous: CatalogueMemory, current: CatalogueMemory) -> frozenset[Did]:
     """Return the datasets for which one catalogue reports another site or state than before.
 
-    A dataset that was not polled before is new and not changed. Progress and ages, which
-    no event announces, are not changes either.
+    A dataset that was not polled before counts as new, not as changed. Progress and ages
+    are not changes either, because no event announces them.
     """
     return frozenset(
         did

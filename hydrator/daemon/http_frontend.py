@@ -30,13 +30,13 @@ _log = structlog.get_logger("hydrator")
 
 @dataclass(eq=False)
 class HttpFrontend:
-    """The HTTP server of the daemon and its view of the daemon.
+    """The HTTP server of the daemon, and the functions that give the server its values.
 
     Attributes:
         context: the values that the daemon's parts share.
         registry: the metrics that the server exports.
-        get_hang_reason: why the daemon counts as hung, if it does.
-        get_standby_reason: why this daemon publishes nothing, if it is on standby.
+        get_hang_reason: returns why the daemon hangs, or None.
+        get_standby_reason: returns why this daemon publishes nothing, or None if it publishes.
     """
 
     context: DaemonContext
@@ -50,11 +50,11 @@ class HttpFrontend:
         return self.server.url if self.server else None
 
     def get_endpoint(self) -> ServerEndpoint | None:
-        """Return the address of the server that answers now."""
+        """Return the address of the present HTTP server."""
         return self.server.endpoint if self.server else None
 
     def server_for(self, settings: Settings) -> HttpServer | None:
-        """Return the server that *settings* call for: the present one, or a new one that answers already.
+        """Return the server for *settings*: the present server, or a new server that already listens.
 
         Raises:
             ConfigError: the tokens, the certificate or the address cannot be used.
@@ -78,7 +78,7 @@ class HttpFrontend:
         return server
 
     def build_state(self) -> ServerState:
-        """Build the values that the HTTP server answers from, as of now."""
+        """Build the values from which the HTTP server answers a request now."""
         context = self.context
         report, standby_reason = context.report, self.get_standby_reason()
         served_ads = context.parts.served_ads if context.parts else None
@@ -102,14 +102,14 @@ class HttpFrontend:
         )
 
     def _on_webhook_event(self, body: bytes) -> RejectReason | None:
-        """Handle an event that the server received with a valid token."""
+        """Handle an event from the webhook; the server has checked the sender's token."""
         listener = self.context.event_listener
         return listener.on_event("webhook", body) if listener else None
 
     def _look_up_pseudonyms(self, dids: Iterable[Did]) -> Mapping[Did, Did]:
         """Return the name that jobs use for each of *dids*; see :class:`PseudonymStore`.
 
-        Without private datasets each name is unchanged.
+        If no dataset is private, each name is unchanged.
         """
         pseudonym_store = self.context.parts.pseudonym_store if self.context.parts else None
         if pseudonym_store is None:
@@ -130,11 +130,11 @@ def explain_job(
 ) -> list[RenderedAnswer]:
     """Explain why a job is idle, without names of private datasets.
 
-    It starts a child process of its own, so that no cycle waits for it; the child has the same rights.
+    The queries run in a new child process with the rights of the daemon, so that no cycle waits.
 
     Raises:
         ConfigError: several schedds have the job.
-        PoolError: no schedd has it, or the pool does not answer.
+        PoolError: no schedd has the job, or the pool does not answer.
     """
     client = build_condor_client(settings.htcondor)
     redact = build_redactor(settings)
@@ -162,7 +162,7 @@ def explain_job(
 
 
 def _knowledge_from_report(settings: Settings, report: CycleReport) -> DaemonKnowledge:
-    """Return the conclusions of the last cycle."""
+    """Return the dataset states of the last cycle."""
     snapshot, demand = report.evaluation.snapshot, report.demand
     budget = reconcile_policy(settings).budget
     return DaemonKnowledge(

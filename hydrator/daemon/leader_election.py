@@ -1,10 +1,10 @@
-"""Leader election between daemons of one pool: one publishes, the others stand by.
+"""Leader election between the daemons of one pool: one daemon publishes, the others are on standby.
 
 At every heartbeat a daemon reports to the collector that it is alive and whether it leads, and reads the
 heartbeats of the others. The age of a heartbeat is the difference between two times at which the collector
 received heartbeats, so the clocks of the hosts need not agree. After an outage of the collector two daemons
-may lead for some seconds. Both then publish the answers of the same catalogues, each with a generation above
-the one that it read.
+may lead for some seconds. Both then publish the answers of the same catalogues. Each uses a generation number
+above the number that it read from the collector.
 
 Pure except for the clock that is passed in.
 """
@@ -16,14 +16,14 @@ from hydrator.domain.pool_ports import Peer
 
 
 class LeaderElection:
-    """Leadership of this daemon, decided at each heartbeat by the heartbeats of its peers.
+    """The election of this daemon or a peer as leader; each heartbeat decides again.
 
     Args:
-        name: the name of this daemon, different on each.
-        lease_duration: how long a leader may send no heartbeat. A daemon that sees no leader for that long
-            becomes the leader.
-        monotonic: seconds of a clock that is never set.
-        unix: whole Unix seconds now. Of two leaders, the one that has led longest stays.
+        name: the unique name of this daemon.
+        lease_duration: the longest time between two heartbeats of a leader. A daemon that sees no leader
+            for this time becomes the leader.
+        monotonic: a clock in seconds that cannot be set, such as ``time.monotonic``.
+        unix: returns the present time in whole Unix seconds. Of two leaders, the longest-serving one stays.
     """
 
     def __init__(
@@ -44,20 +44,20 @@ class LeaderElection:
 
     @property
     def standby_reason(self) -> str | None:
-        """Return why this daemon publishes nothing; None for the leader."""
+        """Return why this daemon publishes nothing; None if this daemon is the leader."""
         if self.is_leader:
             return None
         if self.leader:
-            return f"standing by for {self.leader}, which publishes"
+            return f"on standby: the daemon {self.leader} publishes"
         seconds = self.lease_duration.total_seconds()
-        return f"standing by: no daemon publishes, and within {seconds:g} s this daemon will"
+        return f"on standby: no daemon publishes now; this daemon will publish within {seconds:g} s"
 
     @property
     def announced_leader_since(self) -> int:
-        """Return since when this daemon leads (Unix seconds), or 0, for its next heartbeat.
+        """Return the value for the next heartbeat: since when this daemon leads (Unix seconds), or 0.
 
-        Once its lease has expired, another daemon may lead. So this daemon announces 0, and first
-        reads the heartbeats of the others.
+        After the lease of this daemon has expired, another daemon may lead. So this daemon announces 0
+        until it has read the heartbeats of the other daemons.
         """
         return 0 if self._is_lease_expired else self.leads_since
 
@@ -66,7 +66,7 @@ class LeaderElection:
         return self._monotonic() - self._heartbeat_at > self.lease_duration.total_seconds()
 
     def observe_peers(self, peers: Iterable[Peer]) -> bool:
-        """Decide by the heartbeats from the collector; return True if the leadership changed."""
+        """Elect a leader by the *heartbeats*; return True if this daemon gained or lost the lead."""
         now, lease_seconds = self._monotonic(), self.lease_duration.total_seconds()
         alive = [peer for peer in peers if peer.name != self.name and peer.age_seconds <= lease_seconds]
         leaders = [peer for peer in alive if peer.leads_since > 0]

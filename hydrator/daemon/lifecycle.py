@@ -1,4 +1,4 @@
-"""Lifecycle: start the parts of a runtime from the last state, and end them."""
+"""Lifecycle: start the parts of a runtime with the last state, and stop them."""
 
 import contextlib
 import threading
@@ -29,7 +29,7 @@ _RELOAD_DRAIN_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class BackgroundWorkers:
-    """The background work beside the cycles; it lasts over reloads."""
+    """The background work beside the cycles; reloads do not replace it."""
 
     heartbeat: Heartbeat
     audit_tasks: AuditTasks
@@ -55,7 +55,7 @@ class BackgroundWorkers:
 
 @dataclass(eq=False)
 class RuntimeLifecycle:
-    """The start and end of runtimes; each continues from the state that the previous one left.
+    """The start and end of runtimes; each runtime continues from the state of the previous runtime.
 
     Attributes:
         context: the values that the daemon's parts share.
@@ -63,7 +63,7 @@ class RuntimeLifecycle:
         builder: builds runtimes.
         cycles: runs the cycles of a runtime.
         workers: the background work of a runtime.
-        watchdog: gets the time limit of a runtime.
+        watchdog: gets the time limit from the settings of a runtime.
     """
 
     context: DaemonContext
@@ -74,25 +74,25 @@ class RuntimeLifecycle:
     watchdog: Watchdog
 
     def build(self, settings: Settings) -> Runtime:
-        """Build all that *settings* call for; see :meth:`RuntimeBuilder.build`."""
+        """Build the runtime for *settings*; see :meth:`RuntimeBuilder.build`."""
         return self.builder.build(settings, ["demand", *self.workers.executor_names])
 
     def continue_state(self, pseudonym_store: PseudonymStore | None) -> None:
-        """Remove private names from the state and its history, and load the recent changes."""
-        with contextlib.suppress(StateError):  # reported when the state is next saved
+        """Remove names of private datasets from the state and its history, and load the recent changes."""
+        with contextlib.suppress(StateError):  # the next save of the state reports the error
             if pseudonym_store:
                 self.context.state = pseudonymize_state(self.context.state, pseudonym_store.pseudonymizer)
                 self.store.forget_history(pseudonym_store.pseudonymizer.privacy.has_private_did)
             self.context.recent_changes = tuple(self.store.load_history(MAX_CHANGES))
 
     def restore_served_ads(self, parts: Parts) -> None:
-        """Have a new server show the ads that were published last."""
+        """Give a new HTTP server the ads that were published last."""
         if parts.served_ads and not parts.served_ads.ads():
             ads = [ad for ad in self.context.state.ads.values() if not parts.policy.is_retired(ad.site)]
             parts.served_ads.put(ads, system_clock())
 
     def activate(self, runtime: Runtime) -> None:
-        """Start the parts of *runtime* from the state that the last ones left."""
+        """Start the parts of *runtime* with the state of the previous runtime."""
         runtime.reconciler.state = runtime.reconciler.saved_state = self.context.state
         self.restore_served_ads(runtime.parts)
         self.watchdog.restart(hang_seconds(runtime.settings))
@@ -104,7 +104,7 @@ class RuntimeLifecycle:
             broker.start()
 
     def retire(self, runtime: Runtime) -> None:
-        """End *runtime*, also during a cycle: it finishes what it saves or sends now, and begins nothing."""
+        """End *runtime*, also during a cycle, which may only finish its present save or send."""
         runtime.scheduler.shutdown(wait=False)
         is_drained = runtime.fence.close(_RELOAD_DRAIN_SECONDS)
         self.context.state = runtime.reconciler.saved_state
@@ -116,13 +116,13 @@ class RuntimeLifecycle:
         if not is_drained or closing.is_alive():
             _log.warning(
                 "parts of the old configuration hang",
-                why=f"they did not end within {_RELOAD_DRAIN_SECONDS:g} s; the daemon no longer uses them",
+                why=f"not ended within {_RELOAD_DRAIN_SECONDS:g} s; the daemon no longer uses these parts",
             )
 
     def date_back(self, step: timedelta, parts: Parts) -> None:
-        """Shift all times after the clock was set back, so that no fact looks younger than it is."""
+        """Shift all stored times by *step* after the clock was set back, so that no fact looks too new."""
         self.context.state = shift_back(self.context.state, step)
-        self.context.report = None  # the report's times are later than the new clock
+        self.context.report = None  # the times in the report are later than the new time of the clock
         if parts.served_ads:
             served = parts.served_ads.ads()
             ads = [ad for site, ad in self.context.state.ads.items() if site in served]
@@ -130,8 +130,8 @@ class RuntimeLifecycle:
 
 
 def hang_seconds(settings: Settings) -> float:
-    """Return the seconds between two steps of the schedule after which it counts as hung.
+    """Return the seconds without a step of the schedule after which the daemon counts as hung.
 
-    The schedule never waits for a catalogue.
+    A slow catalogue does not matter: the schedule never waits for a catalogue.
     """
     return settings.daemon.poll_seconds + settings.daemon.hang_seconds

@@ -1,4 +1,4 @@
-"""Logs (structlog): format of all log lines, fields of a cycle's line, and the failures in them."""
+"""Logs (structlog): format of all log lines, and the fields and failures in a cycle's log line."""
 
 import io
 import logging
@@ -25,9 +25,9 @@ _FAILURE_KEYS = (
 
 
 def ongoing_failures(fields: Mapping[str, Any]) -> dict[str, str]:
-    """Return each part that fails by a cycle's *fields*, such as ``catalogues: rucio``, with its reason.
+    """Return each failing part in a cycle's log *fields*, such as ``catalogues: rucio``, with the reason.
 
-    The same reason with other numbers, of seconds or of polls, is the same failure.
+    Numbers in a reason become ``#``, so that a failure stays the same while its seconds or polls increase.
     """
     failures: dict[str, str] = {}
     for kind in _FAILURE_KEYS:
@@ -42,13 +42,13 @@ def _mask_numbers(reason: object) -> str:
 
 
 def _escape_unprintable(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Escape control characters in an event: a console's line is read on a terminal."""
+    """Escape control characters in a log line for a console: a terminal would execute them."""
     traceback = {key: event.pop(key) for key in ("exc_info", "stack_info") if key in event}
     return {**escape_unprintable_tree(dict(event)), **traceback}
 
 
 def _write_plain_traceback(stream: TextIO, exc_info: ExcInfo) -> None:
-    """Write the traceback in printable characters."""
+    """Write the traceback with control characters escaped."""
     buffer = io.StringIO()
     structlog.dev.plain_traceback(buffer, exc_info)
     stream.write(escape_unprintable(buffer.getvalue(), "\n"))
@@ -60,7 +60,7 @@ _TRACEBACK_RENDERER = structlog.processors.ExceptionRenderer(
 
 
 class _RedactingFormatter(logging.Formatter):
-    """A formatter that redacts the finished line of another formatter."""
+    """A formatter that removes secrets and private names from the finished line of another formatter."""
 
     def __init__(self, inner: logging.Formatter, redact: Callable[[str], str]) -> None:
         super().__init__()
@@ -76,9 +76,9 @@ def configure_logs(
 ) -> None:
     """Send all logs, also those of libraries, to *stream*.
 
-    ``auto`` is coloured on a terminal and JSON elsewhere; NO_COLOR is obeyed.
-    Tracebacks show no values of variables. Every line goes through *redact*,
-    since more people read logs than may see secrets.
+    Format ``auto`` means colours on a terminal (not with NO_COLOR) and JSON elsewhere.
+    Tracebacks show no values of variables. *redact* removes secrets and private names
+    from every line, since more people read logs than may see secrets.
     """
     is_console = style == "console" or (style == "auto" and stream.isatty())
     colors = is_console and stream.isatty() and not os.environ.get("NO_COLOR")
@@ -127,7 +127,7 @@ def _configure_root_logger(level: str, stream: TextIO, formatter: logging.Format
 
 
 def cycle_log_fields(report: CycleReport, seconds: float) -> Mapping[str, Any]:
-    """Return the fields of a cycle's log line: its extent, its changes with reasons, and its problems."""
+    """Return the fields of a cycle's log line: counts of the cycle, changes with reasons, and problems."""
     changed = {
         f"{action.site} in {result.publisher}": _describe_action(action)
         for result in report.results
@@ -192,7 +192,7 @@ def _describe_action(action: Publish | Withdraw) -> str:
 
 
 def status_line(fields: Mapping[str, Any]) -> str:
-    """Return a cycle's log line for ``systemctl status``: its extent, and the kinds of problems."""
+    """Return the line for ``systemctl status``: the numbers of sites and datasets, and the problems."""
     extent = {"sites", "datasets", "seconds", "changed"}
     problems = ", ".join(sorted(key.replace("_", " ") for key in fields.keys() - extent))
     sites, datasets = format_count(fields["sites"], "site"), format_count(fields["datasets"], "dataset")
@@ -200,7 +200,7 @@ def status_line(fields: Mapping[str, Any]) -> str:
 
 
 def false_claim_log_fields(repeated_claim: RepeatedFalseClaim) -> Mapping[str, Any]:
-    """Return the claim, the state that the audit verified, both times, and the method of the audit."""
+    """Return log fields: the claim, the state that the audit found, the times of both, and the method."""
     actual_fact = repeated_claim.correction.actual_fact
     return {
         "catalogue": repeated_claim.claim.catalogue,

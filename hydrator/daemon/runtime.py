@@ -24,7 +24,7 @@ _log = structlog.get_logger("hydrator")
 
 @dataclass
 class Runtime:
-    """The parts built from one configuration, until a reload or the end of the daemon closes their fence."""
+    """The parts built from one configuration; a reload, or the end of the daemon, closes their fence."""
 
     settings: Settings
     parts: Parts
@@ -37,10 +37,10 @@ class Runtime:
 
 @dataclass
 class DaemonContext:
-    """Values that the daemon's parts share; each is replaced, never changed, so that any thread may read it.
+    """Values that the daemon's parts share. Any thread may read a value: it is replaced, never changed.
 
-    ``state`` is what a new runtime continues from, ``report`` the last cycle's report, and
-    ``recent_changes`` the newest entries of the history.
+    A new runtime continues from ``state``. ``report`` is the report of the last cycle, and
+    ``recent_changes`` are the newest entries of the history.
     """
 
     settings: Settings
@@ -59,8 +59,8 @@ class DaemonContext:
 
 
 def close_parts(parts: Parts) -> None:
-    """Close *parts*, whatever goes wrong."""
+    """Close *parts*; log an exception instead of raising it."""
     try:
         parts.close()
-    except Exception as error:  # noqa: BLE001 - they are replaced, and a cycle may be using them
+    except Exception as error:  # noqa: BLE001 - a cycle may still use these replaced parts
         _log.debug("parts did not close", why=f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Runtime builder: build everything that one configuration calls for."""
+"""Runtime builder: build all parts of the daemon from one configuration."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ _CYCLE_TIMEOUTS = CycleTimeouts(
 
 @dataclass(eq=False)
 class RuntimeBuilder:
-    """A builder of runtimes over one state.
+    """A builder of runtimes; all its runtimes use the same state.
 
     Attributes:
         context: the values that the daemon's parts share.
@@ -47,7 +47,7 @@ class RuntimeBuilder:
         bugs: counts and logs unexpected exceptions of parts.
         event_metrics: counts events; all event listeners share it.
         early_cycles: accepts requests for early polls and for cycles with late answers.
-        get_endpoint: the address of the daemon's HTTP server.
+        get_endpoint: returns the address of the daemon's HTTP server.
     """
 
     context: DaemonContext
@@ -58,11 +58,11 @@ class RuntimeBuilder:
     get_endpoint: Callable[[], ServerEndpoint | None]
 
     def build(self, settings: Settings, executor_names: Sequence[str]) -> Runtime:
-        """Build all parts that *settings* call for, without starting them.
+        """Build all parts that *settings* need, without starting them.
 
         Raises:
             ConfigError: a part cannot be built.
-            StateError: the operator's commands cannot be executed.
+            StateError: the folder for the operator's commands cannot be created.
         """
         pseudonym_store = build_pseudonym_store(settings)
         parts = assemble(
@@ -100,7 +100,7 @@ class RuntimeBuilder:
     def _build_event_listener(
         self, events: EventsSettings, pseudonym_store: PseudonymStore | None
     ) -> EventListener | None:
-        """Build the listener for events, if any source of events is configured."""
+        """Build the listener for events; None if no source of events is configured."""
         if not (events.webhook or events.stomp):
             return None
         return EventListener(
@@ -117,7 +117,7 @@ class RuntimeBuilder:
 
 def _build_scheduler(executor_names: Sequence[str]) -> BackgroundScheduler:
     return DaemonScheduler(
-        # an executor of one thread for each kind of work: no cycle waits for the audit
+        # each kind of work has its own thread: cycles do not wait, for example for the audit
         executors={name: ThreadPoolExecutor(1) for name in ("default", *executor_names)},
         job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         timezone="UTC",

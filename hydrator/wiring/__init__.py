@@ -1,4 +1,4 @@
-"""Wiring: build objects from the settings; the only package that imports adapters."""
+"""Wiring: build the daemon's objects from the settings. Only this package imports adapters."""
 
 from .assembly import Parts, assemble, build_event_sources
 from .catalogues import build_file_listers, daemon_catalogues, fetch_daemon_knowledge

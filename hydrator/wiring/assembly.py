@@ -1,4 +1,4 @@
-"""Assembly: build all parts that one configuration calls for."""
+"""Assembly: build all parts that a configuration needs: catalogues, publishers, HTCondor clients, audit."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -36,10 +36,11 @@ from .publishers import build_publish_targets
 
 @dataclass(frozen=True)
 class Parts:
-    """All parts that one configuration calls for; a part that it does not call for is None.
+    """All parts that a configuration needs; a part that the configuration does not need is None.
 
-    ``logins`` return how long the login of each catalogue is valid. ``closables`` are all parts that need
-    closing, in that order: first the parts that edit jobs and slots, then the clients that they use.
+    ``logins`` has a function for each catalogue that returns how long the catalogue's login is valid.
+    ``closables`` are the parts to close, in order: first the parts that edit jobs and slots, then the
+    clients of the pool.
     """
 
     catalogues: tuple[Catalogue, ...]
@@ -66,7 +67,7 @@ class Parts:
         on_late_answer: Callable[[], None] = lambda: None,
     ) -> Reconciler:
         """Build the reconciler of these parts; see :class:`hydrator.reconcile.reconciler.Reconciler`."""
-        if not self.catalogues:  # such a configuration is for hosts that only submit
+        if not self.catalogues:  # a host that only submits jobs needs no catalogue
             raise ConfigError(['catalogue: none configured; add [[catalogue]] with type = "file" or "rucio"'])
         return Reconciler(
             catalogues=self.catalogues,
@@ -85,7 +86,7 @@ class Parts:
         )
 
     def close(self) -> None:
-        """Close every part; an error in one does not keep the others open."""
+        """Close every part; after an error in one part, close the other parts all the same."""
         with contextlib.ExitStack() as stack:
             for part in reversed(self.closables):
                 stack.callback(part.close)
@@ -99,15 +100,16 @@ def assemble(
     get_endpoint: Callable[[], ServerEndpoint | None] | None = None,
     pseudonym_store: PseudonymStore | None = None,
 ) -> Parts:
-    """Build all parts that *settings* call for.
+    """Build all parts that *settings* need.
 
     Args:
-        served_ads: the ads that the HTTP server served before a reload.
+        served_ads: the ads that the HTTP server served before a reload; None at the start.
         get_endpoint: the address of the daemon's HTTP server; None if it has none.
-        pseudonym_store: names of private datasets; without it the catalogues answer with real names.
+        pseudonym_store: the pseudonyms of private datasets; without this store the catalogues answer with
+            real names.
 
     Raises:
-        ConfigError: with every problem of files that the configuration names.
+        ConfigError: lists every problem of the files that the configuration names.
     """
     register_secrets(settings)
     http = settings.publish.http
@@ -140,7 +142,7 @@ def _pseudonymize(
 
 
 def build_event_sources(events: EventsSettings, handler: EventHandler) -> Sequence[EventSource]:
-    """Build the connections to event brokers, not started yet.
+    """Build the connections to event brokers, but do not connect yet.
 
     Raises:
         ConfigError: a certificate cannot be used.
@@ -149,5 +151,5 @@ def build_event_sources(events: EventsSettings, handler: EventHandler) -> Sequen
         build_from_section(StompSettings, broker, max_bytes=MAX_EVENT_BYTES) for broker in events.stomp
     ]
     for broker in brokers:
-        build_tls_context(broker)  # reports an unusable certificate now rather than at every connection
+        build_tls_context(broker)  # report an unusable certificate now, not at every connection
     return [StompSource(broker, handler) for broker in brokers]

@@ -23,11 +23,13 @@ from .policies import site_mapping
 def build_audit_runner(
     settings: Settings, clock: Clock, pseudonym_store: PseudonymStore | None
 ) -> AuditRunner:
-    """Build the audit, on connections of its own."""
+    """Build the audit; it uses its own connections, not those of the polls."""
     plain: dict[str, Auditor] = {
         source.name: _build_auditor(source, settings, clock)
         for source in settings.catalogue
-        if not isinstance(source, DmapiSource | PluginSource)  # they have no second way to verify a fact
+        if not isinstance(
+            source, DmapiSource | PluginSource
+        )  # DMAPI and plugins have no second way to verify a fact
     }
     if mapping := site_mapping(settings.sites):
         plain = {name: MappedAuditor(auditor, mapping) for name, auditor in plain.items()}

@@ -1,4 +1,4 @@
-"""Catalogues: build them from the settings, by type."""
+"""Catalogues: build each configured catalogue, by its type."""
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
@@ -40,9 +40,9 @@ BUILTIN_PLUGINS: Mapping[str, plugins.CatalogueFactory] = {"directory": director
 
 
 def daemon_catalogues(settings: Settings) -> tuple[Catalogue, ...]:
-    """Build the client of the daemon at [submit] daemon_url: a catalogue that can be read, not searched.
+    """Build the catalogue that queries the daemon at [submit] daemon_url; it cannot search by pattern.
 
-    Return no catalogue without a URL.
+    Return no catalogue if daemon_url is not set.
 
     Raises:
         ConfigError: a secret would be sent unencrypted, or a file of it cannot be read.
@@ -56,9 +56,9 @@ def daemon_catalogues(settings: Settings) -> tuple[Catalogue, ...]:
 def fetch_daemon_knowledge(
     settings: Settings, dids: AbstractSet[Did], now: datetime
 ) -> DaemonKnowledge | None:
-    """Fetch the conclusions of the daemon at [submit] daemon_url on *dids*, by the names that jobs use.
+    """Fetch the states of *dids* from the daemon at [submit] daemon_url, by the names that jobs use.
 
-    Without an answer each of *dids* counts as unseen. Return None without a URL.
+    If the daemon does not answer, all *dids* count as unseen. Return None if daemon_url is not set.
 
     Raises:
         ConfigError: a secret would be sent unencrypted, or a file of it cannot be read.
@@ -87,7 +87,7 @@ def _build_daemon_catalogue(settings: Settings) -> "DaemonCatalogue | None":
 
 
 def build_file_listers(settings: Settings) -> tuple[FileLister, ...]:
-    """Build the catalogues that list the files of a dataset, on connections of their own: Rucio's."""
+    """Build the catalogues that can list the files of a dataset (only Rucio can), with new connections."""
     listers: list[FileLister] = []
     for source in settings.catalogue:
         if isinstance(source, RucioSource):
@@ -100,7 +100,7 @@ def build_file_listers(settings: Settings) -> tuple[FileLister, ...]:
 def build_catalogues(
     settings: Settings, clock: Clock
 ) -> tuple[tuple[Catalogue, ...], dict[str, Callable[[], TokenValidity | None]]]:
-    """Build the catalogues, and functions that return how long their logins are valid."""
+    """Build the catalogues, and for each a function that returns how long its login is valid."""
     problems: list[str] = []
     catalogues: list[Catalogue] = []
     mapping = site_mapping(settings.sites)
@@ -120,7 +120,7 @@ def build_catalogues(
 
 
 def _redact_secrets(catalogue: Catalogue, source: Source) -> Catalogue:
-    """Remove the daemon's secrets from a catalogue's answers; a plugin's are read again before each query."""
+    """Remove secrets from a catalogue's answers; a plugin's secret files are read again before each query."""
     if isinstance(source, PluginSource):
         return CleanCatalogue(catalogue, lambda: register_secrets(source.options))
     return CleanCatalogue(catalogue)

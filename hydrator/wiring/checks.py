@@ -23,7 +23,7 @@ from .privacy import build_pseudonym_store
 
 
 class _NullEventHandler:
-    """A handler that ignores events: a check only tries the connection."""
+    """A handler that ignores events: ``hydrator check`` only tests the connection to the broker."""
 
     def on_event(self, source: str, body: bytes | None) -> None:
         pass
@@ -36,7 +36,7 @@ class _NullEventHandler:
 
 
 def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
-    """Build the inputs of ``hydrator check``, with the state that a daemon left on this host."""
+    """Build the inputs of ``hydrator check``, with the state that the daemon saved on this host."""
     state, daemon_findings = _load_daemon_state(settings.daemon)
     return CheckInputs(
         catalogues=parts.catalogues,
@@ -70,7 +70,7 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
 
 
 def _load_daemon_state(settings: DaemonSettings) -> tuple[ReconcileState, list[Finding]]:
-    """Load the daemon's state, or an empty one if it cannot be read, and check the daemon's last cycle."""
+    """Load the daemon's state and check its last cycle; use an empty state if it cannot be read."""
     try:
         with Store.open_to_read(settings.state_dir) as store:
             hung_after = hung_after_seconds(settings.poll_seconds)
@@ -84,4 +84,6 @@ def _load_daemon_state(settings: DaemonSettings) -> tuple[ReconcileState, list[F
     except StateMissing:
         return ReconcileState(), []
     except StateError as error:
-        return ReconcileState(), [Finding(Level.WARN, "daemon", str(error), "run this check as it")]
+        return ReconcileState(), [
+            Finding(Level.WARN, "daemon", str(error), "run hydrator check as the user of the daemon")
+        ]

@@ -1,6 +1,6 @@
-"""HTCondor parts: clients of the pool, and all that works through them.
+"""HTCondor parts: build the clients of the pool, and the parts that use these clients.
 
-Work that may be slow has a child process of its own.
+Each kind of slow work has its own child process, so that it does not delay cycles.
 """
 
 import re
@@ -31,15 +31,15 @@ class Closable(Protocol):
     """A part that holds connections or child processes."""
 
     def close(self) -> None:
-        """Close the connections, and end the child processes."""
+        """Close the connections, and stop the child processes."""
 
 
 @dataclass(frozen=True)
 class PoolParts:
-    """The parts that talk to the pool; a part that the configuration does not call for is None.
+    """The parts that talk to the pool; a part that the configuration does not need is None.
 
-    ``client`` is the one that cycles use. ``publishing_clients`` publish to one collector each, by the
-    publisher's name; a single collector is published to through ``client``.
+    Cycles use ``client``. ``publishing_clients`` has one client for each collector, by the publisher's name.
+    If there is only one collector, its client is ``client``.
     """
 
     client: CondorClient | None
@@ -55,7 +55,7 @@ class PoolParts:
 
     @property
     def collectors(self) -> dict[str, CondorClient]:
-        """Return the clients of one collector each, by the publisher's name, if there are several."""
+        """Return one client for each collector, by the publisher's name; empty for a single collector."""
         return {name: each for name, each in self.publishing_clients.items() if each is not self.client}
 
     @property
@@ -65,18 +65,18 @@ class PoolParts:
 
     @property
     def closables(self) -> Iterator[Closable]:
-        """Yield the parts to close: first those that edit jobs and slots, then the clients that they use."""
+        """Yield the parts to close: first the parts that edit jobs and slots, then their clients."""
         edits = (self.merger, self.desired_sites, self.editor, self.client, *self.collectors.values())
         queries = (self.misses, self.history, self.slots, self.schedds)
         return (part for part in (*edits, *queries) if part)
 
 
 def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
-    """Build all that talks to the pool; no child process starts before its first query."""
+    """Build the parts that talk to the pool; each child process starts at its first query."""
     demand, publish, report, htcondor = settings.demand, settings.publish, settings.report, settings.htcondor
     needs_pool = demand.ask_schedds or publish.collector.enabled or publish.merge.enabled
     client = build_condor_client(htcondor) if needs_pool else None
-    # no cycle waits for this client
+    # cycles do not wait for this client
     slow_client = build_condor_client(htcondor) if demand.ask_schedds else None
     needs_misses = slow_client and settings.audit.enabled and settings.audit.misses_seconds
     needs_slots = needs_pool and report.slots_seconds
@@ -105,7 +105,7 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
 
 
 def _build_schedd_queues(htcondor: HTCondorSettings, clock: Clock) -> ScheddQueues:
-    """Build the queries of the schedds, on clients of their own: no cycle waits for a schedd."""
+    """Build the queries of the schedds; they have their own clients, so cycles do not wait for a schedd."""
     return ScheddQueues(build_condor_client(htcondor), clock, lambda: build_condor_client(htcondor))
 
 
@@ -119,8 +119,8 @@ def build_condor_client(
 ) -> CondorClient:
     """Build a supervised child process with the HTCondor bindings; it starts at the first query.
 
-    With *tokens* it uses the credentials in that folder, and no others. With *collector* it talks to
-    that collector alone, if several are configured.
+    With *tokens* the child uses only the credentials in that folder. With *collector* it talks only to
+    that one of the configured collectors.
     """
     settings = build_from_section(CondorSettings, htcondor)
     if tokens:
@@ -132,8 +132,8 @@ def build_condor_client(
 def build_collector_clients(htcondor: HTCondorSettings, client: CondorClient) -> Mapping[str, CondorClient]:
     """Build the clients that publish to collectors, by the name of the publisher.
 
-    If there are several, each has a child process of its own: a collector that hangs, or that restarted
-    without ads, delays no other. A single one is published to through *client*.
+    Each of several collectors has its own child process, so that a collector that hangs, or that restarted
+    without ads, does not delay the others. A single collector uses *client*.
     """
     addresses = _collector_addresses(htcondor, client)
     if len(addresses) < 2:
@@ -142,7 +142,7 @@ def build_collector_clients(htcondor: HTCondorSettings, client: CondorClient) ->
 
 
 def _collector_addresses(htcondor: HTCondorSettings, client: CondorClient) -> list[str]:
-    """Return the addresses of all collectors, ordered; HTCondor's configuration has them by default."""
+    """Return the addresses of all collectors, ordered; the default is that of HTCondor's configuration."""
     if htcondor.collector:
         return sorted(set(re.split(r"[,\s]+", htcondor.collector)) - {""})
     try:
@@ -152,7 +152,7 @@ def _collector_addresses(htcondor: HTCondorSettings, client: CondorClient) -> li
 
 
 def build_slot_merger(settings: Settings, clock: Clock) -> SlotMerger:
-    """Build the slot merger with a child process of its own: a collector that hangs delays no cycle."""
+    """Build the slot merger; it has its own child process, so that a slow collector does not delay cycles."""
     merge = settings.publish.merge
     return SlotMerger(
         build_condor_client(settings.htcondor),
@@ -164,7 +164,7 @@ def build_slot_merger(settings: Settings, clock: Clock) -> SlotMerger:
 
 
 def build_editing_client(settings: Settings) -> CondorClient:
-    """Build a client for edits of queued jobs, with credentials of its own if it has any."""
+    """Build a client for edits of queued jobs, with publish.desired_sites.token_directory if it is set."""
     return build_condor_client(settings.htcondor, settings.publish.desired_sites.token_directory)
 
 
@@ -184,12 +184,12 @@ def build_desired_sites_controller(
 
 
 def build_job_history(settings: Settings, clock: Clock) -> JobHistory:
-    """Build the query of ended jobs, with a child process of its own."""
+    """Build the query of ended jobs, in its own child process."""
     return build_client_job_history(settings.sites, build_condor_client(settings.htcondor), clock)
 
 
 def build_client_job_history(sites: SitesSettings, client: CondorClient, clock: Clock) -> JobHistory:
-    """Build the query of ended jobs, through *client*."""
+    """Build the query of ended jobs that uses *client*."""
     site_attributes = dict.fromkeys(("DataLocalitySite", *sites.slot_attributes))
     return ScheddHistory(client, clock, tuple(site_attributes))
 
@@ -197,7 +197,7 @@ def build_client_job_history(sites: SitesSettings, client: CondorClient, clock: 
 def fetch_config_values(
     settings: Settings, roles: Sequence[str], name: str | None
 ) -> tuple[dict[str, dict[str, str | None]], list[str]]:
-    """Return the pool's present configuration values, by role, and why some daemons did not answer."""
+    """Return the pool's present configuration values, by daemon role, and a message for each failed query."""
     parameters = {
         "schedd": SCHEDD_PARAMETERS,
         "startd": STARTD_PARAMETERS,
@@ -212,7 +212,8 @@ def fetch_config_values(
                 present[role] = client.config_of(role, parameters[role], name)  # type: ignore[arg-type]
             except PoolError as error:
                 problems.append(
-                    f"cannot read the present values of the {role}, which the text extends: {error}"
+                    f"cannot read the present configuration values of the {role};"
+                    f" the printed text does not include them: {error}"
                 )
     finally:
         client.close()

@@ -22,7 +22,7 @@ _MAX_CREDENTIAL_BYTES = 1 << 20
 
 
 def read_credentials(settings: Settings, parts: Parts) -> list[Credential]:
-    """Read the daemon's credentials; one that cannot be read, or does not expire, is not listed."""
+    """Read the daemon's credentials, except those that cannot be read or that do not expire."""
     credentials: list[Credential | None] = []
     for source in settings.catalogue:
         key = f"catalogue {source.name}: "
@@ -59,7 +59,7 @@ def _read_idtokens(client: CondorClient) -> list[Credential]:
 
 
 def _read_text_or_empty(file: Path | None) -> str:
-    """Return the text of a small *file*, or nothing; the part that needs the file reports the error."""
+    """Return the text of a small *file*, or "" on an error, which the user of the file reports."""
     if file is None:
         return ""
     try:

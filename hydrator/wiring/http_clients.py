@@ -1,4 +1,4 @@
-"""HTTP clients: build them from the settings, with their tokens and limits."""
+"""HTTP clients of SKA services: build them from the settings, with their tokens and limits."""
 
 from datetime import timedelta
 from typing import Any
@@ -23,7 +23,7 @@ def build_site_capabilities(
     """Build the client of SKA's Site Capabilities for one catalogue; None if it is not configured.
 
     Raises:
-        ConfigError: a file that it needs cannot be read.
+        ConfigError: a file with a secret or a certificate cannot be read.
     """
     if not settings.url:
         return None
@@ -32,13 +32,13 @@ def build_site_capabilities(
 
 
 def fetch_openapi(url: str, settings: Settings | None) -> tuple[Any, str]:
-    """Fetch ``openapi.json`` of the DMAPI at *url*; return it and the ``list_path`` configured for it.
+    """Fetch ``openapi.json`` of the DMAPI at *url*; return the document and the configured ``list_path``.
 
-    The document is at the application's root, so above ``/api/v1``, and is read without a token.
-    If *settings* have a DMAPI at *url*, its ``ca_cert`` is used.
+    The document is at the root of the application, above ``/api/v1``, and needs no token.
+    If *settings* have a catalogue for the DMAPI at *url*, its ``ca_cert`` is used.
 
     Raises:
-        ConfigError: *url* is not an HTTP address, or does not have the document.
+        ConfigError: *url* is not an HTTP address, or the server has no ``openapi.json``.
         CatalogueError: the server does not answer.
     """
     if not url.startswith(("https://", "http://")):
@@ -56,15 +56,13 @@ def fetch_openapi(url: str, settings: Settings | None) -> tuple[Any, str]:
             server.close()
         if answer.status == 200:
             return answer.body, source.list_path if source else ""
-    raise ConfigError(
-        [f"--dmapi {url}: no openapi.json at {', '.join(roots)}; is it the address of a DMAPI?"]
-    )
+    raise ConfigError([f"--dmapi {url}: no openapi.json at {', '.join(roots)}; give the address of a DMAPI"])
 
 
 def oauth_client_settings(
     source: RucioSource | DmapiSource | SiteCapabilitiesSettings,
 ) -> ClientSettings | None:
-    """Return the daemon's account at the identity provider of *source*, if it is complete."""
+    """Return the daemon's account at the identity provider of *source*; None if a value is missing."""
     if not (source.token_url and source.client_id and source.client_secret_file):
         return None
     return ClientSettings(
@@ -83,7 +81,7 @@ def build_json_client(
     """Build the client of the server at *url*, with the limits and the token of *source*.
 
     Raises:
-        ConfigError: a file that it needs cannot be read.
+        ConfigError: a file with a secret or a certificate cannot be read.
     """
     limits = WebLimits(
         timeout=timedelta(seconds=source.timeout_seconds),

@@ -1,4 +1,4 @@
-"""HTTP server: build it from ``[publish.http]``."""
+"""HTTP server: build the daemon's server from ``[publish.http]``."""
 
 import time
 from datetime import timedelta
@@ -24,7 +24,7 @@ def build_http_server(
     registry: CollectorRegistry,
     services: TokenServices | None = None,
 ) -> HttpServer:
-    """Build the server, not started yet; it serves the values of *get_state*, and *services* for tokens.
+    """Build the server, but do not start it; only clients with a token may use *services*.
 
     Raises:
         ConfigError: the tokens or the certificate cannot be used.
@@ -42,7 +42,7 @@ def build_http_server(
     )
     limiter = ConnectionLimiter(
         max_connections=http.max_connections,
-        # many clients share the address of a proxy
+        # behind a proxy all clients have the proxy's address
         max_per_address=http.max_connections if proxied else http.max_connections // 2,
         request_seconds=http.request_seconds,
         on_cut=build_cut_counter(registry),
@@ -59,7 +59,7 @@ def build_http_server(
 
 
 def _request_policy(http: HttpServerSettings, *, has_tokens: bool, proxied: bool) -> RequestPolicy:
-    # with tokens a page under another host name reads nothing; a proxy checks its own host names
+    # a foreign web page (DNS rebinding) has no token and so reads nothing; a proxy checks host names itself
     accepts_any_host = not http.allowed_hosts and (has_tokens or proxied)
     return RequestPolicy(
         RateLimiter(http.requests_per_second, http.requests_burst, time.monotonic),

@@ -1,4 +1,4 @@
-"""Policies: values of the settings in the form that the core and the job tools use."""
+"""Policies: convert sections of the settings to the policies of the reconciler and of the job tools."""
 
 from collections.abc import Callable, Collection
 from datetime import timedelta
@@ -15,16 +15,16 @@ from hydrator.reconcile.snapshot.breaker import BreakerLimits
 from hydrator.submit.pool_config import PoolPolicy
 
 _MAX_AGE_MARGIN = timedelta(minutes=15)
-"""Time by which jobs stop trusting a fact before the daemon does, so that they never see UNKNOWN first."""
+"""Jobs stop trusting a fact this much earlier than the daemon, before the daemon publishes UNKNOWN."""
 
 
 def max_age_of(daemon: DaemonSettings) -> timedelta:
-    """Return how long jobs trust a fact."""
+    """Return the age up to which jobs trust a fact, a little less than the daemon's max_age."""
     return daemon.max_age - _MAX_AGE_MARGIN
 
 
 def reconcile_policy(settings: Settings, pseudonymizer: Pseudonymizer | None = None) -> ReconcilePolicy:
-    """Build the policy of the core; without a *pseudonymizer*, private pins are left out."""
+    """Build the policy of the reconciler; without a *pseudonymizer*, the policy leaves out private pins."""
     scope = settings.daemon.default_scope
     is_private = privacy(settings.private).is_private
     pins = [parse_did(pin, scope) for pin in settings.demand.pins]
@@ -47,7 +47,7 @@ def reconcile_policy(settings: Settings, pseudonymizer: Pseudonymizer | None = N
             settings.breaker.confirm_polls,
             poll_spacing=timedelta(
                 seconds=settings.daemon.poll_seconds / 2
-            ),  # a cycle for new demand is not a poll
+            ),  # so that a cycle for new demand does not count as a poll
         ),
         audit_window=timedelta(hours=settings.audit.window_hours),
         include_sites=tuple(settings.sites.include),
@@ -56,7 +56,7 @@ def reconcile_policy(settings: Settings, pseudonymizer: Pseudonymizer | None = N
 
 
 def pool_policy(settings: Settings) -> PoolPolicy:
-    """Build the policy for the pool's configuration; jobs trust facts a little shorter than the daemon."""
+    """Build the policy for the pool's configuration; jobs trust facts for a little less than max_age."""
     return build_from_section(
         PoolPolicy,
         settings.jobs,
@@ -67,7 +67,7 @@ def pool_policy(settings: Settings) -> PoolPolicy:
 
 
 def site_mapping(sites: SitesSettings) -> SiteMapping:
-    """Build the mapping of sites: their other names, and the sites whose storage they read."""
+    """Build the mapping of sites from their aliases and from the sites whose storage their jobs read."""
     return SiteMapping(
         {Site(name): Site(site) for name, site in sites.aliases.items()},
         {
@@ -78,12 +78,12 @@ def site_mapping(sites: SitesSettings) -> SiteMapping:
 
 
 def privacy(private: PrivateSettings) -> Privacy:
-    """Build the test for private datasets; it needs no key."""
+    """Build the test that returns whether a dataset is private; the test needs no key."""
     return Privacy(tuple(private.patterns))
 
 
 def job_name_lookup(pseudonymizer: Pseudonymizer | None) -> Callable[[Did], Collection[Did]]:
-    """Return a function for the names that jobs may use for a dataset; a private one has only pseudonyms."""
+    """Return a function that returns the names of a dataset in jobs; for a private one, its pseudonyms."""
 
     def names(did: Did) -> Collection[Did]:
         return (

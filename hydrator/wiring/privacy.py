@@ -1,4 +1,4 @@
-"""Privacy: build the store of pseudonyms, and keep secrets and private names out of all output."""
+"""Privacy: build the store of pseudonyms, and the redactor that removes secrets and private names."""
 
 import contextlib
 import os
@@ -25,15 +25,18 @@ _SECRET_KEY_SUFFIXES: Final = ("password", "passphrase", "secret", "token")
 def build_pseudonym_store(settings: Settings, *, is_owner: bool = True) -> PseudonymStore | None:
     """Build the store of pseudonyms of private datasets; None if no dataset is private.
 
-    *is_owner* is False for a command that only reads: it may not be able to read the file of names.
+    *is_owner* is True for the daemon. A command passes False, since it may not be able to read the
+    file of names.
 
     Raises:
-        ConfigError: with every key that cannot be used.
+        ConfigError: lists every key file that cannot be used.
     """
     if not settings.private.patterns:
         return None
     if settings.private.key_file is None:
-        raise ConfigError(["private.key_file: the daemon needs it: 32 random bytes or more, mode 600"])
+        raise ConfigError(
+            ["private.key_file is not set: the daemon needs a file with 32 random bytes or more, mode 600"]
+        )
     files = [("private.key_file", settings.private.key_file)]
     files += [("private.old_key_files", file) for file in settings.private.old_key_files]
     keys: list[bytes] = []
@@ -55,11 +58,11 @@ def build_pseudonym_store(settings: Settings, *, is_owner: bool = True) -> Pseud
 
 
 def register_secrets(source: Settings | Mapping[str, object]) -> None:
-    """Register the present secrets of a configuration, or of one catalogue's part of it, for redaction.
+    """Register the secrets of a configuration, or of one ``[[catalogue]]``, so that the log hides them.
 
-    These are the files under keys that end in ``_file`` or ``_files``, those of plugins included, and
-    texts under keys that end in ``password``, ``passphrase``, ``secret`` or ``token``. A secret that
-    cannot be read now cannot be logged either.
+    Secrets are the files of keys that end in ``_file`` or ``_files``, also of plugins, and the texts of
+    keys that end in ``password``, ``passphrase``, ``secret`` or ``token``. A file that cannot be read now
+    is skipped: nothing can log its content.
     """
     tree = source.model_dump() if isinstance(source, Settings) else source
     SECRETS.keep(*_find_secrets("", tree))
@@ -79,12 +82,14 @@ def _find_secrets(key: str, value: object) -> Iterator[str]:
 
 
 def _read_secrets(file: Path) -> Iterator[str]:
-    """Yield the secret in *file*; a text of many lines is not a secret, or is a key that is never sent."""
+    """Yield the secret in *file*; skip a file of more than two lines, such as a key, which is never sent."""
     with contextlib.suppress(OSError):
         with file.open("rb") as opened:
             text = opened.read(_MAX_SECRET_BYTES + 1).decode("utf-8", "replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        if len(lines) <= 2 and len(text) <= _MAX_SECRET_BYTES:  # two: one secret broken by a line end
+        if (
+            len(lines) <= 2 and len(text) <= _MAX_SECRET_BYTES
+        ):  # a line break may split one secret into two lines
             yield from {"".join(lines), *lines}
 
 
@@ -93,7 +98,7 @@ def build_redactor(settings: Settings) -> Redactor:
     register_secrets(settings)
     try:
         store = build_pseudonym_store(settings, is_owner=False)
-    except ConfigError:  # the part that needs the key reports it
+    except ConfigError:  # the part that needs the key reports the error
         store = None
     redact = store.pseudonymizer.redact if store else privacy(settings.private).redact
     return Redactor(redact_further=redact)

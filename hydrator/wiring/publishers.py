@@ -1,4 +1,4 @@
-"""Publishers: build every target of site ads, with the policy for sending them again."""
+"""Publishers: build every target of site ads, with the rules for when to send unchanged ads again."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -23,9 +23,10 @@ def build_publish_targets(
     served_ads: ServedAds | None,
     get_endpoint: Callable[[], ServerEndpoint | None] | None,
 ) -> Sequence[PublishTarget]:
-    """Build every target that *settings* publish to; only with *served_ads* and *get_endpoint* HTTP is one.
+    """Build every target to which *settings* publish.
 
-    *collectors* are the clients that publish to collectors, by the name of the publisher.
+    *collectors* has one client for each collector, by the name of the publisher. The HTTP server is a
+    target only if *served_ads* and *get_endpoint* are given.
     """
     targets = []
     publish = settings.publish

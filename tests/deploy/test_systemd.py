@@ -110,7 +110,7 @@ def test_command_of_the_unit_is_valid():
     assert done.returncode == 2  # the configuration is missing, and that is all that is wrong
     assert done.stderr == (
         f"hydrator: {config}.missing: No such file or directory;"
-        " name it with --config, or `hydrator init` makes one\n"
+        " give a configuration with --config, or create one with `hydrator init`\n"
     )
 
 

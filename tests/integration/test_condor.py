@@ -394,7 +394,7 @@ def test_missing_collector_setting_is_an_error(connect: Connect, tmp_path: Path)
 
 
 def test_an_unknown_schedd_is_an_error(connect: Connect):
-    with pytest.raises(PoolError, match="schedd nowhere: the collector does not know it"):
+    with pytest.raises(PoolError, match="schedd nowhere: the collector has no ad of this daemon"):
         connect().count_queued_datasets("nowhere")
 
 

@@ -197,7 +197,7 @@ def test_webhook_without_tokens_is_rejected_in_one_sentence(daemon):
     daemon.configure("[events]\nwebhook = true\n")
     refused = daemon.command("run")
     assert refused.returncode == 2
-    assert "events.webhook: needs publish.http with a tokens_file" in refused.stderr
+    assert "events.webhook: set publish.http.tokens_file too" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 

@@ -198,7 +198,7 @@ def test_a_daemon_takes_over_from_one_that_was_killed_and_no_site_or_generation_
         pool.wait(lambda: first.part() == "publishes", 120, "the first to publish")
         second.start()
         pool.wait(
-            lambda: parts("publishes", "standing by for first, which publishes"), 120, "one to stand by"
+            lambda: parts("publishes", "on standby: the daemon first publishes"), 120, "one to stand by"
         )
         before = dict(generations)
         assert second.ad().status_code == 503, "what it knows is not for hooks"
@@ -213,7 +213,7 @@ def test_a_daemon_takes_over_from_one_that_was_killed_and_no_site_or_generation_
 
         first.start()
         pool.wait(
-            lambda: parts("standing by for second, which publishes", "publishes"), 180, "the first back"
+            lambda: parts("on standby: the daemon second publishes", "publishes"), 180, "the first back"
         )
         second.end(signal.SIGTERM)
         pool.wait(lambda: parts("publishes", "does not answer"), 180, "the first to take over again")

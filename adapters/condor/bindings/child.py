@@ -1,8 +1,8 @@
-"""Child process that holds HTCondor's bindings: answer one request a line.
+"""Child process with HTCondor's Python bindings: read one request per line and answer it.
 
 Requests come on the socket that is file descriptor 0, each ``{"id": …, "call": …, "args": {…}}``.
 The answer is one line, ``{"id": …, "ok": …}`` or ``{"id": …, "error": {…}}``. The bindings may print:
-descriptor 1 points to descriptor 2, which the parent stores and reads when this process fails.
+descriptor 1 points to descriptor 2. The parent stores this output and reads it when this process fails.
 """
 
 import ctypes
@@ -24,11 +24,11 @@ PR_SET_PDEATHSIG = 1
 
 
 class PoolCalls(CollectorCalls, ScheddCalls, MatchCalls):
-    """All calls, one method each; arguments and results are JSON."""
+    """All calls that the parent may request, one method each; arguments and results are JSON."""
 
 
 def answer(calls: PoolCalls, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Make one call; return its result, or its failure, as the answer."""
+    """Make the call of one request; return the answer with the result or the failure."""
     with suppress(OSError):
         os.ftruncate(2, 0)
     try:
@@ -54,7 +54,7 @@ def take_channel() -> socket.socket:
 
 
 def main() -> NoReturn:
-    """Answer requests until the parent closes its end."""
+    """Answer requests until the parent closes its end of the socket."""
     die_with_parent()
     for ignored in (signal.SIGINT, signal.SIGTERM):  # the parent decides when this process ends
         signal.signal(ignored, signal.SIG_IGN)

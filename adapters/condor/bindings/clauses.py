@@ -1,4 +1,4 @@
-"""Clauses of a ClassAd expression (its operands of ``&&``), as text: no library exposes the syntax tree.
+"""Clauses of a ClassAd expression, the operands of ``&&``, as text: no library exposes the syntax tree.
 
 The input is HTCondor's own output: balanced brackets, ``"…"`` for strings, ``'…'`` for names.
 """
@@ -23,8 +23,8 @@ def split_into_clauses(
 
     Args:
         attribute: an attribute of the ad, such as ``Requirements``.
-        text_of: returns an attribute's expression, None if the ad lacks it.
-        atomic_attributes: attributes that stay references, instead of being replaced by their expression.
+        text_of: returns the expression of an attribute; None if the ad does not have the attribute.
+        atomic_attributes: attributes that stay names in a clause; others become their expression.
     """
     atomic_names = frozenset(name.lower() for name in atomic_attributes)
     text = text_of(attribute)
@@ -34,7 +34,7 @@ def split_into_clauses(
 
 
 def find_names(text: str) -> set[str]:
-    """Return all words in *text* that may be the name of an attribute; functions and keywords too."""
+    """Return all words in *text* that may be attribute names, with names of functions and keywords."""
     names = set()
     for piece in _TOKEN.findall(text):
         if _NAME.match(piece):
@@ -45,7 +45,7 @@ def find_names(text: str) -> set[str]:
 
 
 def split_conjunction(text: str) -> list[str]:
-    """Return the operands of ``&&`` outside all brackets; *text* alone if a weaker one is there."""
+    """Return the operands of ``&&`` outside brackets; only *text* if it has a weaker operator there."""
     depth = 0
     parts = [""]
     for piece in _TOKEN.findall(text):
@@ -89,7 +89,7 @@ def _expand_clauses(
 
 
 def _closing_index(text: str) -> int:
-    """Return the index of the bracket that closes the one opening *text*; -1 without one."""
+    """Return the index of the bracket that closes the first bracket of *text*; -1 if there is none."""
     depth = place = 0
     for piece in _TOKEN.findall(text):
         depth += (piece in "([{") - (piece in ")]}")

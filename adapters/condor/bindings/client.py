@@ -18,7 +18,7 @@ _LONG_NAMES = {name.lower() for name in SITE_WIDE_ATTRIBUTES}
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """A daemon's answer for one authorization level; ``reason`` of a denial, empty if it is allowed."""
+    """A daemon's answer for one authorization level; ``reason`` is empty if the level is allowed."""
 
     level: str
     is_allowed: bool
@@ -30,21 +30,21 @@ class Authorization:
 
 
 class DaemonClient(ProcessClient):
-    """Calls to any daemon of HTCondor, and calls that contact no daemon."""
+    """Calls to any HTCondor daemon, and calls for which no daemon is contacted."""
 
     def config_of(
         self, daemon: DaemonKind, names: Iterable[str], name: str | None = None
     ) -> dict[str, str | None]:
-        """Return the daemon's own configuration values, None for an undefined one; needs READ.
+        """Return configuration values of an HTCondor daemon, None for an undefined value; needs READ.
 
-        *name* selects among several daemons of a kind, a collector by its address; None takes the first.
+        *name* selects one of several daemons, a collector by its address; None takes the first daemon.
         """
         return dict(self._call("config_of", daemon=daemon, names=list(names), name=name))
 
     def ping(self, daemon: DaemonKind, level: str, name: str | None = None) -> Authorization:
         """Return whether *daemon* authorizes *level*: READ, WRITE, DAEMON, NEGOTIATOR, ADMINISTRATOR, …
 
-        A denial is an answer here, not an error.
+        A denial is returned as an answer and raises no error.
         """
         try:
             answer = self._call("ping", daemon=daemon, level=level, name=name)
@@ -56,7 +56,7 @@ class DaemonClient(ProcessClient):
         return Authorization(level, bool(answer["allowed"]), answer["identity"], answer["method"])
 
     def check_expressions(self, expressions: Mapping[str, str]) -> None:
-        """Raise ConfigError for a text that is not a ClassAd expression; each key describes its text."""
+        """Raise ConfigError if a text is not a ClassAd expression; its key describes it in the message."""
         self._call("parse", expressions=expressions)
 
 
@@ -70,8 +70,8 @@ class CollectorClient(DaemonClient):
     def advertise(self, ads: Sequence[tuple[str, str]], lifetime: timedelta) -> int | None:
         """Send site ads, each ``(name, text)`` with one ``Name = literal`` a line, to every collector.
 
-        Waits, for 3 s at most, until the collector shows them. Returns when it received the last one, in
-        Unix seconds of *its* clock; None when they did not show, which is not an error here.
+        Wait for 3 s at most until the collector returns the ads. Return when the collector received the last
+        ad, in Unix seconds of the collector's clock; None if the ads are not visible yet (not an error).
         """
         if not ads:
             return None
@@ -80,16 +80,16 @@ class CollectorClient(DaemonClient):
         return received_at
 
     def invalidate(self, names: Sequence[str]) -> None:
-        """Remove the site ads of these names; a missing one is not an error."""
+        """Remove the site ads with these names; a missing ad is not an error."""
         if names:
             self._call("invalidate", names=names)
 
     def heartbeat(self, name: str, leads_since: int, lifetime: timedelta) -> list[Ad]:
-        """Send the heartbeat ad of the hydrator daemon *name*; return those of all hydrator daemons.
+        """Send the heartbeat ad of the hydrator daemon *name*; return the ads of all hydrator daemons.
 
-        *leads_since* is the Unix time since which it is the leader. Each ad has ``Name``,
-        ``DataLocalityLeadsSince`` and ``LastHeardFrom``; the own one is ``Shared`` if another daemon uses
-        this name.
+        *leads_since* is the Unix time since which this daemon is the leader. Each ad has ``Name``,
+        ``DataLocalityLeadsSince`` and ``LastHeardFrom``. This daemon's ad has ``Shared`` if another daemon
+        uses the same name.
         """
         seconds = int(lifetime.total_seconds())
         return list(self._call("heartbeat", name=name, leads_since=leads_since, lifetime=seconds))
@@ -99,24 +99,24 @@ class CollectorClient(DaemonClient):
     ) -> list[Ad]:
         """Return slot ads from the first collector that answers, or from *collector*.
 
-        They have *attributes* under these spellings: literals, None, or an expression's text.
+        Each ad has *attributes*, in this spelling. A value is a literal, None, or the text of an expression.
 
         Raises:
-            ValueError: one of the long attributes, which would be megabytes.
+            ValueError: *attributes* has one of the long attributes, whose values would be megabytes.
         """
         if long := [name for name in attributes if name.lower() in _LONG_NAMES]:
             raise ValueError(f"attributes whose values are too long for a query of slots: {', '.join(long)}")
         return list(self._call("slots", attributes=attributes, constraint=constraint, collector=collector))
 
     def slots_by_site(self, attributes: Sequence[str]) -> dict[str, int]:
-        """Count the slots of each site; a slot's site is the first of *attributes* it has, "" without one."""
+        """Count the slots of each site. The first of *attributes* that a slot has is its site; "" if none."""
         sites = (
             next((str(ad[name]) for name in attributes if ad[name]), "") for ad in self.slots(attributes)
         )
         return dict(sorted(Counter(sites).items()))
 
     def collectors(self) -> list[str]:
-        """Return the addresses of all collectors, ordered; queries none of them."""
+        """Return the addresses of all configured collectors, ordered, without querying a collector."""
         return list(self._call("collectors"))
 
     def merge(
@@ -128,13 +128,13 @@ class CollectorClient(DaemonClient):
     ) -> list[str]:
         """Merge site ads into slots' ads at one collector, over one connection; return the slots' names.
 
-        A slot is omitted if its startd sent an update after *since* (Unix s, by the collector's clock), or if
-        its ad is no longer the one that the caller read.
+        Skip a slot if its startd sent an update after *since* (Unix seconds of the collector's clock), or if
+        the slot's ad has changed since the caller read it.
 
         Args:
             collector: one of :meth:`collectors`.
-            texts: by site the lines of its ad; None withdraws the merge.
-            slots: name, MyAddress, site and LastHeardFrom of each.
+            texts: by site, the lines of the site ad; None withdraws the merge.
+            slots: name, MyAddress, site and LastHeardFrom of each slot.
             since: the latest LastHeardFrom that the caller read of any slot there.
         """
         return list(self._call("merge", collector=collector, texts=texts, slots=slots, since=since))
@@ -149,7 +149,7 @@ class QueueClient(DaemonClient):
         return sorted((ad for ad in ads if ad.get("Name")), key=lambda ad: str(ad["Name"]))
 
     def has_user_record(self, schedd: str, user: str) -> bool:
-        """Return True if *schedd* has a record of *user* (``name@domain``); queue super users need one."""
+        """Return True if *schedd* has a user record of *user* (``name@domain``); super users need it."""
         return bool(self._call("has_user_record", schedd=schedd, user=user))
 
     def count_queued_datasets(self, schedd: str) -> list[tuple[tuple[str, ...], int]]:
@@ -165,8 +165,8 @@ class QueueClient(DaemonClient):
     def query_misses(self, schedd: str, since: datetime) -> list[list[str]]:
         """Return the misses that jobs reported: one list for each job with ChirpDataLocalityMisses.
 
-        Reads jobs in the queue of *schedd*, and jobs that left it after *since*. Returns 1000 at most, a fair
-        share of each user, and first those that differ in dataset or site.
+        Read jobs in the queue of *schedd*, and jobs that left the queue after *since*. Return 1000 misses at
+        most, with a fair share for each user, and first the misses that differ in dataset or site.
         """
         return list(self._call("query_misses", schedd=schedd, since=int(since.timestamp())))
 
@@ -179,19 +179,19 @@ class QueueClient(DaemonClient):
         after_job_id: str | None = None,
         max_jobs: int,
     ) -> list[Ad]:
-        """Return jobs of *schedd* that ended after *since*, the job that left the queue last comes first.
+        """Return jobs of *schedd* that ended after *since*; the job that left the queue last comes first.
 
         Args:
-            schedd: its name.
-            since: jobs that ended before are left out.
+            schedd: the name of the schedd.
+            since: jobs that ended before this time are left out.
             site_attributes: slot attributes with the site; the first that the schedd recorded counts.
-            after_job_id: the GlobalJobId of a job; only jobs that left the queue after it.
+            after_job_id: the GlobalJobId of a job; return only jobs that left the queue after this job.
             max_jobs: 1 or more.
 
         Returns:
             ``GlobalJobId``, ``QDate``, ``JobStartDate``, ``JobCurrentStartDate`` and
-            ``EnteredCurrentStatus`` (as the job has them: any scalar or None), ``site`` (None where not
-            recorded), ``datasets`` (None where it names none), ``bytes`` (by DID) and ``misses``.
+            ``EnteredCurrentStatus`` (as in the job: any scalar or None), ``site`` (None if not
+            recorded), ``datasets`` (None if the job names none), ``bytes`` (by DID) and ``misses``.
         """
         rows = self._call(
             "outcomes",
@@ -204,23 +204,23 @@ class QueueClient(DaemonClient):
         return list(rows)
 
     def last_ended(self, schedd: str) -> str | None:
-        """Return the GlobalJobId of the job that left the queue of *schedd* last; None without one."""
+        """Return the GlobalJobId of the job that left the queue of *schedd* last; None if no job did."""
         job_id: str | None = self._call("last_ended", schedd=schedd)
         return job_id
 
     def release(self, schedd: str, constraint: str = "true") -> int:
         """Allow queued jobs that the job transform bound to their data to run anywhere; return their number.
 
-        Sets DataLocalityHere, to which their Requirements refer, to true and reads it back. Raises PoolDenied
-        if a job stayed unchanged; jobs before it may have been released.
+        Set DataLocalityHere, to which the jobs' Requirements refer, to true; read it back. Raise PoolDenied
+        if a job stayed unchanged; the jobs before this job may have been released.
         """
         return int(self._call("release", schedd=schedd, constraint=constraint))
 
     def read_job_groups(self, schedd: str) -> list[Ad]:
         """Return idle jobs of *schedd* that opted in to DESIRED_Sites, or that still have the daemon's mark.
 
-        Alike jobs share a row. A row has the fields of :class:`hydrator.domain.pool_ports.JobGroup`, and its
-        ``kept`` those of :class:`hydrator.domain.pool_ports.SavedDesiredSites`.
+        Alike jobs share one row, with the fields of :class:`hydrator.domain.pool_ports.JobGroup`; its
+        ``kept`` has the fields of :class:`hydrator.domain.pool_ports.SavedDesiredSites`.
         """
         return list(self._call("read_job_groups", schedd=schedd))
 
@@ -252,7 +252,7 @@ class QueueClient(DaemonClient):
     def restore_desired_sites(self, schedd: str, constraint: str = "true", *, should_opt_out: bool) -> int:
         """Restore the DESIRED_Sites that queued jobs had, and remove the daemon's marks; return their number.
 
-        With *should_opt_out* the jobs get no list from now on. Raises PoolDenied if a job stayed unchanged.
+        With *should_opt_out* the jobs get no list from now on. Raise PoolDenied if a job stayed unchanged.
         """
         args = {"schedd": schedd, "constraint": constraint, "should_opt_out": should_opt_out}
         return int(self._call("restore_desired_sites", **args))
@@ -262,20 +262,20 @@ class MatchClient(DaemonClient):
     """Queries that explain why a job does not start."""
 
     def jobs(self, schedd: str, cluster: int, proc: int | None = None) -> list[Ad]:
-        """Return a cluster's jobs, or one job; alike jobs share a row: ``procs``, the first one's ``ad``.
+        """Return the jobs of a cluster, or one job. Alike jobs share a row: ``procs``, and one job's ``ad``.
 
-        An ad has the text of each attribute's expression. Of many kinds of jobs the later ones are
-        ``brief``: their ads have only the attributes that distinguish kinds.
+        An ad has the text of each attribute's expression. If there are many kinds of jobs, later kinds are
+        ``brief``: their ads have only the attributes that distinguish the kinds.
         """
         return list(self._call("jobs", schedd=schedd, cluster=cluster, proc=proc))
 
     def find_ended_job(self, schedd: str, cluster: int, proc: int | None = None) -> Ad | None:
-        """Return the history's ad of a job at *schedd*, or of the last of a cluster; None without one."""
+        """Return the ad of a job, or of a cluster's last job, from the history; None if not found."""
         ads = self._call("find_ended_job", schedd=schedd, cluster=cluster, proc=proc)
         return ads[0] if ads else None
 
     def count_uploads(self, schedd: str, user: str, least_bytes: int) -> int:
-        """Return the number of jobs of *user* that send *least_bytes* of input or more, or wait to send."""
+        """Count the jobs of *user* that transfer, or wait to transfer, *least_bytes* of input or more."""
         return int(self._call("count_uploads", schedd=schedd, user=user, least_bytes=least_bytes))
 
     def evaluate_match(
@@ -294,10 +294,10 @@ class MatchClient(DaemonClient):
 
         Args:
             job: the text of each attribute's expression.
-            facts: expressions to evaluate for each group of alike slots, MY being the job.
+            facts: expressions to evaluate for each group of alike slots; MY is the job.
             site_attributes: slot attributes with the site; the first that a slot has counts.
-            atomic_attributes: attributes of the job that count as one clause, whatever their expression.
-            flock: collectors of other pools, to which the job's schedd flocks; their groups have a ``pool``.
+            atomic_attributes: attributes of the job that stay one clause, even if the expression has several.
+            flock: collectors of pools to which the job's schedd flocks; their groups have a ``pool``.
 
         Returns:
             ``unreachable_pools``: by collector of *flock*, the reason why it did not answer.
@@ -307,16 +307,16 @@ class MatchClient(DaemonClient):
             ``generation``, ``as_of``, ``via``, ``state``, ``partitionable``, ``dynamic``,
             ``requirements`` (text), ``theirs`` (the slots' own clauses), ``job_values`` and
             ``slot_values`` ("true", "false", "undefined" or "error", in the order of the clauses),
-            ``matches``; for partitionable ones both lists of values with ``_empty`` too, as if nothing
-            of the slot were in use; ``facts`` (values, None if not a scalar) and ``largest_resources``: the
-            most that one of them has of each resource.
+            ``matches``. Partitionable slots also have both lists of values with the ending ``_empty``:
+            the values if nothing of the slot were in use. ``facts`` has values, None if not a scalar.
+            ``largest_resources`` is the most that one slot of the group has of each resource.
         """
         query = {"facts": facts, "site_attributes": site_attributes, "atomic_attributes": atomic_attributes}
         return dict(self._call("evaluate_match", job=job, flock=flock, **query))
 
 
 class CondorClient(CollectorClient, QueueClient, MatchClient):
-    """A client with all calls; they share one child process, its lock and its credentials.
+    """A client with all calls, which share one child process, one lock and one set of credentials.
 
-    Code that needs the calls of one daemon only should take that class.
+    A function that calls only one kind of daemon should take the base class for this daemon.
     """

@@ -61,7 +61,7 @@ class CollectorCalls(Bindings):
         return self.query_scalars("Any", SITE_AD_ATTRIBUTES, f'MyType == "{SITE_AD_TYPE}"')
 
     def advertise(self, ads: Sequence[tuple[str, str]], lifetime: int) -> int | None:
-        """Send the ads; return when the collector received the last one, by its clock, or None."""
+        """Send the ads; return when the collector received the last ad, by the collector's clock, or None."""
         site_ads = [self._build_site_ad(name, text, lifetime) for name, text in ads]
         self._send(site_ads, "UPDATE_AD_GENERIC")
         sent = {ad["Name"]: (ad.get("DataLocalityGeneration"), ad.get("DataLocalityAsOf")) for ad in site_ads}
@@ -74,7 +74,7 @@ class CollectorCalls(Bindings):
         return max((ad["LastHeardFrom"] for ad in ads_now if ad["Name"] in sent), default=None)
 
     def invalidate(self, names: Sequence[str]) -> None:
-        """Remove the site ads of these names."""
+        """Remove the site ads with these names."""
         self._send([self._build_invalidation(name) for name in names], "INVALIDATE_ADS_GENERIC")
         self._wait_until_visible(lambda ads: not {ad["Name"] for ad in ads} & set(names), self.site_ads)
 
@@ -83,7 +83,8 @@ class CollectorCalls(Bindings):
     def heartbeat(self, name: str, leads_since: int, lifetime: int) -> list[Ad]:
         """Send the heartbeat of the daemon *name*; return the ads of all daemons once it is visible.
 
-        The ad has ``Shared`` = true if another process sent a heartbeat under this name since the last one.
+        This daemon's ad has ``Shared`` = true if another process sent a heartbeat with the same name since
+        this daemon's last heartbeat.
         """
         own = self._heartbeats.setdefault(name, deque(maxlen=_MAX_HEARTBEATS))
         beats = [ad["DataLocalityBeat"] for ad in self._daemon_ads() if ad["Name"] == name]
@@ -104,7 +105,7 @@ class CollectorCalls(Bindings):
 
         ads = self._wait_until_visible(is_visible, self._daemon_ads)
         if not is_visible(ads):
-            raise CallError("pool", "it accepted the heartbeat, but does not return it")
+            raise CallError("pool", "the collector accepted the heartbeat ad, but does not return it")
         return [{**ad, "Shared": is_shared and ad["Name"] == name} for ad in ads]
 
     def _daemon_ads(self) -> list[Ad]:
@@ -129,12 +130,12 @@ class CollectorCalls(Bindings):
     ) -> list[str]:
         """Merge into slots' ads at *collector*, over one connection; return the names of the slots sent.
 
-        A slot that its startd updated since the caller's query is omitted. Its ad may be of another startd
-        by now, and a merge overwrites the address in it.
+        Skip a slot that a startd updated after the caller's query. The ad may now belong to another startd,
+        and a merge would overwrite the address in the ad.
 
         Args:
             collector: the address of one collector.
-            texts: by site the lines of its ad; None withdraws the merge.
+            texts: by site, the lines of the site ad; None withdraws the merge.
             slots: name, address, site and LastHeardFrom, as the caller read them.
             since: the latest LastHeardFrom that the caller read of any slot.
         """
@@ -170,7 +171,7 @@ class CollectorCalls(Bindings):
         """Send *ads* to every collector.
 
         Raises:
-            CallError: one of them accepted no ad; with *one_is_enough*, none of them did.
+            CallError: a collector accepted no ad; with *one_is_enough*, no collector accepted an ad.
         """
         collectors = self.collector_addresses()
         if not collectors:
@@ -194,7 +195,7 @@ class CollectorCalls(Bindings):
     def _wait_until_visible(
         is_visible: Callable[[list[Ad]], bool], read_ads: Callable[[], list[Ad]]
     ) -> list[Ad]:
-        """Query until *is_visible* or for SETTLE_SECONDS: a collector acknowledges no update."""
+        """Query until *is_visible*, for SETTLE_SECONDS at most: collectors do not acknowledge updates."""
         deadline = time.monotonic() + SETTLE_SECONDS
         pause = 0.01
         while True:
@@ -212,9 +213,9 @@ class CollectorCalls(Bindings):
         return ad
 
     def _parse_lines(self, site: str, text: str, shared: Sequence[str] = ()) -> dict[str, Any]:
-        """Parse the lines ``Name = literal`` of a site's ad, the values of *shared* in parentheses.
+        """Parse the lines ``Name = literal`` of a site ad; put the values of *shared* into parentheses.
 
-        A collector stores a long value in parentheses once, however many ads have it.
+        A collector stores a long value in parentheses only once, even if many ads have it.
         """
         lines = (line.partition(" = ")[::2] for line in text.splitlines())
         return {
@@ -234,6 +235,6 @@ class CollectorCalls(Bindings):
         return {"DataLocalityVia": "merge", **self._parse_lines(site, text, SITE_WIDE_ATTRIBUTES)}
 
     def _build_invalidation(self, name: str) -> Any:
-        """Build the query for INVALIDATE_ADS_GENERIC; TargetType is the ads' own type, not "Generic"."""
+        """Build the query for INVALIDATE_ADS_GENERIC. TargetType is the MyType of the ads, not "Generic"."""
         own_name = self.classad.ExprTree(f"Name =?= {self.classad.quote(name)}")
         return self._build_ad(MyType="Query", TargetType=SITE_AD_TYPE, Name=name, Requirements=own_name)

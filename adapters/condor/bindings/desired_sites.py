@@ -1,11 +1,11 @@
 """``DESIRED_Sites`` of queued jobs, in the child process: groups of alike jobs and safe edits.
 
-The bindings edit one attribute a transaction, of jobs by their ids or of all
-that match a constraint, and a user may edit the same job meanwhile. So an edit has three steps.
-First it marks jobs by their ids, with a unique token and with the value that they had. Then it
-edits ``DESIRED_Sites`` of the jobs that have this token and still have that value. Then it
-removes the token. After an interruption at any step, the mark shows whether the value is
-the daemon's or a user's.
+In one transaction the bindings edit one attribute, of jobs with given ids or of all jobs that
+match a constraint. A user may edit the same job meanwhile. So an edit has three steps. First it
+marks the jobs, by their ids, with a unique token and with their present ``DESIRED_Sites``. Then it
+edits ``DESIRED_Sites`` of the jobs that have this token and an unchanged ``DESIRED_Sites``. Then
+it removes the token. If an edit is interrupted, the mark shows whether the present value is
+from the daemon or from a user.
 """
 # ruff: noqa: ANN401  (the bindings have no types)
 
@@ -34,7 +34,7 @@ EDITS_AT_ONCE = 1000
 
 
 def rejection(reason: str) -> CallError:
-    """Return the failure of an edit that the schedd did not make."""
+    """Return the exception for an edit that the schedd rejected."""
     return CallError("denied", reason)
 
 
@@ -43,8 +43,8 @@ class DesiredSitesEditor:
 
     Args:
         classad: the bindings' module.
-        error_type: the exception that the bindings raise.
-        queue: the bindings' schedd.
+        error_type: the class of the bindings' exceptions.
+        queue: the bindings' object for the schedd.
         group_by: the bindings' option to get one ad for each combination of the attributes.
     """
 
@@ -55,7 +55,7 @@ class DesiredSitesEditor:
         self._group_by = group_by
 
     def read_job_groups(self) -> list[Ad]:
-        """Return idle jobs that opted in, or have the daemon's mark; alike jobs share one row."""
+        """Return idle jobs that ask for a list, or have the daemon's mark; alike jobs share one row."""
         constraint = f"{IDLE_CONSTRAINT} && ({OPT_IN_ATTRIBUTE} =?= true || {SAVED_ATTRIBUTE} isnt undefined)"
         return [
             self._build_group_row(ad)
@@ -87,7 +87,7 @@ class DesiredSitesEditor:
         return count
 
     def _replace_value(self, has_token: str, row: Ad, value: str | None) -> None:
-        """Set the value of marked jobs that still have the one in *row*; undo the marks if that fails."""
+        """Set DESIRED_Sites of marked jobs whose value is still that of *row*; unmark them on failure."""
         unchanged = f"{has_token} && {DESIRED_SITES} =?= {_string_literal(row['desired'])}"
         unchanged_idle = f"{unchanged} && {IDLE_CONSTRAINT}"
         self._edit_matching(unchanged_idle, DESIRED_SITES, _string_literal(value))
@@ -98,7 +98,8 @@ class DesiredSitesEditor:
     def restore(self, constraint: str, should_opt_out: bool) -> int:
         """Restore the original lists of all jobs in the queue, and remove the marks; return their number.
 
-        A ``DESIRED_Sites`` that a user has set since stays. *should_opt_out* sets the option to false, too.
+        A ``DESIRED_Sites`` that a user set after the daemon's edit stays. With *should_opt_out*, also set the
+        jobs' option to false.
         """
         selection = f"({constraint}) && {QUEUED_CONSTRAINT}"
         groups: dict[str, tuple[Ad, list[str]]] = {}
@@ -161,26 +162,26 @@ class DesiredSitesEditor:
         }
 
     def _is_expression(self, ad: Any) -> bool:
-        """Return True if DESIRED_Sites is an expression, whatever its value."""
+        """Return True if DESIRED_Sites is an expression and not a literal."""
         value = ad.get(DESIRED_SITES)
         return not (value is None or isinstance(value, str) or value is self._classad.Value.Undefined)
 
     def _evaluate(self, ad: Any, text: str) -> Any:
-        """Evaluate *text*; None for undefined, the bindings' object for a value that JSON cannot express."""
+        """Evaluate *text*. Return None for undefined; a value without JSON form stays a bindings' object."""
         with suppress(Exception):
             value = self._classad.ExprTree(text).eval(ad)
             return None if value is self._classad.Value.Undefined else value
         return self._classad.Value.Error
 
     def _evaluate_scalar(self, ad: Any, text: str) -> str | int | float | bool | None:
-        """Evaluate *text* to a text, number or truth value, None for undefined, 0 for any other value."""
+        """Evaluate *text*. Return a text, number or truth value; None for undefined, 0 for other values."""
         value = self._evaluate(ad, text)
         return value if value is None or is_plain(value) else 0
 
     # selection of jobs
 
     def _build_constraint(self, row: Ad) -> str:
-        """Return the constraint for the idle jobs of this row, with their present values."""
+        """Return the constraint that selects the idle jobs of *row*, by the values in the row."""
         mark = row["kept"] or {}
         parts = [
             IDLE_CONSTRAINT,
@@ -198,7 +199,7 @@ class DesiredSitesEditor:
         ]
         if row["datasets"]:
             parts.append(f'join(",", RequiredDatasets) =?= {_string_literal(",".join(row["datasets"]))}')
-        else:  # the value is invalid: no constraint selects all jobs with the same one
+        else:  # no constraint can select all jobs with the same invalid value: select one job by its id
             cluster, _, proc = row["example"].partition(".")
             parts.append(f"ClusterId == {int(cluster)} && ProcId == {int(proc)}")
         return " && ".join(parts)
@@ -211,12 +212,12 @@ class DesiredSitesEditor:
     # edits
 
     def edit_all(self, ids: Sequence[str], attribute: str, literal: str) -> None:
-        """Set *attribute* of these jobs, some at a time; skip jobs that have left the queue."""
+        """Set *attribute* of these jobs in batches; skip jobs that have left the queue."""
         for start in range(0, len(ids), EDITS_AT_ONCE):
             self._edit(ids[start : start + EDITS_AT_ONCE], attribute, literal, QUEUED_CONSTRAINT)
 
     def _edit(self, ids: Sequence[str], attribute: str, literal: str, constraint: str) -> None:
-        """Edit jobs by id; without those that left the queue, which would make the whole transaction fail."""
+        """Edit jobs by id, without the jobs that left the queue: they would fail the transaction."""
         try:
             self._queue.edit(list(ids), attribute, literal)
         except self._error_type as failure:
@@ -230,13 +231,13 @@ class DesiredSitesEditor:
                 self._queue.edit(remaining, attribute, literal)
 
     def _edit_matching(self, constraint: str, attribute: str, literal: str) -> None:
-        """Edit all matching jobs; the caller queries the result, since no match fails like a denial."""
+        """Edit all matching jobs. The caller queries the result: no match looks like a denial here."""
         with suppress(self._error_type):
             self._queue.edit(constraint, attribute, literal)
 
 
 def _string_literal(value: str | None) -> str:
-    """Return a literal as job queues store it: only quote and backslash escaped, letters unchanged."""
+    """Return *text* as a string literal of a job queue: only quotes and backslashes are escaped."""
     return "undefined" if value is None else string_literal(value)
 
 

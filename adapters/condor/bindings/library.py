@@ -1,7 +1,7 @@
-"""HTCondor's Python bindings, and the steps that calls to several daemons share, in the child process.
+"""HTCondor's Python bindings, and common steps of calls to daemons, in the child process.
 
-The bindings report a failure in one vague sentence; its reason is in the security log. So the child
-turns that log on, sends it to descriptor 2, empties it before each request and reads it after a failed one.
+The bindings report a failure in one vague sentence; the reason is in HTCondor's security log. So the child
+enables this log, writes it to descriptor 2, empties it before each request and reads it after a failure.
 """
 # ruff: noqa: ANN401  (the bindings have no types)
 
@@ -55,7 +55,7 @@ def describe_denial(identity: str, method: str) -> str:
 
 
 def failure_of(error: Exception, daemon: str | None = None) -> CallError:
-    """Return the failure by the security log of this request, or else by the text of *error*."""
+    """Return the failure, with the reason from the security log, or else from the text of *error*."""
     log = ""
     with suppress(OSError):  # descriptor 2 is not always a file
         log = os.pread(2, 200_000, 0).decode("utf-8", "replace")
@@ -77,10 +77,10 @@ class Bindings:
         self.htcondor = htcondor2
         htcondor2.enable_debug("D_SECURITY")
 
-    # calls to any daemon, and calls that contact none
+    # calls to any daemon, and calls that contact no daemon
 
     def ping(self, daemon: str, level: str, name: str | None) -> Ad:
-        """Ask *daemon* whether this client has the authorization *level*, and as which identity."""
+        """Ask *daemon* which identity this client has, and if the *level* is authorized."""
         ad = self.htcondor.ping(self.locate(daemon, name), level)
         return {
             "identity": self.scalar(ad, "MyRemoteUserName"),
@@ -89,20 +89,20 @@ class Bindings:
         }
 
     def config_of(self, daemon: str, names: Sequence[str], name: str | None) -> dict[str, str | None]:
-        """Return configuration values of *daemon*, None for those that it does not have."""
+        """Return configuration values of *daemon*; None for a value that *daemon* does not have."""
         config = self.htcondor.RemoteParam(self.locate(daemon, name))
         spelling = {key.upper(): key for key in config}
         return {key: config[spelling[key.upper()]] if key.upper() in spelling else None for key in names}
 
     def token_folders(self) -> list[str]:
-        """Return the folders where HTCondor looks for this user's IDTOKENS; contacts no daemon."""
+        """Return the folders where HTCondor looks for this user's IDTOKENS, without contacting a daemon."""
         names = ["SEC_TOKEN_DIRECTORY", *(["SEC_TOKEN_SYSTEM_DIRECTORY"] if os.geteuid() == 0 else [])]
         folders = [self.htcondor.param.get(name, "") for name in names]
         home = os.path.expanduser("~/.condor/tokens.d")  # noqa: PTH111 - HTCondor's default, as text
         return [folder or home for folder in folders if folder or os.geteuid() != 0]
 
     def parse(self, expressions: Mapping[str, str]) -> None:
-        """Check that the texts, by their description, are expressions, also inside parentheses."""
+        """Raise CallError if a text is not a ClassAd expression, alone or inside parentheses."""
         for description, text in expressions.items():
             self.parse_expression(text, description)
             self.parse_expression(f"({text})", description)
@@ -110,9 +110,10 @@ class Bindings:
     # queries
 
     def collector_addresses(self) -> list[str]:
-        """Return the addresses of all collectors, first those that did not hang at the last query.
+        """Return the addresses of all collectors; collectors that hung at the last query come last.
 
-        The bindings would choose one at random and wait for it longer than the parent waits for this process.
+        The bindings would choose a collector at random, and wait for it longer than the parent waits for
+        this process.
         """
         parts = re.split(r"[,\s]+", self.htcondor.param.get("COLLECTOR_HOST", ""))
         addresses = [address for address in parts if address]
@@ -148,7 +149,7 @@ class Bindings:
         return [self.scalars(ad, attributes) for ad in ads]
 
     def locate(self, daemon: str, name: str | None) -> Any:
-        """Return the ad of a daemon, by which the bindings connect to it."""
+        """Return the ad of a daemon; the bindings need the ad to connect to the daemon."""
         if daemon == "collector" and name is not None:
             return self._find_collector_ad(name)
         kinds = {"startd": "StartDaemon", "slot": "Slot", "schedd": "Schedd", "negotiator": "Negotiator"}
@@ -156,18 +157,22 @@ class Bindings:
         ads = self.query_ads(kinds.get(daemon, daemon.capitalize()), LOCATION_ATTRIBUTES, constraint)
         located = [ad for ad in ads if "MyAddress" in ad]
         if not located:
-            reason = "the collector knows none" if name is None else "the collector does not know it"
+            reason = (
+                "the collector has no ad of such a daemon"
+                if name is None
+                else "the collector has no ad of this daemon"
+            )
             raise CallError("pool", reason)
         return min(located, key=lambda ad: str(ad.get("Name", "")))
 
     def _find_collector_ad(self, address: str) -> Any:
-        """Return the collector's own ad at *address*; a parent collector has its children's ads too."""
+        """Return the own ad of the collector at *address*, which may have ads of other collectors too."""
         ads = self.query_ads("Collector", LOCATION_ATTRIBUTES, "true", address)
         located = [ad for ad in ads if "MyAddress" in ad]
         port = address.rpartition(":")[2]
         own = [ad for ad in located if re.search(rf":{re.escape(port)}\b", str(ad["MyAddress"]))]
         if not located:
-            raise CallError("pool", "it has no ad of itself", f"collector {address}")
+            raise CallError("pool", "the collector has no ad of itself", f"collector {address}")
         return (own or located)[0]
 
     def schedd(self, name: str) -> Any:
@@ -177,11 +182,11 @@ class Bindings:
     # values
 
     def scalars(self, ad: Any, attributes: Sequence[str]) -> Ad:
-        """Return :meth:`scalar` of each of *attributes*."""
+        """Return a dict with :meth:`scalar` of each attribute."""
         return {attribute: self.scalar(ad, attribute) for attribute in attributes}
 
     def scalar(self, ad: Any, attribute: str) -> Any:
-        """Return a literal as itself, undefined as None, any other expression as its text."""
+        """Return the value of a literal, None for undefined, and the text of any other expression."""
         try:
             value = ad[attribute]
         except KeyError:

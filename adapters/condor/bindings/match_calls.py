@@ -1,4 +1,4 @@
-"""Calls for ``hydrator why``, in the child process: a job of a schedd, and its match with slots."""
+"""Calls for ``hydrator why``, in the child process: query jobs, and match a job with slots."""
 # ruff: noqa: ANN401  (the bindings have no types)
 
 from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +51,7 @@ class MatchCalls(Bindings):
     # the job
 
     def jobs(self, schedd: str, cluster: int, proc: int | None) -> list[Ad]:
-        """Return the jobs of a cluster, or one: alike jobs together, with their ids, and the ad of the first.
+        """Return the jobs of a cluster, or one job, in groups of alike jobs: their ids and the first ad.
 
         Kinds beyond MAX_JOB_GROUPS are ``brief``: their ads have only the attributes of the first query.
         """
@@ -74,9 +74,9 @@ class MatchCalls(Bindings):
     def _full_rows(
         self, queue: Any, cluster: int, procs: list[int], rejection: tuple[int, str] | None
     ) -> list[Ad]:
-        """Return the whole ad of the first of alike jobs, with the last rejection of any of them.
+        """Return the whole ad of the first of *procs*, which are alike, with the last rejection of any.
 
-        The negotiator answers for one job of many alike ones, so its last answer is for all of them.
+        The negotiator answers for one job of many alike jobs, so its last answer counts for all of them.
         """
         at, reason = rejection or (0, "")
         values = (str(at), self.classad.quote(reason))
@@ -87,13 +87,13 @@ class MatchCalls(Bindings):
         ]
 
     def find_ended_job(self, schedd: str, cluster: int, proc: int | None) -> list[Ad]:
-        """Return the history's ad of a job, or of the last one of a cluster; empty if there is none."""
+        """Return the ad of a job, or of a cluster's last job, from the history; empty if not found."""
         queue = self.schedd(schedd)
         ads = queue.history(_job_constraint(cluster, proc), list(ENDED_JOB_ATTRIBUTES), 1)
         return [self.scalars(ad, ENDED_JOB_ATTRIBUTES) for ad in ads]
 
     def count_uploads(self, schedd: str, user: str, least_bytes: int) -> int:
-        """Return the number of jobs of *user* that send *least_bytes* of input or more, or wait to send."""
+        """Count the jobs of *user* that transfer, or wait to transfer, *least_bytes* of input or more."""
         constraint = (
             f"User =?= {self.classad.quote(user)}"
             " && (TransferringInput =?= true || TransferQueued =?= true)"
@@ -137,9 +137,9 @@ class MatchCalls(Bindings):
         return {**answer, "unreachable_pools": failures}
 
     def _build_slot_query(self, addresses: Sequence[str]) -> SlotQuery:
-        """Return a query for slots of all collectors at *addresses*, each slot once.
+        """Return a function that queries the slots of all collectors at *addresses*, each slot once.
 
-        A collector that did not answer is not queried again; at least one must answer.
+        The function skips a collector that did not answer before; at least one collector must answer.
         """
         responsive = list(addresses)
 
@@ -164,9 +164,9 @@ class MatchCalls(Bindings):
     def _fetch_match_slots(
         self, query: SlotQuery, attributes: set[str], site_attributes: Sequence[str]
     ) -> list[tuple[Any, Any]]:
-        """Fetch slots with all referenced attributes, each with an ad of its site's long attributes.
+        """Fetch slots with all attributes that the match needs, and with the long attributes of their site.
 
-        The references of a slot's own expressions are known only after a fetch, so there are a few rounds.
+        A fetched slot's expressions may refer to further attributes, so this takes a few rounds.
         """
         totals = [f"TotalSlot{name}" for name in RESOURCES]
         names = {
@@ -193,7 +193,7 @@ class MatchCalls(Bindings):
     def _pair_with_site_attributes(
         self, query: SlotQuery, slots: Sequence[Any], long_attributes: Sequence[str]
     ) -> list[tuple[Any, Any]]:
-        """Pair slots with the long attributes of their site's generation, which are fetched once."""
+        """Pair slots with the long attributes of their site; fetch these once for each generation."""
         scalar, quote = self.scalar, self.classad.quote
 
         def content(ad: Any) -> tuple[Any, ...]:

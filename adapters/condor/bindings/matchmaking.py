@@ -1,4 +1,4 @@
-"""Match of a job with slots, in the child process: the value of each clause of the job and of the slot."""
+"""Match of a job with slots, in the child process: evaluate each clause of the job and of the slot."""
 # ruff: noqa: ANN401  (the bindings have no types)
 
 import json
@@ -38,7 +38,7 @@ class JobMatch:
         return self._collect_names({"Requirements", *self._clauses, *self._facts})
 
     def _collect_names(self, texts: Iterable[str]) -> set[str]:
-        """Return the names in *texts*, and those that the job's attributes of these names mention in turn."""
+        """Return the names in *texts*, and the names in the job's attributes of these names, and so on."""
         names: set[str] = set()
         new = find_names(" ".join(texts))
         while new:
@@ -49,7 +49,7 @@ class JobMatch:
         return names
 
     def evaluate_slots(self, slots: Iterable[tuple[Any, Any]]) -> Ad:
-        """Evaluate slots, each with the ad of its site's long attributes; alike slots in one group."""
+        """Evaluate slots, each with the long attributes of its site; return one group for alike slots."""
         groups: dict[str, Ad] = {}
         for ad, carrier in slots:
             if carrier is None:
@@ -81,7 +81,7 @@ class JobMatch:
                     )
 
     def _evaluate_slot(self, slot: Any) -> Ad:
-        """Return the values by which slots are grouped: site, kind, and the value of every clause."""
+        """Return the values that alike slots share: site, kind, and the value of every clause."""
         text = expression_text(slot, "Requirements") if "Requirements" in slot else "undefined"
         theirs = split_into_clauses("Requirements", self._text_reader(slot), ())
         site = next(
@@ -100,7 +100,7 @@ class JobMatch:
             "job_values": [self._truth_value(clause, self._job, slot) for clause in self._clauses],
             "slot_values": [self._truth_value(clause, slot, self._job) for clause in theirs],
         }
-        # if a clause is not true the whole is not: skip the costly evaluation
+        # if one clause is not true, Requirements is not true: skip the costly evaluation
         all_true = {*one["job_values"], *one["slot_values"]} == {"true"}
         one["matches"] = all_true and bool(self._job.symmetricMatch(slot))
         if one["partitionable"]:
@@ -110,7 +110,7 @@ class JobMatch:
         return one
 
     def _reevaluate(self, texts: Sequence[str], values: Sequence[str], my: Any, target: Any) -> list[str]:
-        """Evaluate again the texts that depend on the slot's resources; return all values."""
+        """Evaluate again the texts that depend on the slot's resources; return the values of all texts."""
         return [
             self._truth_value(text, my, target) if self._depends_on_resources(text) else value
             for text, value in zip(texts, values, strict=True)
@@ -122,7 +122,7 @@ class JobMatch:
 
     @contextmanager
     def _assume_empty(self, slot: Any) -> Iterator[None]:
-        """Set the resources of a partitionable slot as if no part of it were in use."""
+        """Set the resources of a partitionable slot to the values of an empty slot."""
         before = {name: slot.lookup(name) for name in RESOURCES if name in slot}
         for name in before:
             if f"TotalSlot{name}" in slot:

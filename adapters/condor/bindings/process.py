@@ -52,10 +52,10 @@ TIMEOUT_FACTORS = {
 class CondorSettings:
     """The address of a pool and the credentials for it.
 
-    ``collector`` is ``host:port``, several separated by commas; None takes
-    COLLECTOR_HOST from HTCondor's configuration. ``config_file`` replaces
-    CONDOR_CONFIG. ``token_directory`` has the IDTOKENS to use. ``params`` are
-    HTCondor configuration values that override all others. ``timeout`` bounds each call.
+    ``collector`` is ``host:port``, or several of these separated by commas; None means
+    COLLECTOR_HOST of HTCondor's configuration. ``config_file`` replaces CONDOR_CONFIG.
+    ``token_directory`` has the IDTOKENS to use. ``params`` are HTCondor configuration
+    values that override all other values. ``timeout`` is the time limit of each call.
     """
 
     collector: str | None = None
@@ -70,11 +70,11 @@ def build_environment(
 ) -> dict[str, str]:
     """Build the child's environment.
 
-    HTCondor reads ``_CONDOR_NAME`` as configuration. With a token directory and without
-    ``settings.config_file`` the token is the only credential. By default HTCondor's clients authenticate only
-    if the daemon requires it; so authentication is preferred then, or the daemon would see an unauthenticated
-    client. *config_files* are the places where HTCondor looks for a configuration; if none of them exists,
-    only this environment counts.
+    HTCondor reads a variable ``_CONDOR_NAME`` as the configuration value ``NAME``. With a token directory
+    and without ``settings.config_file`` the token is the only credential. By default an HTCondor client
+    authenticates only if the daemon requires it. So in this case the environment prefers authentication;
+    otherwise the daemon would see an unauthenticated client. *config_files* are the places where HTCondor
+    looks for a configuration; if no such file exists, only this environment counts.
     """
     env = dict(base_environment)
     if settings.config_file is not None:
@@ -104,7 +104,7 @@ def summarize_stderr(stderr: str) -> str:
 
 
 class _ChildUnavailable(Exception):
-    """A child that cannot be used any more; the text is the reason."""
+    """The child process cannot be used any more; the text is the reason."""
 
 
 class _Child:
@@ -138,7 +138,7 @@ class _Child:
         """Send *request*, if any, and return one answer.
 
         Raises:
-            _ChildUnavailable: no answer in time, the child died, or its line is not the answer.
+            _ChildUnavailable: the child did not answer in time, died, or sent a line that is not the answer.
         """
         deadline = time.monotonic() + seconds
         try:
@@ -160,7 +160,7 @@ class _Child:
                 f"the HTCondor process answered {line[:60]!r}, not the answer to its request"
             )
         self.answer_count += request is not None
-        if b"\\u" in line:  # JSON's form of non-ASCII letters and of terminal control codes
+        if b"\\u" in line:  # escapes of non-ASCII letters and of terminal control codes in JSON
             return dict(escape_unprintable_tree(answer, "\n\r\t"))
         return answer
 
@@ -183,7 +183,7 @@ class _Child:
         return line
 
     def _exit_reason(self) -> str:
-        """Return how the child ended, with its last error, after it closed the channel."""
+        """Return how the child ended and its last error; called after the child closed the socket."""
         try:
             status = self._process.wait(timeout=2)
         except subprocess.TimeoutExpired:
@@ -208,7 +208,7 @@ class _Child:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill the process, wait for it and close its files: no zombie and no descriptor remains."""
+        """Kill the process, wait for it and close its files, so that no zombie or open file remains."""
         self.kill()
         self._channel.close()
         self._process.wait()
@@ -216,12 +216,12 @@ class _Child:
 
 
 class ProcessClient:
-    """Calls of one child process at a time, which may hang or die without harm to this process.
+    """A client that makes calls in a child process, which may hang or die without harm to this process.
 
-    Thread-safe: one request at a time. Each call has ``settings.timeout``. A
-    child that hangs, dies or answers nonsense is killed, the call raises
-    PoolError, and the next call starts another one. The child ends with the
-    thread that started it, so with this process, however that ends.
+    Thread-safe: it sends one request at a time. The time limit of a call is ``settings.timeout``.
+    If the child hangs, dies or answers nonsense, it is killed, the call raises PoolError, and the
+    next call starts a new child. The kernel kills the child when the thread that started it ends,
+    and so also when this process ends.
 
     Every call raises:
         PoolDenied: a daemon denied the credentials or the authorization.
@@ -241,7 +241,7 @@ class ProcessClient:
         self._command = tuple(command)
         self._lock = threading.Lock()
         self._close_event = threading.Event()
-        # PR_SET_PDEATHSIG means the *thread* that started the child, so one thread is reserved for that
+        # PR_SET_PDEATHSIG watches the *thread* that started the child, so one thread starts all children
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="condor-child")
         self._child: _Child | None = None
         self._start_count = 0
@@ -252,17 +252,17 @@ class ProcessClient:
 
     @property
     def restart_count(self) -> int:
-        """Return how often the child was started again, without replacements after MAX_CALLS_OF_CHILD."""
+        """Return how often a failed child was replaced; planned replacements do not count."""
         return max(0, self._start_count - self._planned_restarts - 1)
 
     @property
     def pid(self) -> int | None:
-        """Return the child's process id, None without a child."""
+        """Return the process id of the child; None if no child runs."""
         child = self._child
         return child.pid if child else None
 
     def close(self) -> None:
-        """End the child, also during a call that waits for it; closing twice is not an error."""
+        """Stop the child, also while a call waits for its answer; closing twice is not an error."""
         self._close_event.set()
         if child := self._child:
             child.kill()
@@ -277,11 +277,11 @@ class ProcessClient:
         self.close()
 
     def token_folders(self) -> list[Path]:
-        """Return the folders where HTCondor looks for IDTOKENS, as it is configured; contacts no daemon."""
+        """Return the folders where HTCondor looks for IDTOKENS, without contacting a daemon."""
         return [Path(folder) for folder in self._call("token_folders")]
 
     def _call(self, call: str, **args: object) -> Any:  # noqa: ANN401  (JSON)
-        """Make one call of the child; *args* has values that JSON can express."""
+        """Make one call in the child process; the values in *args* must have a JSON form."""
         seconds = self._settings.timeout.total_seconds() * TIMEOUT_FACTORS.get(call, 1)
         with self._lock:
             try:
@@ -322,11 +322,13 @@ class ProcessClient:
                 advice = self._token_limit_advice(level) or advice
             raise PoolDenied(daemon, f"{reason}; {advice}" if advice else reason)
         if "determine collector host" in reason:
-            reason += "; name it: htcondor.collector (or have htcondor.config_file name it)"
+            reason += (
+                "; set htcondor.collector to the collector's host, or COLLECTOR_HOST in htcondor.config_file"
+            )
         raise PoolError(daemon, reason)
 
     def _token_limit_advice(self, level: str) -> str:
-        """Return the advice if the tokens do not allow *level*; empty if they do, or on failure."""
+        """Return the advice if the tokens do not allow *level*; "" if they allow it, or on an error."""
         with suppress(PoolError):
             allowed_levels = token_limits(self.token_folders())
             if is_level_missing(allowed_levels, level):
@@ -335,7 +337,7 @@ class ProcessClient:
 
     def _ensure_child(self) -> _Child:
         if self._close_event.is_set():
-            raise _ChildUnavailable("the client is closed")
+            raise _ChildUnavailable("the client of the pool is closed")
         if self._child is not None and self._child.answer_count >= self._max_calls_of_child:
             self._planned_restarts += 1
             self._discard_child()

@@ -1,4 +1,4 @@
-"""Calls to schedds, in the child process: their queues, histories and edits of queued jobs."""
+"""Calls to schedds, in the child process: queries of queues and histories, and edits of queued jobs."""
 # ruff: noqa: ANN401  (the bindings have no types)
 
 from collections.abc import Callable, Iterable, Sequence
@@ -30,7 +30,7 @@ class ScheddCalls(Bindings):
         return self.query_scalars("Schedd", ("Name", "Machine", "CondorVersion"))
 
     def has_user_record(self, schedd: str, user: str) -> bool:
-        """Return True if the schedd has a record of *user*; without one no user is a queue super user."""
+        """Return True if the schedd has a user record of *user*; a queue super user needs this record."""
         constraint = f"User =?= {self.classad.quote(user)}"
         return bool(self.schedd(schedd).queryUserAds(constraint, ["User"]))
 
@@ -39,11 +39,12 @@ class ScheddCalls(Bindings):
     def count_queued_datasets(self, schedd: str) -> list[tuple[list[str], int]]:
         """Count jobs by RequiredDatasets, without those that are removed or completed.
 
-        GroupBy returns one ad, with a JobCount, for each combination of the projected attributes; its
-        constraint sees these attributes only. The constraint excludes no job: "isnt undefined" would exclude
-        a list that refers to a missing attribute. Items of a late-materialization factory that are not jobs
-        yet are only in the factory's cluster ad, which has the list of its first item. That ad counts as one
-        job, whatever the number of items.
+        GroupBy returns one ad, with a JobCount, for each combination of the projected attributes. The
+        constraint of such a query sees only these attributes. The constraint does not test RequiredDatasets:
+        "isnt undefined" would exclude a list that refers to a missing attribute.
+
+        Items of a late-materialization factory that are not jobs yet are only in the factory's cluster ad,
+        which has the list of the first item. This ad counts as one job, even if the factory has many items.
         """
         queue = self.schedd(schedd)
         options = self.htcondor.QueryOpt
@@ -72,7 +73,7 @@ class ScheddCalls(Bindings):
     def release(self, schedd: str, constraint: str) -> int:
         """Set DataLocalityHere to true; return the number of released jobs, read back from the queue.
 
-        A 23.9 schedd that rejects an edit returns the answer of a successful one.
+        The queue is read back because a 23.9 schedd reports success even if it rejects an edit.
         """
         editor = self._sites_editor(schedd)
         self.parse_expression(constraint, "the constraint")
@@ -129,10 +130,11 @@ class ScheddCalls(Bindings):
         max_jobs: int,
         site_attributes: Sequence[str],
     ) -> list[Ad]:
-        """Return jobs that ended after *since* (Unix s), the last to leave the queue first.
+        """Return jobs that ended after *since* (Unix s); the job that left the queue last comes first.
 
-        History is in the order in which jobs left the queue. With *after_job_id*, a GlobalJobId, it is read
-        back to that job; else as far back as a job that ended at *since* may have left the queue.
+        The history is in the order in which jobs left the queue, and the schedd reads it backwards. With
+        *after_job_id*, a GlobalJobId, the schedd stops at that job. Otherwise it stops where a job that ended
+        at *since* cannot have left the queue any more.
         """
         queue = self.schedd(schedd)
         machine_attributes = [f"MachineAttr{name}0" for name in site_attributes]
@@ -169,7 +171,7 @@ class ScheddCalls(Bindings):
         }
 
     def _read_required_datasets(self, ad: Any) -> tuple[str, ...]:
-        """Return the strings of RequiredDatasets, or its text, which is not a DID, for any other value."""
+        """Return the strings of RequiredDatasets; for another value one text, which is not a valid DID."""
         with suppress(Exception):
             value = ad.eval("RequiredDatasets")
             if isinstance(value, list):

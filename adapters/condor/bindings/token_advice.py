@@ -48,11 +48,11 @@ def token_advice(folder: Path | None, uid: int) -> str:
     """Return what to do when a daemon accepted none of the credentials.
 
     Args:
-        folder: ``htcondor.token_directory``; None where HTCondor's own configuration names one.
+        folder: ``htcondor.token_directory``; None if only HTCondor's configuration sets the folder.
         uid: the user id of this process; HTCondor uses only token files that belong to it.
     """
     if folder is None:
-        return f"{TOKEN_ADVICE}, and name its folder: htcondor.token_directory"
+        return f"{TOKEN_ADVICE}, and set htcondor.token_directory to its folder"
     try:
         owners = {file: file.stat().st_uid for file in sorted(folder.iterdir()) if file.is_file()}
     except OSError as error:
@@ -71,9 +71,9 @@ def token_advice(folder: Path | None, uid: int) -> str:
 
 
 def token_limits(folders: Iterable[Path]) -> frozenset[str]:
-    """Return the levels that all tokens in *folders* are limited to (``condor_token_create -authz``).
+    """Return the levels that at least one token in *folders* allows (``condor_token_create -authz``).
 
-    Empty if one of them has no limit, if there are none, or if one cannot be read.
+    Return an empty set if a token has no limit, if the folders have no token, or if a token cannot be read.
     """
     limits: set[str] = set()
     try:
@@ -92,7 +92,7 @@ def token_limits(folders: Iterable[Path]) -> frozenset[str]:
 
 
 def is_level_missing(allowed_levels: frozenset[str], level: str) -> bool:
-    """Return True if tokens limited to *allowed_levels* do not allow *level*, whatever the identity."""
+    """Return True if tokens that are limited to *allowed_levels* do not allow *level* to any identity."""
     return (
         bool(allowed_levels)
         and level not in allowed_levels
@@ -108,7 +108,7 @@ def describe_token_limit(allowed_levels: frozenset[str], level: str) -> str:
 
 
 def _parse_levels(token: str) -> set[str]:
-    """Return the levels that the scope of *token*, a JWT, is limited to; empty without a limit."""
+    """Return the levels to which the scope of *token* (a JWT) limits it; empty without a limit."""
     words = str(claims_of(token).get("scope", "")).split()
     return {
         word.removeprefix(_SCOPE)[:40] for word in words if word.startswith(_SCOPE) and word.isprintable()

@@ -1,4 +1,4 @@
-"""Values of HTCondor's bindings, whose `undefined` and `error` are members of an enumeration of integers."""
+"""Values of HTCondor's bindings, where ``undefined`` and ``error`` are members of an integer enumeration."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ MAX_MISS_CHARS = 2000
 
 
 def is_plain(value: object) -> TypeGuard[str | int | float | bool]:
-    """Return True for a text, a number or a truth value, but not for the bindings' two integers."""
+    """Return True for a text, a number or a truth value, but not for ``undefined`` and ``error``."""
     return isinstance(value, (str, float, bool)) or type(value) is int
 
 
@@ -40,7 +40,7 @@ def expression_text(ad: Any, attribute: str) -> str:  # noqa: ANN401  (the bindi
 
 
 def read_strings(ad: Any, attribute: str) -> list[str]:  # noqa: ANN401  (the bindings have no types)
-    """Return the strings in a list attribute; its value is untrusted, as any job's owner can set it."""
+    """Return the strings in a list attribute. The value is untrusted: any job's owner can set it."""
     with suppress(Exception):
         value = ad.eval(attribute)
         return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
@@ -48,13 +48,13 @@ def read_strings(ad: Any, attribute: str) -> list[str]:  # noqa: ANN401  (the bi
 
 
 def choose_misses_fairly(reports: Iterable[tuple[str, Sequence[str]]], max_misses: int) -> list[list[str]]:
-    """Choose *max_misses* misses of many, so that no user's misses crowd out those of another.
+    """Choose *max_misses* misses, so that one user with many misses does not displace other users.
 
-    The users take turns. The misses of one user that differ in dataset or site come first, the newest of
-    each; misses that only repeat these come last, if there is room.
+    The users take turns. The newest miss of each dataset and site comes first; older misses of the same
+    dataset and site come last, if there is room.
 
     Args:
-        reports: user and misses of each job, ``WHEN DID,DID,+N SITE``.
+        reports: the user and the misses of each job; a miss is a text ``WHEN DID,DID,+N SITE``.
         max_misses: 1 or more.
     """
     newest_by_user: dict[str, dict[str, str]] = {}

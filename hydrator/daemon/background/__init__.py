@@ -1,4 +1,4 @@
-"""Background work beside the cycles, each kind in a thread of its own, so that no cycle waits for it."""
+"""Background work beside the cycles. Each kind of work has its own thread, so that cycles do not wait."""
 
 from .audit import AuditTasks
 from .heartbeat import Heartbeat

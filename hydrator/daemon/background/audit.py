@@ -28,7 +28,7 @@ _MAX_LOGGED_MISSES = 50
 
 @dataclass(frozen=True, slots=True)
 class _RepeatedQuery:
-    """Up to *count* audit queries, one after the other, repeated at an interval."""
+    """An audit query that runs up to *count* times in a row, again and again after an interval."""
 
     executor_name: str
     interval: timedelta
@@ -37,10 +37,10 @@ class _RepeatedQuery:
 
 
 class AuditTasks(BackgroundWorker):
-    """Audit queries, one to a catalogue and one to storage at a time.
+    """Audit queries: at most one to a catalogue and one to a storage at the same time.
 
     Args:
-        stopping: set once the daemon stops; no query is sent afterwards.
+        stopping: is set when the daemon stops; afterwards no query is sent.
     """
 
     EXECUTOR_NAMES = ("files", "probe", "misses")
@@ -60,10 +60,10 @@ class AuditTasks(BackgroundWorker):
         audit: AuditRunner | None,
         reports: MissReports | None,
     ) -> None:
-        """Schedule the queries of *audit*, and of *reports* by jobs, if there are any."""
+        """Schedule the queries of *audit*, and with *reports* the queries for datasets that jobs missed."""
         if audit is None:
             return
-        # at most one turn a second, with several queries where the rate is higher
+        # at most one turn a second; a higher rate means several queries in one turn
         queries_per_turn = max(1.0, settings.calls_per_second)
         interval = timedelta(seconds=queries_per_turn / settings.calls_per_second)
         files = _RepeatedQuery("files", interval, audit.verify_next, round(queries_per_turn))
@@ -93,7 +93,7 @@ class AuditTasks(BackgroundWorker):
             self._schedule_query(scheduler, fence, query, max(due + query.interval, system_clock()))
 
     def _run_attempts(self, fence: Fence, attempt: Callable[[], AuditAttempt | None], count: int) -> None:
-        """Run up to *count* queries; an error in one is not a verdict, and does not end the daemon."""
+        """Run up to *count* queries; report an exception as a bug: it is not a verdict on a fact."""
         for _ in range(count):
             if self._stopping.is_set():
                 return
@@ -124,7 +124,7 @@ class AuditTasks(BackgroundWorker):
         self._log_audit_state(attempt)
 
     def _log_audit_state(self, attempt: AuditAttempt) -> None:
-        """Log once that the audit gets no answers, and once that it gets answers again."""
+        """Log once that a catalogue gives the audit no answer, and once that the answers are back."""
         key = (attempt.catalogue, attempt.method)
         fields = {"catalogue": attempt.catalogue, "method": attempt.method}
         if attempt.error and self._problems.begin(key):
@@ -133,7 +133,7 @@ class AuditTasks(BackgroundWorker):
             _log.info("audit gets answers again", **fields)
 
     def _collect_misses(self, fence: Fence, audit: AuditRunner, reports: MissReports) -> None:
-        """Collect the datasets that jobs did not find, for the audit; a failed query is repeated."""
+        """Collect for the audit the datasets that jobs did not find; the next turn repeats a failed query."""
         try:
             answers = reports.read_reports()
         except PoolError as error:

@@ -13,7 +13,7 @@ _log = structlog.get_logger("hydrator")
 
 
 class DesiredSitesMetrics:
-    """Metrics of the controller's runs, and a log line when a result changes."""
+    """Metrics of the runs of the DESIRED_Sites controller, and a log line when a result changes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._jobs = Gauge(
@@ -38,7 +38,7 @@ class DesiredSitesMetrics:
         self._disjoint_schedds = OngoingFailures()
 
     def record(self, results: Mapping[str, DesiredSitesResult]) -> None:
-        """Count one run; log each schedd that begins or ceases to fail or to have disjoint lists."""
+        """Count one run; log each schedd where updates begin to fail, work again, or find a disjoint list."""
         for schedd, result in results.items():
             self._edits.labels(schedd).inc(result.edited_count)
             if result.error:
@@ -50,7 +50,7 @@ class DesiredSitesMetrics:
             self._log_disjoint(schedd, result)
 
     def clear(self) -> None:
-        """Remove all counts of jobs: the operator switched the controller off."""
+        """Remove the counts of jobs after the operator switched the controller off."""
         self._jobs.clear()
         self._failing_schedds.replace({})
         self._disjoint_schedds.replace({})
@@ -62,7 +62,7 @@ class DesiredSitesMetrics:
             _log.info("update of desired sites works again", schedd=schedd)
 
     def _log_disjoint(self, schedd: str, result: DesiredSitesResult) -> None:
-        """Log once that a job keeps its own list although none of its sites has the data."""
+        """Log once that a job keeps its own DESIRED_Sites although none of these sites has the job's data."""
         if result.disjoint_example and self._disjoint_schedds.begin(schedd):
             _log.warning(
                 "no site of a job's own DESIRED_Sites has its data: it keeps its list",

@@ -1,4 +1,4 @@
-"""Heartbeat: announce this daemon to its peers, and learn which daemon publishes."""
+"""Heartbeat: announce this daemon to the other daemons of the pool, and elect the one that publishes."""
 
 import contextlib
 import socket
@@ -27,11 +27,11 @@ _log = structlog.get_logger("hydrator")
 
 
 class Heartbeat(BackgroundWorker):
-    """Heartbeats to the collector, and the leader election by those of the peers.
+    """Heartbeats of this daemon to the collector, and leader election by the heartbeats of its peers.
 
     Args:
-        get_hang_reason: why the schedule hangs, if it does; a daemon that hangs sends no heartbeat.
-        stopping: set once the daemon stops.
+        get_hang_reason: returns why the schedule hangs, or None; a daemon that hangs sends no heartbeat.
+        stopping: is set when the daemon stops.
     """
 
     EXECUTOR_NAMES = ("heartbeat",)
@@ -57,7 +57,7 @@ class Heartbeat(BackgroundWorker):
     def schedule(
         self, scheduler: BackgroundScheduler, fence: Fence, settings: StandbySettings, peers: Peers | None
     ) -> None:
-        """Schedule three heartbeats within ``after_seconds``; without *peers* this daemon leads."""
+        """Schedule three heartbeats in every ``after_seconds``; without *peers* this daemon always leads."""
         if peers is None:
             self._election = None
             self._metrics.set_leader(is_leader=True)
@@ -85,7 +85,7 @@ class Heartbeat(BackgroundWorker):
     def _send_heartbeat(
         self, fence: Fence, election: LeaderElection, peers: Peers, scheduler: BackgroundScheduler
     ) -> None:
-        """Send a heartbeat unless the schedule hangs, and apply the heartbeats of the peers."""
+        """Send a heartbeat unless the schedule hangs, and run the election with the peers' heartbeats."""
         if self._get_hang_reason():
             return
         try:
@@ -111,7 +111,7 @@ class Heartbeat(BackgroundWorker):
                     scheduler.modify_job("poll", next_run_time=system_clock())
 
     def _log_shared_name(self, name: str, *, is_shared: bool) -> None:
-        """Log once that two daemons share a name, and so do not see each other, and once that it is over."""
+        """Log once that another daemon has the same name, and once that the name is unique again."""
         if is_shared and self._problems.begin("name"):
             todo = "give each daemon its own standby.name"
             _log.error("another daemon uses this standby name", name=name, todo=todo)

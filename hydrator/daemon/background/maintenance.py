@@ -29,10 +29,10 @@ _FIRST_SLOT_COUNT = timedelta(seconds=10)
 
 
 class MaintenanceTasks(BackgroundWorker):
-    """Checks and counts beside the cycles.
+    """Checks of credentials and counts of slots and ended jobs, in their own threads.
 
     Args:
-        get_cycle_output: the output of the last cycle.
+        get_cycle_output: returns the output of the last cycle.
     """
 
     EXECUTOR_NAMES = ("credentials", "slots", "jobs")
@@ -56,7 +56,7 @@ class MaintenanceTasks(BackgroundWorker):
         parts: Parts,
         reconciler: Reconciler,
     ) -> None:
-        """Schedule the checks and counts that *settings* call for, as far as the parts exist."""
+        """Schedule the checks and counts that *settings* need; skip those whose parts do not exist."""
         now, daemon, report = system_clock(), settings.daemon, settings.report
         soon = now + timedelta(seconds=min(daemon.poll_seconds, 5))
         check, read = self._check_credentials, lambda: read_credentials(settings, parts)
@@ -82,7 +82,7 @@ class MaintenanceTasks(BackgroundWorker):
             )
 
     def _check_credentials(self, fence: Fence, read: Callable[[], list[Credential]]) -> None:
-        """Check when the daemon's credentials expire; warn once when one is due for renewal."""
+        """Check when the daemon's credentials expire; warn once when a credential must be renewed."""
         try:
             credentials = read()
         except Exception:  # noqa: BLE001 - a bug must not end the daemon
@@ -105,7 +105,7 @@ class MaintenanceTasks(BackgroundWorker):
                 )
 
     def _count_slots(self, fence: Fence, slots: Slots) -> None:
-        """Count the slots that have their site's ad; if the pool does not answer, the last count stays."""
+        """Count the slots with their site's attributes; keep the last count if the pool does not answer."""
         report = self._get_cycle_output().report
         if report is None:
             return
@@ -118,7 +118,7 @@ class MaintenanceTasks(BackgroundWorker):
             self._metrics.set_slot_coverage(coverage)
 
     def _count_ended_jobs(self, fence: Fence, collect: Callable[[], JobOutcomeBatch]) -> None:
-        """Count the outcomes of jobs that ended since the last time; a failed query is repeated."""
+        """Count the outcomes of jobs that ended since the last query; repeat a failed query later."""
         try:
             batch = collect()
         except HydratorError as error:

@@ -22,11 +22,11 @@ _log = structlog.get_logger("hydrator")
 
 
 class PoolEdits(BackgroundWorker):
-    """Edits of slot ads and of queued jobs, by the ads of the last cycle.
+    """Edits of slot ads and of queued jobs, according to the site ads of the last cycle.
 
     Args:
-        registry: counts the edits of DESIRED_Sites.
-        get_cycle_output: the output of the last cycle.
+        registry: gets the metrics of DESIRED_Sites.
+        get_cycle_output: returns the output of the last cycle.
     """
 
     EXECUTOR_NAMES = ("merge", "desired")
@@ -52,7 +52,7 @@ class PoolEdits(BackgroundWorker):
         merger: Merger | None,
         controller: DesiredSitesController | None,
     ) -> None:
-        """Schedule the slot merge and the updates of DESIRED_Sites, as far as the parts exist."""
+        """Schedule the slot merge and the updates of DESIRED_Sites, if they are enabled."""
         if merger:
             interval = publish.merge.interval_seconds
             self._schedule_every(scheduler, fence, "merge", interval, self._merge, merger, policy)
@@ -63,7 +63,7 @@ class PoolEdits(BackgroundWorker):
             self._desired_sites_metrics.clear()
 
     def _merge(self, fence: Fence, merger: Merger, policy: ReconcilePolicy) -> None:
-        """Merge the site ads into slots without a hook; a failure never ends the daemon."""
+        """Merge the site ads into slots without a hook; report an exception as a bug, and continue."""
         output = self._get_cycle_output()
         if output.standby_reason:
             return
@@ -78,7 +78,7 @@ class PoolEdits(BackgroundWorker):
                 self._log_merge_state(collector, result)
 
     def _log_merge_state(self, collector: str, result: MergeResult) -> None:
-        """Log once why a collector refuses the slot merge, and once that it accepts it again."""
+        """Log once why a collector refuses the slot merge, and once that the collector accepts it again."""
         if result.error and self._failing_collectors.begin(collector):
             _log.error("collector refused the slot merge", collector=collector, why=result.error)
         elif result.confirmed_count and not result.error and self._failing_collectors.end(collector):
@@ -87,12 +87,12 @@ class PoolEdits(BackgroundWorker):
     def _update_desired_sites(
         self, fence: Fence, controller: DesiredSitesController, policy: ReconcilePolicy
     ) -> None:
-        """Update DESIRED_Sites of queued jobs that ask for it; a failure never ends the daemon."""
+        """Update DESIRED_Sites of queued jobs that ask for it; report an exception as a bug, and continue."""
         output = self._get_cycle_output()
         ads = _current_ads(output, policy)
         if output.standby_reason or not (
             ads or output.report
-        ):  # the state was lost, so the facts are unknown: change nothing
+        ):  # the daemon lost its state and does not know the facts yet: change no job
             return
         try:
             results = controller.run_once(ads)

@@ -1,4 +1,4 @@
-"""Background worker: turns of one kind of work at a time, each kind in a thread of its own."""
+"""Background worker: run work at an interval. Each kind of work has its own thread and never overlaps."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from hydrator.reconcile.result import CycleReport
 
 @dataclass(frozen=True, slots=True)
 class CycleOutput:
-    """Output of the last cycle: report, site ads, and the standby reason if there is one."""
+    """Output of the last cycle: the report, the site ads, and why this daemon is on standby, or None."""
 
     report: CycleReport | None
     ads: Mapping[Site, SiteAd]
@@ -28,8 +28,8 @@ class CycleOutput:
 class DaemonScheduler(BackgroundScheduler):  # type: ignore[misc]
     """A scheduler that may be shut down while one of its jobs is due.
 
-    apscheduler 3.11 removes a job after its last run. In a scheduler that was shut down
-    meanwhile it does not find the job, and its thread ends with a traceback.
+    apscheduler 3.11 removes a job after the job's last run. If the scheduler was shut down
+    meanwhile, the job is missing, and the scheduler's thread ends with a traceback.
     """
 
     def remove_job(self, job_id: str, jobstore: str | None = None) -> None:
@@ -39,11 +39,11 @@ class DaemonScheduler(BackgroundScheduler):  # type: ignore[misc]
 
 
 class BackgroundWorker:
-    """Work of the kinds ``EXECUTOR_NAMES``; the scheduler must have executors of these names.
+    """A worker for the kinds of work ``EXECUTOR_NAMES``; the scheduler needs an executor for each name.
 
     Args:
-        metrics: counts the work.
-        report_bug: logs and counts the exception that is being handled, given the name of the failed work.
+        metrics: the metrics of the daemon.
+        report_bug: logs and counts the present exception; its argument names the work that failed.
     """
 
     EXECUTOR_NAMES: ClassVar[tuple[str, ...]]
@@ -53,9 +53,9 @@ class BackgroundWorker:
         self._report_bug = report_bug
 
     def _run_turn(self, fence: Fence, name: str, work: Callable[..., None], *args: object) -> None:
-        """Run *work* as a turn of the kind *name*; its fence ends it once a reload has replaced its parts.
+        """Run *work* once, as a turn named *name*; after a reload the fence stops work of the old parts.
 
-        Any other exception is a bug of this work alone, and its next turn runs as usual.
+        Any other exception is reported as a bug of this work, and the next turn runs as usual.
         """
         with contextlib.suppress(SupersededByReload), fence.turn(name):
             try:
@@ -75,7 +75,7 @@ class BackgroundWorker:
         *args: object,
         first_run_at: datetime | None = None,
     ) -> None:
-        """Schedule *work*, called with *fence* and *args*, at an interval."""
+        """Schedule the call ``work(fence, *args)`` at an interval."""
         when = {"next_run_time": first_run_at} if first_run_at else {}
         turn = (fence, name, work, *args)
         scheduler.add_job(

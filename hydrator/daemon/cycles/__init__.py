@@ -1,4 +1,4 @@
-"""Cycles: run them on schedule or early, guard them against failures, and record their results."""
+"""Cycles: run cycles on schedule or early, survive their failures, and record their results."""
 
 from .early import EarlyCycles
 from .guard import TaskGuard

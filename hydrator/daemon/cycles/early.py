@@ -1,4 +1,4 @@
-"""Early cycles: polls that events trigger, and cycles for late answers of catalogues."""
+"""Early cycles: polls that events trigger, and cycles for answers that catalogues gave too late."""
 
 import threading
 import time
@@ -15,13 +15,13 @@ from hydrator.wiring import system_clock
 
 @dataclass(eq=False)
 class EarlyCycles:
-    """Requests for cycles before their time, at most one of each kind; safe from any thread.
+    """Requests for cycles outside the schedule, at most one request of each kind; safe from any thread.
 
     Attributes:
         context: the values that the daemon's parts share.
-        stopping: set once the daemon stops; no cycle is requested afterwards.
-        run_early_poll: runs the early poll of a runtime.
-        run_answer_cycle: runs a cycle of a runtime for a late answer.
+        stopping: is set when the daemon stops; afterwards no cycle is requested.
+        run_early_poll: runs an early poll with a given runtime.
+        run_answer_cycle: runs a cycle for a late answer with a given runtime.
     """
 
     context: DaemonContext
@@ -36,14 +36,14 @@ class EarlyCycles:
         self.throttle = PollThrottle(self.context.settings.events.spacing_seconds)
 
     def activate(self, runtime: Runtime) -> None:
-        """Replace the runtime of the daemon; requests for the old one are ignored."""
+        """Replace the runtime of the daemon, and drop requests for cycles of the old runtime."""
         self.throttle = PollThrottle(runtime.settings.events.spacing_seconds)
         with self._lock:
             self.context.settings, self.context.runtime = runtime.settings, runtime
             self._is_poll_requested = self._is_answer_cycle_requested = False
 
     def request_poll(self) -> None:
-        """Schedule a poll before its time, once the throttle allows it."""
+        """Schedule an early poll for the next time that the throttle allows."""
         with self._lock:
             runtime = self.context.runtime
             if self._is_poll_requested or runtime is None or self.stopping.is_set():
@@ -53,12 +53,15 @@ class EarlyCycles:
             _schedule_once(runtime, self.run_early_poll, delay)
 
     def request_answer_cycle(self, fence: Fence) -> None:
-        """Schedule a cycle for an answer that came after its cycle, to the parts behind *fence*."""
+        """Schedule a cycle for an answer that came after the end of the cycle that asked.
+
+        Ignore an answer to parts with another *fence*: a reload has replaced these parts.
+        """
         with self._lock:
             runtime = self.context.runtime
             if self._is_answer_cycle_requested or runtime is None or self.stopping.is_set():
                 return
-            if runtime.fence is not fence:  # the answer came to parts that were replaced
+            if runtime.fence is not fence:
                 return
             self._is_answer_cycle_requested = True
             _schedule_once(runtime, self.run_answer_cycle, timedelta())

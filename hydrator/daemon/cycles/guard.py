@@ -1,4 +1,4 @@
-"""Guard: failures of the daemon's work are counted and logged, and never end the daemon."""
+"""Guard: count and log failures of the daemon's work, so that a failure never ends the daemon."""
 
 import sys
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _log = structlog.get_logger("hydrator")
 
 @dataclass(eq=False)
 class TaskGuard:
-    """A guard around work of the schedule.
+    """A guard that runs scheduled work, counts and logs its failures, and notifies the watchdog.
 
     Attributes:
         metrics: counts failed cycles.
@@ -29,7 +29,7 @@ class TaskGuard:
     watchdog: Watchdog
 
     def run(self, task: str, work: Callable[[], bool]) -> bool:
-        """Run *work* and return its result; after a failure, which is counted and logged, return False."""
+        """Run *work* and return its result; after a failure, count and log the failure and return False."""
         self.watchdog.record_step(f"a {task} began")
         try:
             return work()
@@ -45,7 +45,7 @@ class TaskGuard:
         return False
 
     def run_isolated(self, part: str, work: Callable[[], None]) -> None:
-        """Run *work* for one part after a cycle; a bug in it fails that part alone."""
+        """Run *work* for one *part* after a cycle; report an exception as a bug of the part, and continue."""
         try:
             work()
         except Exception as error:  # noqa: BLE001 - the other work after a cycle continues
@@ -54,7 +54,7 @@ class TaskGuard:
             self.bugs.mark_resolved(part)
 
     def report_bug(self, task: str) -> None:
-        """Log and count the unexpected exception that is being handled."""
+        """Log and count the unexpected exception of the present ``except`` block."""
         if error := sys.exception():
             self.bugs.report(task, error)
         self.metrics.count_failed_cycle()

@@ -1,4 +1,4 @@
-"""Recorder of cycles: take over a cycle's results, count and log them."""
+"""Recorder of cycles: store, count and log the results of each cycle."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,16 +27,16 @@ _log = structlog.get_logger("hydrator")
 
 @dataclass(eq=False)
 class CycleRecorder:
-    """Results of cycles, for the daemon's other parts, the metrics, the log and the service manager.
+    """A recorder that gives a cycle's results to the metrics, the log, systemd and other parts of the daemon.
 
     Attributes:
         context: stores the state, the report and the changes of the last cycle.
         metrics: counts cycles.
-        guard: isolates the parts that use a cycle's results.
-        maintenance: has the credentials in use.
+        guard: isolates the parts that use a cycle's results: a bug in one part does not stop the others.
+        maintenance: knows the credentials in use.
         saved_reports: keeps reports for ``hydrator status``.
         service_manager: shows the status line.
-        get_standby_reason: why this daemon publishes nothing, if it is on standby.
+        get_standby_reason: returns why this daemon publishes nothing, or None if it publishes.
     """
 
     context: DaemonContext
@@ -50,7 +50,7 @@ class CycleRecorder:
     _demand_failures: OngoingFailures = field(init=False, default_factory=OngoingFailures)
 
     def forget_logged_failures(self) -> None:
-        """Log every continuing failure once more, after a reload."""
+        """Forget the logged failures after a reload, so that failures that continue are logged again."""
         self._ongoing_failures = OngoingFailures()
 
     def record(
@@ -80,13 +80,13 @@ class CycleRecorder:
         previous_memories: Mapping[str, CatalogueMemory],
         polled_at: datetime,
     ) -> None:
-        """Have the event listener compare the changes of the cycle with the events."""
+        """Let the event listener compare the changes that a poll found with the events that arrived."""
         if listener := self.context.event_listener:
             memories = report.evaluation.state.memories
             listener.end_poll(report.demand.dids, previous_memories, memories, polled_at)
 
     def _update_audit_input(self, state: ReconcileState) -> None:
-        """Give the audit the facts of the catalogues as they are now."""
+        """Give the audit the latest facts of the catalogues."""
         parts = self.context.parts
         if parts and parts.audit_runner:
             sites = {site for memory in state.memories.values() for site in memory.sites}
@@ -110,7 +110,7 @@ class CycleRecorder:
         self.service_manager.set_status(self.get_standby_reason() or status_line(fields))
 
     def log_demand_failures(self, reconciler: Reconciler) -> None:
-        """Log which schedds did not answer, once until that changes."""
+        """Log which schedds did not answer, but only when the set of these schedds changes."""
         failures = {
             schedd: answer.reason
             for schedd, answer in reconciler.schedd_answers.items()

@@ -1,4 +1,4 @@
-"""Runner of cycles: polls, cycles for new demand, early polls, and cycles for late answers."""
+"""Runner of cycles: run polls, early polls, cycles for new demand, and cycles for late answers."""
 
 import contextlib
 import threading
@@ -27,16 +27,16 @@ _ScheddAnswers = Mapping[str, ScheddDemand | Unseen] | str
 
 
 class CycleRunner:
-    """A runner of cycles, one at a time.
+    """A runner that runs one cycle at a time.
 
     Args:
         context: the values that the daemon's parts share.
         guard: counts and logs failures.
         recorder: records the results of cycles.
-        stopping: set once the daemon stops.
+        stopping: is set when the daemon stops.
         early_poll_count: counts early polls.
-        is_clock_stepping: True while the daemon is about to replace its parts after a step of the clock.
-        get_standby_reason: why this daemon publishes nothing, if it is on standby.
+        is_clock_stepping: returns True from a step of the wall clock until the daemon has replaced its parts.
+        get_standby_reason: returns why this daemon publishes nothing, or None if it publishes.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class CycleRunner:
         )
 
     def schedule(self, runtime: Runtime) -> None:
-        """Schedule polls, the first one now, and queries of the schedds."""
+        """Schedule polls, with the first poll now, and queries of the schedds."""
         runtime.scheduler.add_job(
             self._run_poll,
             "interval",
@@ -86,14 +86,14 @@ class CycleRunner:
         )
 
     def _run_turn(self, work: Callable[[Reconciler], object], runtime: Runtime) -> None:
-        """Run *work* as a turn of *runtime*, unless a reload has replaced it."""
+        """Run *work* with the reconciler of *runtime*, unless a reload has replaced this runtime."""
         with contextlib.suppress(SupersededByReload), runtime.fence.turn("cycle"), self._number_turn():
             if not self._is_clock_stepping():
                 work(runtime.reconciler)
 
     @contextlib.contextmanager
     def _number_turn(self) -> Iterator[None]:
-        """Add the number of this turn, from 1 on since the start, to all log lines within it."""
+        """Number the turns of the daemon from 1, and add the number to all log lines of this turn."""
         self._turn_count += 1
         with structlog.contextvars.bound_contextvars(cycle=self._turn_count):
             yield
@@ -101,13 +101,13 @@ class CycleRunner:
     def _run_with_demand(
         self, work: Callable[[Reconciler, _ScheddAnswers], object], runtime: Runtime
     ) -> None:
-        """Query the schedds while cycles continue; then run *work* with the answers, as :meth:`_run_turn`."""
+        """Query the schedds while cycles continue; then run *work* with the answers by :meth:`_run_turn`."""
         with contextlib.suppress(SupersededByReload), runtime.fence.turn("demand"):
             answers = runtime.reconciler.query_schedds()
             self._run_turn(lambda reconciler: work(reconciler, answers), runtime)
 
     def _run_poll(self, runtime: Runtime) -> None:
-        """Poll as :meth:`_run_turn`; before the first cycle, query the schedds."""
+        """Run a poll by :meth:`_run_turn`; before the first cycle, query the schedds."""
         if self._context.report is None:
             self._run_with_demand(self._try_apply_demand, runtime)
         self._run_turn(self._poll, runtime)
@@ -115,11 +115,11 @@ class CycleRunner:
     def _poll(self, reconciler: Reconciler) -> None:
         is_demand_unknown = self._context.report is None and reconciler.demand_error
         if is_demand_unknown and not reconciler.state.demand.entries and not reconciler.demand.entries:
-            return  # without any demand, publishing now would empty every ad
+            return  # the demand is unknown: publishing now would remove all datasets from the ads
         self._guard.run("cycle", lambda: self._run_cycle(reconciler))
 
     def _run_demand_cycle(self, reconciler: Reconciler, answers: _ScheddAnswers) -> None:
-        """Look up new datasets at once, since a job waits for them."""
+        """Run a cycle at once if jobs name new datasets, since the jobs wait for these datasets."""
         if self._try_apply_demand(reconciler, answers):
             self._guard.run("cycle", lambda: self._run_cycle(reconciler, is_poll=False))
 
@@ -136,13 +136,13 @@ class CycleRunner:
         return bool(new_dids)
 
     def _run_answer_cycle(self, reconciler: Reconciler) -> None:
-        """Run a cycle for a late answer; it queries catalogues only about new datasets."""
+        """Run a cycle for a late answer of a catalogue; it queries the catalogues only for new datasets."""
         self.early_cycles.begin_answer_cycle(reconciler)
         is_poll, self._should_poll_again = self._should_poll_again, False
         self._guard.run("cycle", lambda: self._run_cycle(reconciler, is_poll=is_poll))
 
     def _run_early_poll(self, reconciler: Reconciler) -> None:
-        """Run a poll that events triggered, unless another poll has covered everything since."""
+        """Run a poll that events triggered, unless a later poll has included these events."""
         self.early_cycles.begin_poll(reconciler)
         listener = self._context.event_listener
         if listener is None or not listener.is_poll_due or self._context.report is None:
@@ -152,7 +152,7 @@ class CycleRunner:
             return
         self._early_poll_count.inc()
         self._guard.run("cycle", lambda: self._run_cycle(reconciler))
-        # a catalogue that was asked before the event came is asked again after its answer
+        # a catalogue that still answers an older query may lack the new facts: poll again after its answer
         report = self._context.report
         self._should_poll_again = any(since < report.started_at for since in report.pending_since.values())
 

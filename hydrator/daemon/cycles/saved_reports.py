@@ -1,4 +1,4 @@
-"""Saved reports: facts about the daemon that ``hydrator status`` and ``check`` read from the state."""
+"""Saved reports: facts about the daemon in the state; ``hydrator status`` and ``check`` read them."""
 
 import contextlib
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from hydrator.wiring import Parts, system_clock
 
 
 class SavedReports:
-    """Reports in the state, written when they change.
+    """Reports that are written to the state when they change.
 
-    A report that cannot be saved is saved later. The cycle reports the reason, since it cannot save the state
-    either.
+    If the state cannot be written, the daemon saves a report later. The report of the cycle has the reason,
+    since the cycle cannot save the state either.
     """
 
     def __init__(self, store: Store) -> None:
@@ -30,7 +30,7 @@ class SavedReports:
                 self._credentials = credentials
 
     def save_private_problem(self, parts: Parts | None) -> None:
-        """Save why names of private datasets may be lost."""
+        """Save the reason why the daemon may lose names of private datasets."""
         pseudonym_store = parts.pseudonym_store if parts else None
         problem = pseudonym_store.problem if pseudonym_store else None
         if problem != self._private_problem:
@@ -39,7 +39,7 @@ class SavedReports:
                 self._private_problem = problem
 
     def save_reload(self, problems: Sequence[str]) -> None:
-        """Save whether the configuration in use is the one on disk; *problems* say why it is not."""
+        """Save whether the daemon uses the configuration on disk; *problems* say why the reload failed."""
         report = {"at": to_unix(system_clock()), "problems": list(problems)} if problems else {}
         with contextlib.suppress(StateError):
             self._store.save_report("reload", report)

@@ -1,4 +1,4 @@
-"""Metrics: counts of the cycles and of everything beside them, for Prometheus."""
+"""Metrics of the cycles and of the background work, for Prometheus."""
 
 from .recorder import DaemonProcessCollector, Metrics
 

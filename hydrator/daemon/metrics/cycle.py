@@ -8,7 +8,7 @@ from .table import Instruments
 
 
 def record_cycle(metrics: Instruments, report: CycleReport, seconds: float) -> None:
-    """Record one cycle that took *seconds*, all but its misses."""
+    """Record one cycle that took *seconds*, except the datasets that jobs missed."""
     metrics.count("cycles", "complete" if report.is_complete else "partial")
     metrics.histograms["cycle_seconds"].observe(seconds)
     metrics.set("last_cycle_timestamp_seconds", to_unix(report.started_at))
@@ -68,7 +68,7 @@ def _record_sites(metrics: Instruments, report: CycleReport) -> None:
 
 
 def _ad_size_bytes(ad: SiteAd) -> int:
-    """Return the bytes of an ad's attributes, each on a line of its own as ``name = value``."""
+    """Return the size of an ad in bytes, written as one line ``name = value`` for each attribute."""
     return sum(len(f"{name} = {value}\n".encode()) for name, value in ad.content)
 
 

@@ -1,4 +1,4 @@
-"""Recorder of metrics; it gets its registry, so that two daemons in one process share nothing."""
+"""Recorder of metrics. Each recorder has its own registry, so two daemons in one process share none."""
 
 import contextlib
 import time
@@ -34,19 +34,19 @@ _INITIAL_SERIES: Mapping[str, Iterable[str]] = {
 class DaemonProcessCollector(ProcessCollector):
     """Memory, CPU time, files and start time of the daemon's process.
 
-    The boot time comes from a clock: systemd hides /proc/stat from the service (ProcSubset=pid).
+    The boot time is computed from a clock, since systemd hides /proc/stat from the service (ProcSubset=pid).
     """
 
     def _boot_time(self) -> float:
         return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-# prometheus_client exports a "created" series beside each counter and histogram; nothing reads these
+# prometheus_client exports a "created" series for each counter and histogram; this project does not need it
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """Counts of the daemon; labels are sites, catalogues, publishers and states, never datasets."""
+    """Metrics of the daemon; labels are sites, catalogues, publishers and states, never datasets."""
 
     def __init__(self, registry: CollectorRegistry, version: str) -> None:
         DaemonProcessCollector(registry=registry)
@@ -66,11 +66,11 @@ class Metrics:
         self._metrics.count("cycles", "failed")
 
     def count_bug(self, part: str) -> None:
-        """Count an unexpected exception of *part*; from any thread."""
+        """Count an unexpected exception of *part*; any thread may call this."""
         self._metrics.count("bugs", part)
 
     def count_child_restarts(self, restarts: int) -> None:
-        """Count up to *restarts* of the child; a smaller number than before comes from a new supervisor."""
+        """Raise the counter of child restarts to *restarts*; a smaller number than before is a new count."""
         before = self._last_restart_count if restarts >= self._last_restart_count else 0
         self._metrics.count("condor_child_restarts", by=restarts - before)
         self._last_restart_count = restarts
@@ -82,7 +82,7 @@ class Metrics:
         self._count_misses()
 
     def record_merge(self, results: Mapping[str, MergeResult]) -> None:
-        """Record one run of the slot merge, by collector; from any thread."""
+        """Record one run of the slot merge, by collector; any thread may call this."""
         for collector, result in results.items():
             sent_count = result.merged_count + result.withdrawn_count
             self._metrics.count("merged_slots", collector, by=sent_count)
@@ -94,7 +94,7 @@ class Metrics:
                 self._metrics.set("merge_slots", result.slot_count, collector)
 
     def record_audit_attempt(self, attempt: AuditAttempt) -> None:
-        """Record one audit query and its verdicts; from any thread."""
+        """Record one audit query and its verdicts; any thread may call this."""
         verdicts = {
             "true": attempt.true_count,
             "false": attempt.false_count,
@@ -104,7 +104,7 @@ class Metrics:
             self._metrics.count("audited_facts", attempt.catalogue, attempt.method, verdict, by=count)
 
     def record_ended_jobs(self, batch: JobOutcomeBatch) -> None:
-        """Record the locality and the wait of ended jobs; from any thread."""
+        """Record the data locality and the waiting time of ended jobs; any thread may call this."""
         for outcome in batch.outcomes:
             self._metrics.count("jobs_local", outcome.locality.value)
             self._metrics.count("jobs_data_bytes", "site", by=outcome.bytes_at_site)
@@ -117,17 +117,17 @@ class Metrics:
                 )
 
     def record_misses(self, misses: Iterable[Miss]) -> None:
-        """Record new misses that jobs report, by site; from any thread.
+        """Count the datasets that jobs reported as missing, by site; any thread may call this.
 
-        The owner of a job writes the report and could name any site. So misses are counted only once a cycle
-        has listed the sites, and other names count as ``unknown``.
+        The owner of a job writes the report and could name any site. So misses are counted only after a cycle
+        has listed the sites, and all other site names count as ``unknown``.
         """
         self._queued_misses.extend(miss.site for miss in misses)
         self._count_misses()
 
     def _count_misses(self) -> None:
         while self._known_sites is not None and self._queued_misses:
-            with contextlib.suppress(IndexError):  # another thread counted the last miss
+            with contextlib.suppress(IndexError):  # another thread has counted these misses
                 site = self._queued_misses.popleft()
                 label = site if site in self._known_sites else "unknown"
                 self._metrics.count("missed_datasets", label)
@@ -137,11 +137,11 @@ class Metrics:
         self._metrics.set("leads", is_leader)
 
     def set_reload_result(self, *, is_successful: bool) -> None:
-        """Set whether the configuration in use is the last one that the daemon read."""
+        """Set whether the daemon accepted the configuration at the last reload."""
         self._metrics.set("config_last_reload_successful", is_successful)
 
     def set_credentials(self, credentials: Iterable[Credential]) -> None:
-        """Set expiry and lifetime of all credentials in use."""
+        """Set the expiry and the lifetime of all credentials in use."""
         expiry, lifetime = "credential_expiry_timestamp_seconds", "credential_lifetime_seconds"
         self._metrics.clear_gauges(expiry, lifetime)
         for credential in credentials:
@@ -151,7 +151,7 @@ class Metrics:
                 self._metrics.set(lifetime, credential.lifetime.total_seconds(), *labels)
 
     def set_slot_coverage(self, coverage: Mapping[Site, Mapping[Coverage, int]]) -> None:
-        """Set the number of slots that have their site's ad; any thread may call this."""
+        """Set the number of slots that have their site's attributes; any thread may call this."""
         self._metrics.clear_gauges("slots")
         for site, counts in coverage.items():
             for kind, count in counts.items():

@@ -1,6 +1,6 @@
 """Metric table: name, type, help and labels of every metric about the cycles and the pool.
 
-A metric is called ``hydrator_`` and its name here; prometheus_client appends ``_total`` to counters.
+The exported name is ``hydrator_`` and the name in this table; a counter also ends with ``_total``.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _Labels = tuple[str, ...]
 COUNTERS: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ("cycles", "Cycles, by outcome: complete, partial or failed.", ("outcome",)),
     ("catalogue_reads", "Polls of a catalogue, by outcome: answered or failed.", ("catalogue", "outcome")),
-    ("bugs", "Unexpected exceptions, by the part that failed; the log has each once.", ("part",)),
+    ("bugs", "Unexpected exceptions, by the part that failed; the log shows each exception once.", ("part",)),
     ("ads_sent", "Site ads sent, by publisher and action.", ("publisher", "action")),
     ("publish_errors", "Cycles in which a publisher failed.", ("publisher",)),
     ("condor_child_restarts", "Restarts of the HTCondor child process.", ()),
@@ -28,25 +28,25 @@ COUNTERS: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ("missed_datasets", "Datasets that jobs did not find, by the site that the jobs report.", ("site",)),
     (
         "audited_facts",
-        "Audited facts, by catalogue, method (file by file, probe) and verdict (true, false, none).",
+        "Audited facts, by catalogue, method (file by file, probe) and verdict (none: no answer).",
         ("catalogue", "method", "verdict"),
     ),
     (
         "jobs_local",
-        "Ended jobs that named datasets, by how much was at their site: all, some, none, unknown.",
+        "Ended jobs that named datasets, by how many were at the job's site: all, some, none, unknown.",
         ("locality",),
     ),
     (
         "jobs_data_bytes",
-        "Bytes of the datasets of ended jobs, if size and place are known, by place: site or elsewhere.",
+        "Bytes of the datasets of ended jobs, by place: job's site or elsewhere. Unknown ones do not count.",
         ("place",),
     ),
     (
         "merge_slot_seconds",
-        "Slot-seconds of slots without a hook, with (yes) or without (no) the site's attributes.",
+        "Slot-seconds of slots without a hook, by whether the slots had the site's attributes: yes or no.",
         ("collector", "covered"),
     ),
-    ("merged_slots", "Slot ads that merges sent or withdrew.", ("collector",)),
+    ("merged_slots", "Slot ads that the daemon sent as merges, or whose merge it withdrew.", ("collector",)),
     ("merge_errors", "Runs of the slot merge that failed.", ("collector",)),
 )
 
@@ -55,13 +55,17 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ("last_cycle_timestamp_seconds", "Start of the last cycle that did not fail.", ()),
     (
         "catalogue_pending_seconds",
-        "Age of an unanswered poll of a catalogue when the last cycle began; 0 without one.",
+        "Age of a catalogue's unanswered poll when the last cycle began; 0 if the catalogue answered.",
         ("catalogue",),
     ),
     ("site_as_of_timestamp_seconds", "Time of the last complete reading of a site.", ("site",)),
     ("site_datasets", "Demanded datasets at a site, by state.", ("site", "state")),
     ("site_generation", "Generation of a site's ad.", ("site",)),
-    ("site_left_out_jobs", "Jobs whose datasets do not fit into the size budget of a site's ad.", ("site",)),
+    (
+        "site_left_out_jobs",
+        "Jobs whose datasets are not in a site's ad, because the ad would exceed its size budget.",
+        ("site",),
+    ),
     ("site_ad_bytes", "Size of the content of a site's ad.", ("site",)),
     ("demanded_datasets", "Datasets in demand, by origin: pin, job or pattern.", ("origin",)),
     ("unseen_datasets", "Datasets in demand for which some catalogue gave no answer.", ()),
@@ -72,29 +76,33 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ),
     (
         "held_sites",
-        "Sites where a change is held because too many datasets would vanish, by cause.",
+        "Sites where the daemon holds a change because too many datasets would vanish, by cause.",
         ("cause",),
     ),
     ("rolled_back_sites", "Sites that the operator returned to an earlier generation.", ()),
-    ("held_datasets", "Datasets held at a site until further polls confirm that they are gone.", ("site",)),
+    (
+        "held_datasets",
+        "Missing datasets that stay published at a site until further polls confirm the loss.",
+        ("site",),
+    ),
     ("clashing_datasets", "Datasets not advertised because their names differ only in letter case.", ()),
     ("misspelt_datasets", "Datasets in demand that catalogues have only in another letter case.", ()),
-    ("unconfirmed_ads", "Site ads sent but not read back.", ("publisher",)),
+    ("unconfirmed_ads", "Site ads that the daemon sent but could not read back.", ("publisher",)),
     (
         "rejected_ads",
-        "Ads at a publisher that are not adopted: of another identity, or with implausible numbers.",
+        "Ads at a publisher that the daemon ignores: of another identity, or with implausible numbers.",
         ("publisher",),
     ),
     (
         "implausible_generations",
-        "Sites whose generation is a day or more ahead, so that every hook refuses it.",
+        "Sites whose generation is a day or more ahead of the clock; every hook refuses their ads.",
         (),
     ),
-    ("rivals", "1 if another daemon replaces what this one publishes, 0 otherwise.", ("publisher",)),
+    ("rivals", "1 if another daemon overwrites the ads of this daemon, 0 otherwise.", ("publisher",)),
     ("state_saved", "1 if the last cycle saved the state to disk, 0 if it could not.", ()),
     (
         "site_trust_ratio",
-        "Share of a site's audited facts that were true; DataLocalityTrust in its ad.",
+        "Share of a site's audited facts that were true; the site ad has it as DataLocalityTrust.",
         ("site",),
     ),
     ("site_audit_timestamp_seconds", "Time of the last audit of a fact of a site.", ("site",)),
@@ -121,7 +129,7 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ),
     (
         "slots",
-        "Slots of the pool, by site and by their copy of its ad: current, outdated or none.",
+        "Slots of the pool, by site and by the slot's copy of the site ad: current, outdated or none.",
         ("site", "coverage"),
     ),
     ("merge_slots", "Slots without a hook at sites that the daemon advertises.", ("collector",)),
@@ -153,7 +161,7 @@ class Instruments:
     histograms: dict[str, Histogram]
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
-        """Increase a counter; by 0 exports its series, so that the first event is an increase."""
+        """Increase a counter; by 0 exports it, so that Prometheus sees the first event as an increase."""
         counter = self.counters[name]
         (counter.labels(*labels) if labels else counter).inc(by)
 
@@ -163,7 +171,7 @@ class Instruments:
         (gauge.labels(*labels) if labels else gauge).set(value)
 
     def clear_gauges(self, *names: str) -> None:
-        """Remove all series of these gauges, since what they counted may be gone."""
+        """Remove all series of these gauges: a site or part that they counted may not exist any more."""
         for name in names:
             self.gauges[name].clear()
 

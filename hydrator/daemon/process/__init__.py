@@ -1,1 +1,1 @@
-"""The operating-system process: its memory, the service manager, and the watchdog."""
+"""The daemon's operating-system process: its memory, the service manager, and the watchdog."""

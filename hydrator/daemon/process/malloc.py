@@ -1,4 +1,4 @@
-"""Memory of a process that runs for months, with threads that come and go."""
+"""Memory limits for a process that runs for months and starts and ends many threads."""
 
 import contextlib
 import ctypes
@@ -10,10 +10,10 @@ _M_ARENA_MAX = -8
 def limit_arenas(max_arenas: int = 2) -> None:
     """Let the C library keep at most *max_arenas* memory arenas, instead of eight for each core.
 
-    Each thread allocates from one arena, and an arena keeps the most memory that it ever used. With threads
-    for every catalogue, the audit and the HTTP server, the daemon grew for hours although it held no more
-    data. Rendering and reading happen one at a time here, so that waiting for an arena costs nothing. C
-    libraries without arenas need no limit; see mallopt(3).
+    Each thread allocates from one arena, and an arena keeps the memory of its largest use. The daemon has
+    threads for every catalogue, the audit and the HTTP server. So its memory grew for hours although its data
+    did not grow. Only one thread at a time renders or parses, so no thread waits for an arena. A C library
+    without arenas needs no limit; see mallopt(3).
     """
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, max_arenas)
@@ -22,9 +22,10 @@ def limit_arenas(max_arenas: int = 2) -> None:
 def trim_heap() -> None:
     """Return free memory to the system, also free memory between blocks in use.
 
-    By itself the C library returns only what is free at the end of an arena. The temporary memory of a cycle
-    is between blocks that stay, a little elsewhere each time. So the daemon grew by 2 MiB an hour although it
-    held no more data. It takes about as long as reading all free memory; see malloc_trim(3).
+    Without this call the C library returns only the free memory at the end of an arena. The temporary memory
+    of a cycle is free between blocks that stay in use, each time in other places. So the daemon grew by 2 MiB
+    an hour although its data did not grow. A call takes about as long as reading all free memory; see
+    malloc_trim(3).
     """
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,7 +1,7 @@
-"""Service manager: notify systemd of the daemon's state by sd_notify(3).
+"""Service manager: report the daemon's state to systemd by sd_notify(3).
 
 A notification is a datagram of `NAME=value` lines to the socket in ``NOTIFY_SOCKET``.
-Without that variable nothing is sent.
+Without this variable the daemon sends nothing.
 """
 
 import os
@@ -37,7 +37,7 @@ class ServiceManager:
         self._send("READY=1")
 
     def notify_reloading(self) -> None:
-        """Report that a reload began; :meth:`notify_ready` ends it."""
+        """Report that a reload began; :meth:`notify_ready` reports its end."""
         self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def notify_stopping(self) -> None:

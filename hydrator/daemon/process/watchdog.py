@@ -1,4 +1,4 @@
-"""Watchdog: notice a process that makes no progress."""
+"""Watchdog: notice that the daemon's schedule makes no progress."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ class Watchdog:
         self.restart(limit_seconds)
 
     def restart(self, limit_seconds: float) -> None:
-        """Start again with another limit."""
+        """Start the measurement again with another limit."""
         with self._lock:
             self._limit_seconds = limit_seconds
             self._last_step = "the start", self._monotonic()
@@ -26,7 +26,7 @@ class Watchdog:
             self._last_step = step, self._monotonic()
 
     def hang_reason(self) -> str | None:
-        """Return why the daemon counts as hung, or None."""
+        """Return why the daemon counts as hung, or None if it does not hang."""
         with self._lock:
             (step, reached_at), limit_seconds = self._last_step, self._limit_seconds
         idle_seconds = self._monotonic() - reached_at

@@ -113,7 +113,9 @@ def test_a_list_in_the_environment_that_is_not_json_is_reported_not_raised(loade
     monkeypatch.setenv("HYDRATOR_SITES__INCLUDE", "UK,NL")
     with pytest.raises(ConfigError) as caught:
         loaded(FILE)
-    assert caught.value.problems == ('environment: HYDRATOR_SITES__INCLUDE: must be JSON, as in ["a", "b"]',)
+    assert caught.value.problems == (
+        'environment: HYDRATOR_SITES__INCLUDE: the value must be JSON, such as ["a", "b"]',
+    )
 
 
 def test_a_list_in_the_environment_is_json(loaded, monkeypatch):
@@ -196,7 +198,7 @@ def test_an_unknown_section_is_refused_with_the_nearest_known_one(problems):
 
 
 def test_an_unknown_key_near_to_nothing_is_refused_with_all_that_are_known(problems):
-    assert problems("[log]\nxyzzy = 3\n" + FILE) == ["log.xyzzy: unknown key; known are level, format"]
+    assert problems("[log]\nxyzzy = 3\n" + FILE) == ["log.xyzzy: unknown key; known keys: level, format"]
 
 
 def test_an_unknown_key_deep_down_is_refused_with_the_nearest_known_one(problems):
@@ -293,11 +295,11 @@ def test_a_name_that_cannot_be_part_of_a_path_is_refused(problems, name):
         ('username = "x"\n', 'auth = "userpass" needs username and password_file'),
         (
             'auth = "token"\n',
-            'auth = "token" needs token_file or token_command, one of them',
+            'auth = "token" needs either token_file or token_command',
         ),
         (
             'auth = "token"\ntoken_file = "a"\ntoken_command = ["b"]\n',
-            'auth = "token" needs token_file or token_command, one of them',
+            'auth = "token" needs either token_file or token_command',
         ),
         (
             'auth = "oidc"\nclient_id = "x"\n',
@@ -305,12 +307,12 @@ def test_a_name_that_cannot_be_part_of_a_path_is_refused(problems, name):
         ),
         (
             'auth = "oidc"\nclient_id = "x"\nclient_secret_file = "s"\ntoken_url = "http://iam.example.org"\n',
-            'auth = "oidc" needs https, not http://iam.example.org',
+            'auth = "oidc" needs an https address, not http://iam.example.org',
         ),
         ('auth = "x509"\n', 'auth = "x509" needs client_cert'),
         (
             'auth = "x509"\nclient_cert = "c.pem"\nauth_url = "http://rucio.example.org"\n',
-            'auth = "x509" needs https, not http://rucio.example.org',
+            'auth = "x509" needs an https address, not http://rucio.example.org',
         ),
     ],
 )
@@ -329,7 +331,10 @@ def test_switching_every_publisher_off_is_refused(problems):
     off = "".join(f"[publish.{outlet}]\nenabled = false\n" for outlet in ("collector", "file", "http"))
     for more in ("", "[publish.sites]\nenabled = false\n", "[publish.sites]\nvalid_minutes = 30\n"):
         assert problems(off + more + FILE) == [
-            "publish: every publisher is switched off; enable collector, file or http"
+            (
+                "publish: no publisher is enabled; set enabled = true in publish.collector,"
+                " publish.file or publish.http"
+            )
         ]
 
 
@@ -364,7 +369,7 @@ def test_a_file_that_cannot_be_read_is_one_problem_that_names_the_option(tmp_pat
         load(tmp_path / name)
     [problem] = caught.value.problems
     assert problem.startswith(str(tmp_path))
-    assert problem.endswith("; name it with --config, or `hydrator init` makes one")
+    assert problem.endswith("; give a configuration with --config, or create one with `hydrator init`")
 
 
 # config.example.toml
@@ -456,8 +461,8 @@ def test_tokens_over_loopback_are_fine(loaded, tmp_path, host):
 @pytest.mark.parametrize("key", ["password", "token", "secret", "Password"])
 def test_a_secret_in_the_text_is_refused_without_showing_it(problems, key):
     (problem,) = problems(RUCIO + LOGIN + f'{key} = "canary"\n')
-    assert problem.startswith(f"catalogue[0].{key}: secrets are not allowed here")
-    assert problem.endswith(f"and set {key}_file to that file")
+    assert problem.startswith(f"catalogue[0].{key}: a secret is not allowed in the configuration")
+    assert problem.endswith(f"and set {key}_file to the path of that file")
     assert "canary" not in problem
 
 
@@ -481,8 +486,8 @@ def test_a_bare_name_of_a_secret_is_looked_for_among_the_credentials_of_systemd(
 @pytest.mark.parametrize(
     ("http", "told"),
     [
-        ('tls_certificate = "c"', "tls_certificate and tls_key belong together"),
-        ('tls_key = "k"', "tls_certificate and tls_key belong together"),
+        ('tls_certificate = "c"', "set both tls_certificate and tls_key"),
+        ('tls_key = "k"', "set both tls_certificate and tls_key"),
     ],
 )
 def test_half_of_https_is_a_problem(problems, http, told):
@@ -504,13 +509,13 @@ BROKER = '[[events.stomp]]\nname = "rucio"\nhost = "broker.example.org"\ndestina
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ('username = "u"\n', "username and password_file belong together"),
+        ('username = "u"\n', "set both username and password_file"),
         ('username = "u"\npassword_file = "p"\ntls = false\n', "the password would be sent unencrypted"),
         ('client_cert = "c"\ntls = false\n', "client_cert needs tls = true"),
-        ('password = "geheim"\n', "secrets are not allowed here"),
+        ('password = "geheim"\n', "a secret is not allowed in the configuration"),
         ("port = 0\n", "port"),
-        ('virtual_host = "a\\nb"\n', "virtual_host must be of printable characters"),
-        (BROKER, "each of events.stomp needs a unique name"),
+        ('virtual_host = "a\\nb"\n', "virtual_host must have only printable characters"),
+        (BROKER, "each [[events.stomp]] needs a unique name"),
     ],
 )
 def test_invalid_broker_is_reported_by_its_key(tmp_path, more, told):

@@ -90,7 +90,7 @@ def test_a_folder_of_measurement_sets_is_one_without_a_plugin(once, tmp_path):
     ("keys", "told"),
     [
         ('type = "listed"', "say what it holds, and no more"),
-        ('type = "hollow"', "it has no read and no find and no close"),
+        ('type = "hollow"', "the catalogue has no method read and no method find and no method close"),
         ('type = "gone"', "No module named 'no_such_module'"),
         ('type = "unheard"', "or an installed plugin"),
         ('type = "directory"\nroots = { CAM = "/data" }', "catalogue directory: scope: Field required"),

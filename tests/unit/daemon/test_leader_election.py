@@ -49,7 +49,7 @@ def test_single_daemon_leads_after_one_lease_duration(pool):
     pool.beat("a")
     assert (one.is_leader, one.standby_reason) == (
         False,
-        "standing by: no daemon publishes, and within 30 s this daemon will",
+        "on standby: no daemon publishes now; this daemon will publish within 30 s",
     )
     pool.go("a", seconds=20)
     assert not one.is_leader
@@ -62,7 +62,7 @@ def test_of_two_that_start_together_one_leads_and_the_other_names_it(pool):
     other = pool.start("b")
     pool.go("b", "a", seconds=300)
     assert pool.leaders() == ["a"]
-    assert other.standby_reason == "standing by for a, which publishes"
+    assert other.standby_reason == "on standby: the daemon a publishes"
 
 
 def test_the_other_takes_over_when_the_leader_is_silent_and_not_before(pool):

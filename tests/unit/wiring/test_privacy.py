@@ -35,7 +35,7 @@ def test_configuration_without_private_patterns_needs_no_key(settings):
 
 
 def test_the_daemon_refuses_private_datasets_without_a_key(settings):
-    with pytest.raises(ConfigError, match=r"private.key_file: the daemon needs it"):
+    with pytest.raises(ConfigError, match=r"private\.key_file is not set: the daemon needs a file"):
         build_pseudonym_store(settings('patterns = ["embargo:*"]'))
 
 
