@@ -279,7 +279,7 @@ def test_cluster_of_many_kinds_of_jobs_is_explained_in_part_and_summarised(insta
 
 def test_an_unknown_job_an_unknown_schedd_and_a_bad_name_get_one_sentence_each(installed: Installation):
     for words, status, sentence in (
-        (["4711.0"], 1, "no schedd has it"),
+        (["4711.0"], 1, "no schedd has the job"),
         (["1", "--schedd", "nobody@here"], 1, "has no ad of this daemon"),
         (["no_scope"], 2, "is neither a job (123 or 123.4) nor a dataset: it has no scope"),
         (["why:uk", "--schedd", "x"], 2, "applies to a job"),
