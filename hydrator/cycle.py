@@ -530,17 +530,16 @@ class Cycle:
     def heed(self, answers: Mapping[str, Queue | Unseen] | str) -> frozenset[Did]:
         """Take in what :meth:`ask_schedds` returned; the datasets that were not wanted before.
 
-        When the collector cannot even name the schedds, each keeps its demand.
+        If the collector cannot list the schedds, those known until now are Unseen and keep their demand.
         """
         now = self._clock()
         before = self.demand.dids
         self.demand_error = answers if isinstance(answers, str) else None
         self._asked_schedds = self._asked_schedds or not self.demand_error
-        self.schedds = (
-            {want.schedd: Unseen(answers) for want in self.state.demand.wants}
-            if isinstance(answers, str)
-            else answers
-        )
+        if isinstance(answers, str):
+            known = self.schedds.keys() | {want.schedd for want in self.state.demand.wants}
+            answers = {schedd: Unseen(answers) for schedd in known}
+        self.schedds = answers
         self._heard |= {schedd for schedd, answer in self.schedds.items() if isinstance(answer, Queue)}
         memory = remember_demand(
             self.state.demand,

@@ -621,6 +621,18 @@ def test_before_the_schedds_were_asked_a_lost_state_leaves_the_published_ads_as_
     assert L1 in states(wanted_by_two.collector)
 
 
+def test_lost_state_withholds_ads_while_a_listed_schedd_is_silent_and_then_unlisted(wanted_by_two):
+    world = wanted_by_two
+    world.cycle.ask_demand()
+    world.run(MINUTE)
+    world.queues.broken = True
+    world.cycle.ask_demand()
+    held = world.run(MINUTE).held
+    assert set(held) == {CAM, RAL}
+    assert held[CAM].startswith("the demand of schedd ap1 is not known yet")
+    assert L1 in states(world.collector)
+
+
 def test_a_site_that_no_publisher_shows_is_published_whoever_is_silent(wanted_by_two):
     world = wanted_by_two
     for publisher in (world.collector, world.file):

@@ -109,7 +109,9 @@ def test_two_silent_datasets_do_not_come_first_again(asking, server):
     assert unseen(catalogue, wanted) > set(silent), "the poll gives up counting after two silences"
     for _ in range(2):
         server.counted()
-        assert unseen(catalogue, wanted) == set(silent), "where they came first again, the poll would give up again"
+        assert unseen(catalogue, wanted) == set(silent), (
+            "where they came first again, the poll would give up again"
+        )
         assert {*server.counted()} >= {did[6:] for did in DIDS[2:]}
 
 
