@@ -611,9 +611,9 @@ def _blocked(job: Job, matches: Sequence[str], now: datetime) -> str | None:
         )
     reason = str(job.words.get("LastRejMatchReason") or "").partition(" |")[0].strip()
     when = finite(job.words.get("LastRejMatchTime"))
-    if not reason or when is None or not 0 <= unix(now) - when <= _RECENT_SECONDS or reason == _NO_MATCH:
-        return None
-    said = f"the negotiator said so {span(unix(now) - when)} ago"
+    if not reason or when is None or abs(unix(now) - when) > _RECENT_SECONDS or reason == _NO_MATCH:
+        return None  # the schedd may have been told after our clock was read, or by a clock that is ahead
+    said = f"the negotiator said so {span(max(0, unix(now) - when))} ago"
     if found := re.match(r"concurrency limit (.{0,500}?)\s*reached", reason):
         names = found[1].strip() or job.limits
         return f"it waits for a concurrency limit{f' ({names})' if names else ''}: {said}"

@@ -90,6 +90,8 @@ ENDED_AT_MOST = 20_000
 """Ended jobs with misses that are looked at for them."""
 NOT_MATCHED = "JobUniverse =!= 7 && JobUniverse =!= 9 && JobUniverse =!= 12"
 """Jobs that a negotiator sends somewhere: not scheduler, grid and local universe."""
+NOT_DEFINED = "Not defined"
+"""What a daemon answers for a setting that HTCondor knows and nobody set."""
 NO_DATA_SLOT = "IsDataSlot =!= true"
 """HTCondor 25 keeps common input files on slots of their own (``data1_1@…``), which run no jobs."""
 LEFT_IN_QUEUE = 11 * 86_400
@@ -617,7 +619,8 @@ class Pool:
     def config_of(self, daemon: str, names: Sequence[str], name: str | None) -> dict[str, str | None]:
         known = self._htcondor.RemoteParam(self._locate(daemon, name))
         spelling = {key.upper(): key for key in known}
-        return {want: known[spelling[want.upper()]] if want.upper() in spelling else None for want in names}
+        values = {want: known[spelling[want.upper()]] for want in names if want.upper() in spelling}
+        return {want: None if values.get(want) == NOT_DEFINED else values.get(want) for want in names}
 
     def ping(self, daemon: str, level: str, name: str | None) -> Ad:
         ad = self._htcondor.ping(self._locate(daemon, name), level)

@@ -412,6 +412,11 @@ def test_the_negotiator_tells_its_own_configuration(connect: Connect, pool: "Poo
     assert found["NO_SUCH_KNOB"] is None
 
 
+def test_a_setting_that_htcondor_knows_and_nobody_set_has_no_value(connect: Connect):
+    """A schedd sends the text "Not defined" for it; it was read as the names of two pools."""
+    assert connect().config_of("schedd", ["FLOCK_COLLECTOR_HOSTS"]) == {"FLOCK_COLLECTOR_HOSTS": None}
+
+
 @pytest.mark.parametrize("daemon", ["collector", "schedd", "startd"])
 def test_every_kind_of_daemon_tells_its_configuration(connect: Connect, daemon: str):
     found = connect().config_of(daemon, ["START", "COLLECTOR_HOST"])

@@ -342,6 +342,7 @@ def test_a_concurrency_limit_that_the_job_waits_for_is_the_headline(installed: I
     assert answer["verdict"].startswith("it waits for a concurrency limit (license): the negotiator said so ")
     assert answer["matches_at"] == ["UK"]
     assert (answer["could_run"], answer["way_out"]) == (False, None)
+    assert not [note for note in answer["notes"] if "flocks" in note]  # its schedd has no FLOCK_TO
     pool.run("condor_rm", str(job), user="alice")
 
 
@@ -412,7 +413,9 @@ def test_why_knows_how_much_a_user_may_send_before_the_schedd_asks_for_no_more_s
         "executable = /bin/sleep\narguments = 600\nrequest_cpus = 1\nrequest_memory = 10\nrequest_disk = 1\n"
         'requirements = TARGET.GLIDEIN_Site == "AU"\nqueue'
     )
-    pool.wait(lambda: pool.jobs(f"ClusterId == {sending} && JobStatus == 2"), 120, "the first job to run")
+    # its shadow writes TransferringInput itself until the job executes
+    executes = f"ClusterId == {sending} && JobCurrentStartExecutingDate isnt undefined"
+    pool.wait(lambda: pool.jobs(executes), 120, "the first job to run")
     pool.run("condor_qedit", str(sending), "TransferringInput", "true", user="alice")
     job = installed.submit(["why:gone"], mode="require")
     (answer,) = ask(installed, str(job), status=3)

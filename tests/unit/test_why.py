@@ -234,6 +234,14 @@ def test_the_headline_names_the_concurrency_limit_that_a_job_waits_for():
     assert nowhere.verdict.startswith("it waits for a concurrency limit (license)")
 
 
+def test_a_refusal_after_our_clock_was_read_is_a_refusal_too():
+    job = refused("concurrency limit license reached", ago=timedelta(seconds=-1))
+    answer = explain(job, [slots(FINE)], None, now=NOON)
+    assert answer.verdict.startswith(
+        "it waits for a concurrency limit (license): the negotiator said so 0 s ago"
+    )
+
+
 def test_a_limit_that_the_negotiator_does_not_name_is_named_by_the_job():
     job = refused("concurrency limit reached", limits="license:2")
     assert "concurrency limit (license:2)" in explain(job, [slots(FINE)], None, now=NOON).verdict
