@@ -410,6 +410,11 @@ def test_negotiator_returns_its_own_configuration(connect: Connect, pool: "Pool"
     assert found["NO_SUCH_KNOB"] is None
 
 
+def test_a_setting_without_a_value_is_none(connect: Connect):
+    """A schedd sends the text "Not defined" for such a setting, which was once read as two names of pools."""
+    assert connect().config_of("schedd", ["FLOCK_COLLECTOR_HOSTS"]) == {"FLOCK_COLLECTOR_HOSTS": None}
+
+
 @pytest.mark.parametrize("daemon", ["collector", "schedd", "startd"])
 def test_every_kind_of_daemon_returns_its_configuration(connect: Connect, daemon: str):
     found = connect().config_of(daemon, ["START", "COLLECTOR_HOST"])

@@ -348,6 +348,7 @@ def test_a_concurrency_limit_that_the_job_waits_for_is_the_headline(installed: I
     )
     assert answer["matching_sites"] == ["UK"]
     assert (answer["could_run"], answer["remedy"]) == (False, None)
+    assert not [note for note in answer["notes"] if "flock" in note]  # its schedd has no FLOCK_TO
     pool.run("condor_rm", str(job), user="alice")
 
 
@@ -418,7 +419,9 @@ def test_why_reports_the_limit_of_uploads_of_a_user(installed: Installation, htc
         "executable = /bin/sleep\narguments = 600\nrequest_cpus = 1\nrequest_memory = 10\nrequest_disk = 1\n"
         'requirements = TARGET.GLIDEIN_Site == "AU"\nqueue'
     )
-    pool.wait(lambda: pool.jobs(f"ClusterId == {sending} && JobStatus == 2"), 120, "the first job to run")
+    # the job's shadow writes TransferringInput until the job executes
+    executes = f"ClusterId == {sending} && JobCurrentStartExecutingDate isnt undefined"
+    pool.wait(lambda: pool.jobs(executes), 120, "the first job to run")
     pool.run("condor_qedit", str(sending), "TransferringInput", "true", user="alice")
     job = installed.submit(["why:gone"], mode="require")
     (answer,) = ask(installed, str(job), status=3)

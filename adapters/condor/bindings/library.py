@@ -13,6 +13,8 @@ from typing import Any
 
 from .values import FIRST_COLLECTOR, Ad, expression_text, is_plain
 
+NOT_DEFINED = "Not defined"
+"""A daemon returns this text for a setting that HTCondor knows but that has no value."""
 NO_DATA_SLOT = "IsDataSlot =!= true"
 """HTCondor 25 keeps common input files on slots of their own (``data1_1@…``), which run no jobs."""
 LOCATION_ATTRIBUTES = ("Name", "MyAddress", "MyType", "CondorVersion", "AddressV1")
@@ -92,7 +94,8 @@ class Bindings:
         """Return configuration values of *daemon*; None for a value that *daemon* does not have."""
         config = self.htcondor.RemoteParam(self.locate(daemon, name))
         spelling = {key.upper(): key for key in config}
-        return {key: config[spelling[key.upper()]] if key.upper() in spelling else None for key in names}
+        values = {key: config[spelling[key.upper()]] for key in names if key.upper() in spelling}
+        return {key: None if values.get(key) == NOT_DEFINED else values.get(key) for key in names}
 
     def token_folders(self) -> list[str]:
         """Return the folders where HTCondor looks for this user's IDTOKENS, without contacting a daemon."""

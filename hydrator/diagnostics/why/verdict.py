@@ -76,11 +76,11 @@ def find_block_reason(job: JobFacts, matching_sites: Sequence[str], now: datetim
     if (
         not reason
         or rejected_at is None
-        or not 0 <= to_unix(now) - rejected_at <= _RECENT_SECONDS
+        or abs(to_unix(now) - rejected_at) > _RECENT_SECONDS  # the schedd's clock may be ahead of this one
         or reason == _NO_MATCH
     ):
         return None
-    source = f"the negotiator reported this {format_duration(to_unix(now) - rejected_at)} ago"
+    source = f"the negotiator reported this {format_duration(max(0, to_unix(now) - rejected_at))} ago"
     if limit := re.match(r"concurrency limit (.{0,500}?)\s*reached", reason):
         names = limit[1].strip() or job.concurrency_limits
         return f"it waits for a concurrency limit{f' ({names})' if names else ''}: {source}"

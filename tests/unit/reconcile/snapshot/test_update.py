@@ -114,7 +114,7 @@ def test_a_dataset_left_out_of_an_answer_is_unseen_not_absent():
     before = memory(holding(replica(L1)))
     after = view(apply_survey(before, survey(at=LATER), {L1}, now=LATER), now=LATER)
     assert after.sites[CAM].facts == {L1: Fact(AVAILABLE, NOON)}
-    assert "left it out" in after.unseen_reasons[L1]
+    assert "does not have this dataset" in after.unseen_reasons[L1]
 
 
 def test_a_dataset_seen_to_be_gone_is_gone():
