@@ -14,6 +14,7 @@ from hydrator.reconcile.publish.targets import PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.breaker import BreakerLimits
+from hydrator.reconcile.snapshot.memory import DatasetRecord
 from hydrator.reconcile.state import ReconcileState
 from tests.factories import MINUTE, NOON
 
@@ -72,8 +73,10 @@ class Watched:
         self.file = MemoryPublisher("file", clock=self.clock)
         self._truths: list[tuple[datetime, Truth]] = []
         self._rest_over: datetime | None = None
-        self.never_true: frozenset[Did] = frozenset()
-        """Of these nothing could be learned but a lie that no one can tell from the truth."""
+        self._has_false_answers = False
+        self._broken_since = self.clock.now
+        self._false_answers: list[tuple[datetime, datetime]] = []
+        """The beginning and the end of each fault whose answers a healthy server could also give."""
         self.catalogues = [self.faulty, self.well]
         self.cycle = self.started(ReconcileState())
 
@@ -101,12 +104,17 @@ class Watched:
     def break_with(self, fault: str) -> None:
         """Break the source with this fault from the next poll on."""
         self.source.break_with(fault)
+        self._has_false_answers = fault in self.source.believable
+        self._broken_since = self.clock.now
         rest = self.source.rests.get(fault)
         self._rest_over = self.clock.now + self.poll + rest if rest else None
 
     def heal(self) -> None:
         """Repair the source; where a server asked for a pause, wait for as long as it asked."""
         self.source.heal()
+        if self._has_false_answers:
+            self._false_answers.append((self._broken_since, self.clock.now))
+        self._has_false_answers = False
         asked = self.source.asked
         while self._rest_over and self.clock.now + self.poll < self._rest_over:
             assert self.run().catalogue_errors["faulty"]
@@ -133,16 +141,25 @@ class Watched:
         assert ad.as_of <= self.clock.now
         ages = {did: from_unix(second) for did, second in dict(ad_values["DatasetAsOf"]).items()}
         states = dict(ad_values["DatasetStates"])
-        never_seen = {did for did in report.evaluation.snapshot.unseen_reasons if did not in self._known()}
+        records = self._records()
+        never_seen = {did for did in report.evaluation.snapshot.unseen_reasons if did not in records}
         for did in DIDS:
             at = ages.get(did, ad.as_of)
+            if did not in states and did in records:  # an absence has no age in the ad
+                at = min(at, records[did].read_at)
             expected = {"available": "AVAILABLE", "partial": "PARTIAL", None: None}[
                 self._truth(at).get(did, {}).get(ad.site)
             ]
-            if did in never_seen or did in self.never_true:
+            if did in never_seen or self._is_false_answer(at):
                 assert did not in states
             elif states.get(did) != "UNKNOWN":
                 assert states.get(did) == expected, f"{ad.site} says {states.get(did)} of {did} as of {at}"
+
+    def _is_false_answer(self, at: datetime) -> bool:
+        """Return whether a fact of this time is from a believable fault; incomplete polls keep such facts."""
+        if self._has_false_answers and at > self._broken_since:
+            return True
+        return any(begin < at <= end for begin, end in self._false_answers)
 
     def published(self, site: Site) -> Mapping[str, str]:
         """Return the published DatasetStates of *site*; empty without an ad."""
@@ -167,9 +184,9 @@ class Watched:
                 return False
         return True
 
-    def _known(self) -> frozenset[Did]:
+    def _records(self) -> Mapping[Did, DatasetRecord]:
         memory = self.cycle.state.memories.get(self.faulty.name)
-        return frozenset(memory.records) if memory else frozenset()
+        return memory.records if memory else {}
 
     @property
     def truth(self) -> Truth:
