@@ -148,9 +148,7 @@ def test_what_leaves_during_a_fault_is_taken_out_only_when_it_was_seen_to_be_gon
     watched.heal()
     none_left = len(watched.published(CAM)) == len(DIDS)
     report = watched.run()
-    if none_left and is_whole(
-        report
-    ):  # else two polls may each remove a few
+    if none_left and is_whole(report):  # else two polls may each remove a few
         assert len(watched.published(CAM)) == len(DIDS), "so much must be confirmed first"
     else:
         assert len(DIDS) - len(watched.published(CAM)) < BreakerLimits().min_datasets, (
