@@ -33,7 +33,7 @@ def renumber(
     with Store.open_to_read(state_dir) as store:
         ads = store.load().ads
     if site is not None and Site(site) not in ads:
-        known_sites = f"sites with an ad: {comma_separated(sorted(ads))}" if ads else "it has no ads yet"
+        known_sites = f"sites with an ad: {comma_separated(sorted(ads))}" if ads else "no site has an ad yet"
         raise ConfigError([f"renumber {site}: the daemon has no ad of this site; {known_sites}"])
     names = [Site(site)] if site is not None else sorted(implausible_generations(ads, system_clock()))
     commands = CommandQueue(state_dir)

@@ -163,8 +163,8 @@ def _summary_sentences(
     sentences = [f"{started_text}; {unstarted_count} more jobs with datasets never started."]
     if unknown := total.job_counts[LocalityResult.UNKNOWN]:
         sentences.append(
-            f"The result of {unknown} of them is unknown: the schedd did not record the site (hydrator\n"
-            "submit pool-config), or the daemon's history does not reach back to the ad of that time."
+            f"The result of {unknown} of these jobs is unknown. Either the schedd did not record the site\n"
+            "(hydrator submit pool-config), or the daemon's history does not have the site's ad of that time."
         )
     if results.datasets_without_size:
         sentences.append(
