@@ -125,7 +125,7 @@ def _require_datasets(files: Sequence[Path], branches: Sequence[_DagTree]) -> No
 def _write_numbered_copies(
     dags: Sequence[_DagTree], lines: Mapping[str, Sequence[str]]
 ) -> tuple[DagCopies, list[FilterResult]]:
-    """Write the copies with the first number for which no copy with different content exists."""
+    """Write the copies; name them with the first number whose existing copies have no other content."""
     for number in count(1):
         texts: dict[Path, bytes] = {}
         results = [_add_copies(dag, lines, number, texts) for dag in dags]
@@ -135,7 +135,8 @@ def _write_numbered_copies(
             if number > 1:
                 listed = ", ".join(str(copy) for copy, _ in results if copy)
                 print(
-                    f"hydrator: submitting {listed}: copies with a lower number differ and stay unchanged",
+                    f"hydrator: submitting {listed}: the copies of the DAG with a lower number have other"
+                    " content and stay unchanged",
                     file=sys.stderr,
                 )
             return DagCopies(files, new_files), [note for _, notes in results for note in notes]

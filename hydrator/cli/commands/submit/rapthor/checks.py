@@ -165,7 +165,8 @@ def _warn_steps_wait(run: "PreparedRun") -> None:
         print_problems(
             "with --batchSystem htcondor each step requires all datasets of the run, so every step"
             " waits until one site has all of these datasets. With --batchSystem classad_hydrator"
-            " each step requires only its own datasets. With --mode prefer a step may start at any site after its wait."
+            " each step requires only its own datasets."
+            " With --mode prefer a step may start at any site after its wait."
         )
 
 
