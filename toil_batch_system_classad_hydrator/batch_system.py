@@ -1,8 +1,8 @@
 """Toil batch system: Toil's batch system interface, implemented with jobs in an HTCondor queue.
 
-The batch system has no thread: it works only while Toil's leader calls it, so the leader gets each error. If
-the schedd is unreachable for ``--statePollingTimeout`` seconds (1200 by default), the workflow ends. Until
-then new jobs wait for submission, and the other jobs keep their last known state.
+The batch system has no thread. Its code runs only while Toil's leader calls it, so the leader gets each
+error. If the schedd is unreachable for ``--statePollingTimeout`` seconds (1200 by default), the workflow
+ends. Before that, new jobs wait for submission, and the other jobs keep their last known state.
 """
 
 import logging
@@ -254,7 +254,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         if is_in_queue and ad.get("JobStatus") == COMPLETED:
             self._schedd.mark_seen([cluster])
         elif is_in_queue:
-            self._schedd.remove([cluster], f"Toil has read the end of the job: {job_exit.reason.value}")
+            self._schedd.remove([cluster], f"Toil has recorded the end of the job: {job_exit.reason.value}")
         del self._clusters[job]
         if job_exit.reason is ExitReason.FINISHED:
             site = ad.get(SITE_ATTRIBUTE)
@@ -339,10 +339,10 @@ class StepInputsError(Exception):
 
 
 def load_step_inputs(job_desc: JobDescription, job_store: str) -> Any:  # noqa: ANN401 - JSON
-    """Return the step's CWL inputs, or None if it has none.
+    """Return the step's CWL inputs, or None if the step has no inputs.
 
     When Toil issues a step, the earlier steps have ended, so their outputs can be read too. For an input with
-    ``valueFrom`` the result has the value to which CWL applies that expression.
+    ``valueFrom`` the result has the value to which CWL applies ``valueFrom``.
 
     Raises:
         StepInputsError: the inputs cannot be read. Toil does not document this interface, so any error can

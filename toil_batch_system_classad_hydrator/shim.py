@@ -27,7 +27,7 @@ _MESSAGE_PREFIX = "toil-cwl-runner (classad-hydrator)"
 def translate_call(
     arguments: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]] | None:
-    """Return the arguments and new variables for the real toil-cwl-runner; None for an unchanged call.
+    """Return the arguments and new variables for the real toil-cwl-runner; None if the call stays unchanged.
 
     Raises:
         DatasetsError: the configuration, the run's list of datasets or the inputs cannot be read.

@@ -93,7 +93,7 @@ Prompt = Callable[[str, str], str]
 
 @dataclass(frozen=True)
 class InitOptions:
-    """Options of ``hydrator init``. An option for the catalogue has the name of its configuration key."""
+    """Options of ``hydrator init``; an option for the catalogue has the name of the configuration key."""
 
     config: Annotated[
         Path,
@@ -222,8 +222,8 @@ def build_data(options: InitOptions, prompt: Prompt) -> dict[str, Any]:
 def _build_catalogue_sections(options: InitOptions, prompt: Prompt) -> dict[str, Any]:
     """Build the section [[catalogue]], and [site_capabilities] if the user gave its URL.
 
-    A URL without --catalogue means Rucio. Without --auth, the other options determine the login method;
-    if they fit no method or several, *prompt* asks for it.
+    A URL without --catalogue means Rucio. Without --auth, the other options determine the login method.
+    If no method or several methods fit these options, *prompt* asks for the method.
     """
     given_values = options.catalogue_values
     kind = options.catalogue or (CatalogueKind.RUCIO if options.url else None)

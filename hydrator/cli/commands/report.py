@@ -1,4 +1,4 @@
-"""``hydrator report``: share of jobs that found their data, and their waiting times."""
+"""``hydrator report``: the share of jobs that found their data, and the waiting times of jobs."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing

@@ -51,7 +51,7 @@ _MODELS: Mapping[str, Any] = {
 
 
 class _ModelSchema(GenerateJsonSchema):
-    """A generator that takes the titles and the meanings of keys from the models only."""
+    """A JSON Schema generator that takes titles and the meanings of keys only from the models."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401, ARG002 - pydantic's own
         return False

@@ -309,7 +309,7 @@ def _unknown_reason(did: Did, view: StateView) -> str | None:
 
 
 def find_present_datasets(view: StateView) -> frozenset[Did]:
-    """Return the datasets that have a record at a site."""
+    """Return the datasets for which the snapshot has a fact at one site or more."""
     return frozenset(did for facts in view.snapshot.sites.values() for did in facts.facts)
 
 

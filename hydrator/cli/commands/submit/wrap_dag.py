@@ -59,7 +59,7 @@ class _DagTree:
 
 @dataclass(frozen=True, slots=True)
 class DagCopies:
-    """The DAG files to submit, each a copy or the original, and the new files."""
+    """The DAG files to submit, each a copy or the original; ``new_files`` are copies that did not exist."""
 
     files: list[Path]
     new_files: list[Path]
@@ -74,8 +74,9 @@ def write_copies(
 ) -> DagCopies:
     """Copy *files*, and the files that they refer to, with datasets added; do not copy an unchanged file.
 
-    An existing copy never changes, because a DAG in the queue may still read it. A copy with the same content
-    is used again, so that DAGMan finds its rescue file. Otherwise all copies get the first free number.
+    An existing copy never changes, because a DAG in the queue may still read it. If a copy has the
+    right content already, DAGMan gets this copy and finds its rescue file. Otherwise all copies get the first
+    free number.
     With several files, node names begin with the number of the file, as in DAGMan: ``0.A``, ``1.A``.
 
     Args:
@@ -125,7 +126,7 @@ def _require_datasets(files: Sequence[Path], branches: Sequence[_DagTree]) -> No
 def _write_numbered_copies(
     dags: Sequence[_DagTree], lines: Mapping[str, Sequence[str]]
 ) -> tuple[DagCopies, list[FilterResult]]:
-    """Write the copies; name them with the first number whose existing copies have no other content."""
+    """Write the copies with the first number that is free or whose copies have the same content already."""
     for number in count(1):
         texts: dict[Path, bytes] = {}
         results = [_add_copies(dag, lines, number, texts) for dag in dags]

@@ -171,7 +171,7 @@ def _warn_steps_wait(run: "PreparedRun") -> None:
 
 
 def _path_problems(run: "PreparedRun") -> list[str]:
-    """Return the reasons why no site lets a job open all data; empty if at least one site does."""
+    """Return the reasons why a job cannot open all its data at any site; empty if the job can at one site."""
     settings, dids = run.settings, run.dids
     if unsafe := [did for did in dids if is_unsafe_argument(did)]:
         return [

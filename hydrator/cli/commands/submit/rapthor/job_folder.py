@@ -198,7 +198,10 @@ def _paths_text(run: PreparedRun) -> str:
 
 
 def _write_job_folder(parent: Path, stem: str, texts: Mapping[str, str], *, is_private: bool) -> Path:
-    """Write *texts* and the wrapper into a new folder in *parent*; keep other users out if *is_private*."""
+    """Write *texts* and the wrapper into a new folder in *parent*.
+
+    If *is_private*, other users cannot read the folder.
+    """
 
     def fill(folder: Path) -> None:
         # Rapthor may not create all output folders, and HTCondor transfers only folders that exist
@@ -226,7 +229,8 @@ def _submit_job(folder: Path, label: str) -> None:
     """Run condor_submit in *folder*; remove the folder if condor_submit rejects the job.
 
     The folder is the job's initial folder, so the folder has its final name before condor_submit runs. If the
-    folder got its name later, a job that starts at once would not find the folder.
+    command renamed the folder later, a job that starts at once would be broken. After a kill -9 before the
+    rename, every job would be broken.
     The schedd writes the job's log when it accepts the job, so a log with content means that a job exists.
     """
     status = run_to_completion([find_condor_submit(), f"{label}.sub"], folder)
