@@ -117,7 +117,8 @@ def build_submit_description(
         logs: the files for ``output``, ``error`` and ``log``.
         settings: the settings of the workflow.
         datasets: the job's RequiredDatasets as a ClassAd list, or None.
-        site: the site of the run, or None. With a site, the job runs only at this site.
+        site: the site of the run, or None. With a site, the job runs only at this site, without
+            RequiredDatasets.
         step_gpus: the steps that use a GPU; a step that requests a GPU itself keeps its own request.
     """
     cpus, memory = max(1, ceil(toil_job.cores)), max(1, ceil(toil_job.memory / 2**20))

@@ -55,7 +55,7 @@ def translate_call(
 
 
 def _run_variables(store: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return variables with run, operation and site file.
+    """Return the environment variables for the run, the operation and the site file.
 
     Their values come from the path *store*: ``DIR_WORKING/pipelines/OPERATION/jobstore``.
     """

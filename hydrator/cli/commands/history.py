@@ -22,7 +22,7 @@ def history(
     site: Annotated[str | None, typer.Option(help="Only this site.")] = None,
     since: Annotated[
         str | None,
-        typer.Option(help="Only entries of the last 90m, 6h or 2d, or since 2026-11-21T12:00:00Z."),
+        typer.Option(help="Only entries since this time: 90m, 6h or 2d ago, or 2026-11-21T12:00:00Z."),
     ] = None,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,

@@ -11,7 +11,8 @@ from hydrator.domain.errors import ConfigError
 
 def renumber(
     site: Annotated[
-        str | None, typer.Argument(help="Only this site; default: all sites whose generation hooks refuse.")
+        str | None,
+        typer.Argument(help="Only this site; default: all sites with a generation that hooks refuse."),
     ] = None,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,

@@ -37,7 +37,7 @@ def report(
     since: Annotated[
         str,
         typer.Option(
-            help="Include jobs that ended in the last 90m, 6h or 7d, or since 2026-11-21T12:00:00Z."
+            help="Only jobs that ended since this time: 90m, 6h or 7d ago, or 2026-11-21T12:00:00Z."
         ),
     ] = "7d",
     config: ConfigOption = DEFAULT_CONFIG_PATH,

@@ -228,7 +228,7 @@ def _warn_no_site(
 
 
 def _join_by_sentence(sentences: Mapping[str, str]) -> str:
-    """Join the *sentences* of the nodes; nodes with the same sentence share one copy after their names."""
+    """Join the *sentences* of the nodes; if nodes have the same sentence, print all their names before it."""
     from hydrator.domain.text import shorten_list
 
     nodes: dict[str, list[str]] = {}

@@ -51,10 +51,10 @@ def usage_problems(
         "--max-wait is for --mode wait and prefer; --mode require waits without a limit": (
             options.mode == "require" and has_max_wait
         ),
-        "--submit and --output apply only to a job: leave --as and --dry-run out": (
+        "--submit and --output are valid only with --as job and without --dry-run": (
             bool(job.submit or job.output) and (not is_job or output.dry_run)
         ),
-        "--gpu applies only to --as job; Toil's steps use [submit].gpu of the file $HYDRATOR_CONFIG": (
+        "--gpu is valid only with --as job; Toil's steps use [submit].gpu of the file in HYDRATOR_CONFIG": (
             bool(job.gpu) and not is_job
         ),
         "--json is valid only with --as ad or --dry-run": (
