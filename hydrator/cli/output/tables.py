@@ -138,7 +138,7 @@ def _ad_problem_lines(rows: StatusJson) -> Iterable[str]:
         yield f"the daemon may lose names of private datasets: {rows['privacy_problem']}"
     for publisher, ads in rows["rejected"].items():
         for name, why in ads.items():
-            yield f"publisher {publisher} has an ad {name} that the daemon does not accept: {why}"
+            yield f"publisher {publisher} has an ad {name} that the daemon does not adopt: {why}"
     for publisher, why in rows["rivals"].items():
         yield f"publisher {publisher}: {why}: docs/how-to/operate/stand-by.md"
     for site, generation in rows["implausible_generations"].items():
