@@ -1,4 +1,4 @@
-"""Site affinity: keep a run's later jobs at the site of its first job, whose output they read."""
+"""Site affinity: keep a run's later jobs at the site of its first job, because they read its output."""
 
 import json
 import os

@@ -89,7 +89,7 @@ def _is_batch_system_value(arguments: Sequence[str], index: int) -> bool:
 
 
 def _load_inputs(arguments: Sequence[str]) -> object:
-    """Load the operation's inputs from the JSON file that is the last argument; None if it is not JSON."""
+    """Load the operation's inputs from the last argument; None if this is not the name of a .json file."""
     if not arguments or not arguments[-1].endswith(".json"):
         return None
     try:

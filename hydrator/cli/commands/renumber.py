@@ -46,6 +46,6 @@ def renumber(
         for name, generation in generations.items():
             print(f"{name}: the daemon's next cycle replaces generation {generation} of the site's ad")
         if not names:
-            print_problems("no ad needs a new generation: hooks accept all of them")
+            print_problems("no ad needs a new generation: hooks accept all ads")
 
     print_result(as_json, generations, print_texts)

@@ -105,7 +105,7 @@ def wrap(
         ),
     ] = False,
 ) -> None:
-    """Run condor_submit or condor_submit_dag with RequiredDatasets added; exit with its status.
+    """Run condor_submit or condor_submit_dag with RequiredDatasets added; exit with that command's status.
 
     A submit file stays unchanged: condor_submit gets the new lines by -append.
     For a DAG, the command submits a copy, NAME.hydrator.dag, in the same folder. DAGMan reads this copy as
@@ -228,7 +228,7 @@ def _warn_no_site(
 
 
 def _join_by_sentence(sentences: Mapping[str, str]) -> str:
-    """Join the *sentences* of the nodes; if nodes have the same sentence, print all their names before it."""
+    """Join the *sentences* of the nodes; a sentence of several nodes appears once, after the nodes' names."""
     from hydrator.domain.text import shorten_list
 
     nodes: dict[str, list[str]] = {}

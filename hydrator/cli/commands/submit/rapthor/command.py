@@ -111,9 +111,9 @@ def submit_rapthor(
 ) -> None:
     """Turn a Rapthor parset into a job that runs where its measurement sets are.
 
-    Without -o and --submit, the command prints a submit description. With one of them, it writes a new
-    folder, named after the parset and the time, in the folder of -o or in the current one. --submit also
-    submits the job. The command never replaces an existing file.
+    Without -o and --submit, the command prints a submit description. With -o or --submit, the command
+    writes a new folder, named after the parset and the time, in the folder of -o or in the current folder.
+    With --submit, the command also submits the job. The command never replaces an existing file.
     """
     from hydrator.submit.rapthor.job import RunOptions
 
