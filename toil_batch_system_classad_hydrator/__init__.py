@@ -1,4 +1,4 @@
-"""A batch system for Toil: one HTCondor job for each Toil job, by the current bindings (htcondor2).
+"""A batch system for Toil: one HTCondor job for each Toil job, with HTCondor's Python bindings (htcondor2).
 
     pip install 'classad-hydrator[toil]'        into the environment of toil-cwl-runner
     toil-cwl-runner --batchSystem classad_hydrator …
@@ -18,9 +18,9 @@ Variables of the leader's environment:
 ``HYDRATOR_TOIL_ENVIRONMENT``
     names of more variables of the leader for the jobs' ads, separated by commas; ``*`` is a wildcard.
 ``HYDRATOR_TOIL_SITE_FILE``
-    a file for the site of a run's first finished job; the run's later jobs run at that site.
+    a file that stores the site of a run's first finished job; the run's later jobs run at that site.
 ``TOIL_HTCONDOR_COLLECTOR``, ``TOIL_HTCONDOR_SCHEDD``, ``TOIL_HTCONDOR_PARAMS``
-    as in Toil's own batch system. Collector and schedd may also be set alone.
+    as in Toil's own batch system. You may also set only the collector or only the schedd.
 """
 
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""Site affinity: keep a run's later jobs at the site of its first job, whose output they read."""
+"""Site affinity: keep a run's later jobs at the site of its first job, because they read its output."""
 
 import json
 import os
@@ -12,7 +12,7 @@ SITE_FILE_VARIABLE = "HYDRATOR_TOIL_SITE_FILE"
 
 @dataclass(slots=True)
 class SiteAffinity:
-    """The site of a run, which the run's first finished job sets once.
+    """The site of a run: the site where the run's first finished job ran.
 
     A run has several operations, each with its own Toil leader; all of them share ``file``. To let the run
     use another site, remove the file.
@@ -23,18 +23,18 @@ class SiteAffinity:
 
     @classmethod
     def load(cls, file: str | None) -> Self:
-        """Load the site that an earlier leader of the run stored in *file*; None if it cannot be read."""
+        """Load the site that an earlier leader of the run stored in *file*; None if *file* is unreadable."""
         affinity = cls(Path(file) if file else None)
         affinity.site = affinity._read_site()
         return affinity
 
     def record_first_site(self, site: object, job: str) -> bool:
-        """Store *site*, where *job* finished, as the run's site; return False if it is set already."""
+        """Store *site*, where *job* finished, as the run's site; return False if the run already has one."""
         if self.file is None or self.site or not isinstance(site, str) or not site:
             return False
         self.file.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=f"{self.file.name}.", dir=self.file.parent)
-        temporary = Path(name)  # a new file, so this never writes through a link
+        temporary = Path(name)  # a new file cannot be a link to another file
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
                 stream.write(json.dumps({"site": site, "job": job}) + "\n")

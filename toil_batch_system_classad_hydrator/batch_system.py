@@ -1,8 +1,8 @@
 """Toil batch system: Toil's batch system interface, implemented with jobs in an HTCondor queue.
 
-The batch system has no thread: it works only while Toil's leader calls it, so the leader gets each error. If
-the schedd is unreachable for ``--statePollingTimeout`` seconds (1200 by default), the workflow ends. Until
-then new jobs wait for submission, and the other jobs keep their last known state.
+The batch system has no thread. Its code runs only while Toil's leader calls it, so the leader gets each
+error. If the schedd is unreachable for ``--statePollingTimeout`` seconds (1200 by default), the workflow
+ends. Before that, new jobs wait for submission, and the other jobs keep their last known state.
 """
 
 import logging
@@ -62,7 +62,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
             self._step_gpus = StepGpus.load(os.environ.get("HYDRATOR_CONFIG"))
         except (SubmitParameterError, DatasetsError) as error:
             print(f"toil-cwl-runner (classad-hydrator): {error}", file=sys.stderr)
-            raise SystemExit(2) from None  # end before Toil starts a thread, and without a traceback
+            raise SystemExit(2) from None  # exit without a traceback, before Toil starts threads
         super().__init__(config, maxCores, maxMemory, maxDisk)
         self._schedd = Schedd(os.environ)
         self._affinity = SiteAffinity.load(os.environ.get(SITE_FILE_VARIABLE))
@@ -113,7 +113,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         return job
 
     def getUpdatedBatchJob(self, maxWait: int) -> UpdatedBatchJobInfo | None:  # noqa: N802, N803
-        """Return the next job that ended; wait for one up to *maxWait* seconds."""
+        """Return the next job that ended; wait at most *maxWait* seconds for the end of a job."""
         deadline = time.monotonic() + maxWait
         while True:
             if done := self.getUpdatedLocalJob(0):
@@ -200,7 +200,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
             if outage_seconds > self._schedd_timeout_seconds:
                 raise
             logger.warning(
-                "%s (no answer for %.0f s; the workflow waits %.0f s)",
+                "%s (no answer for %.0f s; the workflow waits at most %.0f s)",
                 error,
                 outage_seconds,
                 self._schedd_timeout_seconds,
@@ -254,7 +254,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         if is_in_queue and ad.get("JobStatus") == COMPLETED:
             self._schedd.mark_seen([cluster])
         elif is_in_queue:
-            self._schedd.remove([cluster], f"Toil has read the end of the job: {job_exit.reason.value}")
+            self._schedd.remove([cluster], f"Toil has recorded the end of the job: {job_exit.reason.value}")
         del self._clusters[job]
         if job_exit.reason is ExitReason.FINISHED:
             site = ad.get(SITE_ATTRIBUTE)
@@ -267,7 +267,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         self._job_updates.append(_job_update(job, job_exit, cluster))
 
     def _remove_leftovers(self) -> None:
-        """Remove the jobs of an earlier leader of this workflow, which a restart would run twice."""
+        """After a restart, remove the jobs of the earlier leader, because Toil submits these jobs again."""
         if getattr(self.config, "restart", False):
             jobs = _retry_while_unreachable(
                 self._schedd_timeout_seconds,
@@ -275,7 +275,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
             )
             _retry_while_unreachable(
                 self._schedd_timeout_seconds,
-                lambda: self._schedd.remove(jobs, "left by an earlier Toil leader"),
+                lambda: self._schedd.remove(jobs, "an earlier Toil leader left this job in the queue"),
             )
 
 
@@ -297,7 +297,7 @@ def _job_update(job: int, job_exit: JobExit, cluster: int | None = None) -> Upda
 
 
 def _warn_if_idle(cluster: int, ad: dict[str, Any], hinted_clusters: set[int]) -> None:
-    """Log once for an idle job how to find the reason, because Toil logs nothing while the job is idle."""
+    """Log one hint for each job that is idle for long, because Toil logs nothing while a job is idle."""
     idle_seconds = time.time() - float(ad.get("QDate") or time.time())
     if ad.get("JobStatus") == IDLE and idle_seconds > _IDLE_HINT_SECONDS and cluster not in hinted_clusters:
         hinted_clusters.add(cluster)
@@ -339,10 +339,10 @@ class StepInputsError(Exception):
 
 
 def load_step_inputs(job_desc: JobDescription, job_store: str) -> Any:  # noqa: ANN401 - JSON
-    """Return the step's CWL inputs, or None if it has none.
+    """Return the step's CWL inputs, or None if the step has no inputs.
 
     When Toil issues a step, the earlier steps have ended, so their outputs can be read too. For an input with
-    ``valueFrom`` the result has the value to which CWL applies that expression.
+    ``valueFrom`` the result has the value to which CWL applies ``valueFrom``.
 
     Raises:
         StepInputsError: the inputs cannot be read. Toil does not document this interface, so any error can

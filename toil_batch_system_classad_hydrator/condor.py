@@ -30,10 +30,10 @@ class SubmitRejected(Exception):
 
 
 class Schedd:
-    """A client of one schedd: the local schedd, or the one that two variables name.
+    """A client of one schedd: by default the local schedd.
 
-    The variables are ``TOIL_HTCONDOR_COLLECTOR`` and ``TOIL_HTCONDOR_SCHEDD``. The client locates the schedd
-    again after every failure, because a restarted schedd has another port.
+    ``TOIL_HTCONDOR_COLLECTOR`` and ``TOIL_HTCONDOR_SCHEDD`` select another schedd. The client locates the
+    schedd again after every failure, because a restarted schedd has another port.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:

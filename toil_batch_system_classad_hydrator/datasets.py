@@ -1,8 +1,8 @@
 """Datasets of a step or an operation: find the DIDs of its inputs.
 
-The name of an input is the last part of its path, without a trailing ``/``. The DID of a name comes from the
-first of: ``[submit]`` names in the configuration, ``[submit]`` patterns, the run's dataset with this name.
-The result leaves out inputs without a DID, such as the output of an earlier step.
+The name of an input is the last part of its path, without a trailing ``/``. The module looks for the DID of a
+name first in ``[submit]`` names of the configuration, then in ``[submit]`` patterns, then in the datasets of
+the run. The result leaves out inputs without a DID, such as the output of an earlier step.
 """
 
 import json

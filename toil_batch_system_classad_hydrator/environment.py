@@ -1,8 +1,8 @@
 """Environment filter: select the variables of Toil's leader that are written into a job's ad.
 
-Everybody who may read the queue can read a job's ad, so it gets only a few variables. Toil's worker reads the
-leader's whole environment from the job store, which only the user can read. The ad needs only the variables
-that the worker uses before it reads the job store.
+Everybody who may read the queue can read a job's ad, so the ad gets only a few variables. Toil's worker reads
+the leader's whole environment from the job store, which only the user can read. The ad needs only the
+variables that the worker uses before the worker reads the job store.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,10 @@ ALLOWED_VARIABLES = (
 
 
 def filter_environment(leader_environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the leader's variables for a job's ad; ``HYDRATOR_TOIL_ENVIRONMENT`` adds names."""
+    """Return the leader's variables that a job's ad may have.
+
+    These are the variables in ``ALLOWED_VARIABLES``, and those that ``HYDRATOR_TOIL_ENVIRONMENT`` names.
+    """
     more = [name.strip() for name in leader_environment.get(EXTRA_VARIABLE, "").split(",") if name.strip()]
     return {
         name: value

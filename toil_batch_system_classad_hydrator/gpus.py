@@ -1,4 +1,4 @@
-"""GPU choice of steps: request a slot with a GPU, or else many cores, as ``[submit] gpu`` says. Pure.
+"""GPU requests of steps: a slot with a GPU, or else many cores, as ``[submit] gpu`` says.
 
 The expressions are a copy of those in hydrator/submit/gpus.py, because this package must not import hydrator;
 a test compares them.
@@ -52,7 +52,7 @@ class StepGpus:
             )
 
     def choose(self, names: tuple[str, ...], cpus: int, memory_mib: int) -> "StepGpuChoice | None":
-        """Return the choice for a step with these *names*, cores and memory; None if the step uses no GPU."""
+        """Return the requests of a step by its *names*, cores and memory; None if the step uses no GPU."""
         if self.mode == "no" or not any(fnmatchcase(name, one) for name in names for one in self.steps):
             return None
         plain = None if self.mode == "require" else (max(cpus, self.cpus), max(memory_mib, self.memory_mib))
@@ -90,7 +90,7 @@ class StepGpuChoice:
 
     @property
     def requirement(self) -> str:
-        """The clause for Requirements: the slot has enough cores and, for a job that needs them, GPUs."""
+        """The clause for Requirements: the slot has enough cores, and enough GPUs if the job needs GPUs."""
         enough = "TARGET.Cpus >= MY.RequestCpus"
         return f"{self.gpus_available_expression} && {enough}" if self.without_gpu is None else enough
 
@@ -101,6 +101,6 @@ class StepGpuChoice:
         return {**preference, "RequireGPUs": self.properties} if self.properties else preference
 
     def rank_expression(self, users_rank: str) -> str:
-        """Return the job's Rank: *users_rank* plus ``rank`` on a slot with a free GPU."""
+        """Return the job's Rank: *users_rank*, plus ``rank`` if the slot has enough free GPUs."""
         own = f"(({users_rank}) ?: 0.0) + " if users_rank.strip() else ""
         return f"{own}{self.rank:g} * MY.{PREFERENCE_ATTRIBUTE}"

@@ -1,4 +1,4 @@
-"""One Toil job as an HTCondor job: write its submit description, and read its exit from its ad. Pure."""
+"""One Toil job as an HTCondor job: build the submit description, and read the job's exit from its ad."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -117,7 +117,8 @@ def build_submit_description(
         logs: the files for ``output``, ``error`` and ``log``.
         settings: the settings of the workflow.
         datasets: the job's RequiredDatasets as a ClassAd list, or None.
-        site: the site of the run, or None. With a site the job runs only there, whatever its datasets.
+        site: the site of the run, or None. With a site, the job runs only at this site, without
+            RequiredDatasets.
         step_gpus: the steps that use a GPU; a step that requests a GPU itself keeps its own request.
     """
     cpus, memory = max(1, ceil(toil_job.cores)), max(1, ceil(toil_job.memory / 2**20))
@@ -138,7 +139,8 @@ def build_submit_description(
         extra["requirements"] = " && ".join(f"({one})" for one in every) if len(every) > 1 else every[0]
     if clash := sorted(set(extra) & set(description)):
         raise SubmitParameterError(
-            f"TOIL_HTCONDOR_PARAMS sets {', '.join(clash)}, which this batch system sets itself: remove it"
+            f"TOIL_HTCONDOR_PARAMS sets {', '.join(clash)},"
+            " which this batch system sets itself: remove this part"
         )
     return description | extra | {f"MY.{name}": value for name, value in attributes.items()}
 
@@ -237,7 +239,7 @@ def parse_parameters(text: str | None) -> tuple[dict[str, str], dict[str, str]]:
             commands[name.lower()] = _require_one_line("TOIL_HTCONDOR_PARAMS", value)
         elif plain.lower() in _RESERVED_ATTRIBUTES:
             raise SubmitParameterError(
-                f"TOIL_HTCONDOR_PARAMS sets {plain}, which this batch system sets itself: remove it"
+                f"TOIL_HTCONDOR_PARAMS sets {plain}, which this batch system sets itself: remove this part"
             )
         else:
             attributes[_JOB_ATTRIBUTE_BY_LOWER.get(plain.lower(), plain)] = _require_one_line(
@@ -247,7 +249,7 @@ def parse_parameters(text: str | None) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def attributes_from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes for every job that the leader's *environment* has, as ClassAd expressions."""
+    """Return the ClassAd expressions that the leader's *environment* sets for every job, by attribute."""
     values = {name: environment.get(f"_CONDOR_{name}", "").strip() for name in JOB_ATTRIBUTES}
     return {name: _require_one_line(f"_CONDOR_{name}", value) for name, value in values.items() if value}
 

@@ -27,7 +27,7 @@ _MESSAGE_PREFIX = "toil-cwl-runner (classad-hydrator)"
 def translate_call(
     arguments: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]] | None:
-    """Return the arguments and new variables for the real toil-cwl-runner; None for an unchanged call.
+    """Return the arguments and new variables for the real toil-cwl-runner; None if the call stays unchanged.
 
     Raises:
         DatasetsError: the configuration, the run's list of datasets or the inputs cannot be read.
@@ -55,7 +55,7 @@ def translate_call(
 
 
 def _run_variables(store: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return variables with run, operation and site file.
+    """Return the environment variables for the run, the operation and the site file.
 
     Their values come from the path *store*: ``DIR_WORKING/pipelines/OPERATION/jobstore``.
     """
@@ -89,7 +89,7 @@ def _is_batch_system_value(arguments: Sequence[str], index: int) -> bool:
 
 
 def _load_inputs(arguments: Sequence[str]) -> object:
-    """Load the operation's inputs from the JSON file that is the last argument; None if it is not JSON."""
+    """Load the operation's inputs from the last argument; None if this is not the name of a .json file."""
     if not arguments or not arguments[-1].endswith(".json"):
         return None
     try:

@@ -1,4 +1,7 @@
-"""The commands. Each imports its modules when it runs, so ``hydrator hook`` and ``--help`` start fast."""
+"""Registration of the commands.
+
+A command imports its modules only when it runs, so ``hydrator hook`` and ``--help`` start fast.
+"""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence

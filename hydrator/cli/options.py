@@ -22,7 +22,7 @@ JsonOption = Annotated[
 
 
 def command_of(options: type[_Options], run: Callable[[_Options], None]) -> Callable[..., None]:
-    """Build a command whose parameters are the fields of the dataclass *options*, and which calls *run*."""
+    """Build a command from *run*; the parameters of the command are the fields of the dataclass *options*."""
 
     def command(**values: Any) -> None:  # noqa: ANN401 - as the fields
         run(options(**values))

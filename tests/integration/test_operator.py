@@ -75,7 +75,8 @@ def test_invalid_operator_command_is_one_sentence_and_changes_nothing(daemon):
     for words, output in {
         "approve CAM": "approve CAM: this site has no held change; the daemon holds back no change",
         "approve NOWHERE": "approve NOWHERE: this site has no held change; the daemon holds back no change",
-        "rollback CAM 5": f"rollback CAM 5: the history has no such ad; its last generations are: {before}",
+        "rollback CAM 5": "rollback CAM 5: the site's history has no such generation;"
+        f" its last generations are: {before}",
         "rollback CAM --end": "rollback CAM --end: this site is not rolled back",
     }.items():
         refused = daemon.command(*words.split())

@@ -18,7 +18,7 @@ def check(
         typer.Option(
             "--dmapi",
             metavar="URL",
-            help="Examine only the DMAPI at this URL: does it offer all calls that the adapter uses?",
+            help="Only check whether the DMAPI at this URL offers all calls that the adapter uses.",
         ),
     ] = None,
     as_json: JsonOption = False,

@@ -22,7 +22,7 @@ def history(
     site: Annotated[str | None, typer.Option(help="Only this site.")] = None,
     since: Annotated[
         str | None,
-        typer.Option(help="Only entries of the last 90m, 6h or 2d, or since 2026-11-21T12:00:00Z."),
+        typer.Option(help="Only entries since this time: 90m, 6h or 2d ago, or 2026-11-21T12:00:00Z."),
     ] = None,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
@@ -95,13 +95,13 @@ def _find_ad(
     ads = {ad.generation: ad for ad in reversed(known_ads)}
     if generation not in ads:
         generations = ", ".join(str(ad.generation) for ad in known_ads[-5:]) or "none"
-        problem = f"the history has no such ad; its last generations are: {generations}"
+        problem = f"the site's history has no such generation; its last generations are: {generations}"
         raise ConfigError([f"rollback {site} {generation}: {problem}"])
     return current_ad if current_ad and current_ad.generation == generation else ads[generation]
 
 
 def parse_since(text: str, now: datetime) -> datetime:
-    """Return the time that *text* gives: a time span before *now*, such as ``6h``, or a time with a zone."""
+    """Return the time in *text*: ``6h`` means 6 hours before *now*; a date and time must have a time zone."""
     if match := re.fullmatch(r"(\d{1,5})\s*(s|m|min|h|d)", text.strip()):
         return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
     try:

@@ -93,7 +93,7 @@ Prompt = Callable[[str, str], str]
 
 @dataclass(frozen=True)
 class InitOptions:
-    """Options of ``hydrator init``. An option for the catalogue has the name of its configuration key."""
+    """Options of ``hydrator init``; an option for the catalogue has the name of the configuration key."""
 
     config: Annotated[
         Path,
@@ -121,7 +121,9 @@ class InitOptions:
     account: Annotated[str | None, typer.Option(help="With --catalogue rucio: the account.")] = None
     auth: Annotated[
         LoginMethod | None,
-        typer.Option(help="Login method of the daemon at the catalogue; default: from the other options."),
+        typer.Option(
+            help="Login method of the daemon at the catalogue; default: the method of the other options."
+        ),
     ] = None
     username: Annotated[str | None, typer.Option(help="With --auth userpass: the user name.")] = None
     password_file: Annotated[
@@ -145,7 +147,7 @@ class InitOptions:
     ] = None
     client_key: Annotated[
         str | None,
-        typer.Option(help="With --auth x509: the file with the certificate's key, if it is a second file."),
+        typer.Option(help="With --auth x509: the file with the key, if the certificate's file has no key."),
     ] = None
     ca_cert: Annotated[
         str | None,
@@ -212,7 +214,7 @@ def build_data(options: InitOptions, prompt: Prompt) -> dict[str, Any]:
         "sites": {"slot_attributes": [site_attribute]} if site_attribute else {},
         **_build_catalogue_sections(options, prompt),
     }
-    if state_dir != DEFAULT_STATE_DIR:  # the default folder of ads may belong to another daemon
+    if state_dir != DEFAULT_STATE_DIR:  # another daemon may use the default folder of ads
         data["publish.file"] = {"directory": f"{state_dir.rstrip('/')}/ads"}
     return data
 
@@ -220,8 +222,8 @@ def build_data(options: InitOptions, prompt: Prompt) -> dict[str, Any]:
 def _build_catalogue_sections(options: InitOptions, prompt: Prompt) -> dict[str, Any]:
     """Build the section [[catalogue]], and [site_capabilities] if the user gave its URL.
 
-    A URL without --catalogue means Rucio. Without --auth, the other options determine the login method;
-    if they fit no method or several, *prompt* asks for it.
+    A URL without --catalogue means Rucio. Without --auth, the other options determine the login method.
+    If no method or several methods fit these options, *prompt* asks for the method.
     """
     given_values = options.catalogue_values
     kind = options.catalogue or (CatalogueKind.RUCIO if options.url else None)
@@ -279,7 +281,10 @@ def _option_name(key: str) -> str:
 
 
 def _build_prompt(*, is_quiet: bool) -> Callable[[str, str], str]:
-    """Return a function that asks the user; if *is_quiet*, it raises an error with the missing option."""
+    """Return a function that asks the user for a value.
+
+    If *is_quiet*, the returned function asks nothing: it raises an error that names the missing option.
+    """
 
     def ask(option: str, words: str) -> str:
         if is_quiet:
@@ -334,7 +339,7 @@ def _count_slots_by_site(client: Any, settings: Any) -> Mapping[str, int]:  # no
 
 
 def _nest_tables(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *data* with a nested table for every name with a dot, as a TOML parser returns it."""
+    """Return *data* with nested tables, as a TOML parser does: ``a.b`` is the table ``b`` in ``a``."""
     tables: dict[str, Any] = {}
     for name, section in data.items():
         outer, _, inner = name.partition(".")

@@ -25,7 +25,7 @@ def status(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fal
 
 
 def sites(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
-    """Print for every site: datasets by state, age of the facts, generation, and publishers with its ad."""
+    """Print every site: datasets by state, age of the facts, generation, and publishers that have its ad."""
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import site_rows
 
@@ -83,7 +83,10 @@ def _load_state_view(config: Path) -> Any:  # noqa: ANN401 - StateView, imported
 
 
 def _load_pseudonymizer(config: Path) -> "Pseudonymizer | None":
-    """Return the pseudonymizer of private datasets; None without one, or if this user cannot read its key."""
+    """Return the pseudonymizer of private datasets.
+
+    Return None if the configuration has no private datasets, or if this user cannot read the secret key.
+    """
     from hydrator.config import load
     from hydrator.wiring import build_pseudonym_store
 

@@ -18,12 +18,15 @@ def release(
         bool,
         typer.Option(
             "--desired-sites",
-            help="Only restore the DESIRED_Sites that jobs had before the daemon changed it.",
+            help="Only restore the DESIRED_Sites that each job had before the daemon changed this attribute.",
         ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Let queued jobs run anywhere: set their locality requirement to true. Only a queue super user can."""
+    """Let queued jobs run anywhere: set their locality requirement to true.
+
+    The schedd allows this only to a queue super user.
+    """
     from hydrator.config import load
     from hydrator.wiring import build_editing_client
 

@@ -11,7 +11,8 @@ from hydrator.domain.errors import ConfigError
 
 def renumber(
     site: Annotated[
-        str | None, typer.Argument(help="Only this site; default: all sites whose generation hooks refuse.")
+        str | None,
+        typer.Argument(help="Only this site; default: all sites with a generation that hooks refuse."),
     ] = None,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
@@ -33,7 +34,7 @@ def renumber(
     with Store.open_to_read(state_dir) as store:
         ads = store.load().ads
     if site is not None and Site(site) not in ads:
-        known_sites = f"sites with an ad: {comma_separated(sorted(ads))}" if ads else "it has no ads yet"
+        known_sites = f"sites with an ad: {comma_separated(sorted(ads))}" if ads else "no site has an ad yet"
         raise ConfigError([f"renumber {site}: the daemon has no ad of this site; {known_sites}"])
     names = [Site(site)] if site is not None else sorted(implausible_generations(ads, system_clock()))
     commands = CommandQueue(state_dir)
@@ -45,6 +46,6 @@ def renumber(
         for name, generation in generations.items():
             print(f"{name}: the daemon's next cycle replaces generation {generation} of the site's ad")
         if not names:
-            print_problems("no ad needs a new generation: hooks accept all of them")
+            print_problems("no ad needs a new generation: hooks accept all ads")
 
     print_result(as_json, generations, print_texts)

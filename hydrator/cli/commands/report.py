@@ -1,4 +1,4 @@
-"""``hydrator report``: share of jobs that found their data, and their waiting times."""
+"""``hydrator report``: the share of jobs that found their data, and the waiting times of jobs."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -37,7 +37,7 @@ def report(
     since: Annotated[
         str,
         typer.Option(
-            help="Include jobs that ended in the last 90m, 6h or 7d, or since 2026-11-21T12:00:00Z."
+            help="Only jobs that ended since this time: 90m, 6h or 7d ago, or 2026-11-21T12:00:00Z."
         ),
     ] = "7d",
     config: ConfigOption = DEFAULT_CONFIG_PATH,
@@ -163,8 +163,8 @@ def _summary_sentences(
     sentences = [f"{started_text}; {unstarted_count} more jobs with datasets never started."]
     if unknown := total.job_counts[LocalityResult.UNKNOWN]:
         sentences.append(
-            f"The result of {unknown} of them is unknown: the schedd did not record the site (hydrator\n"
-            "submit pool-config), or the daemon's history does not reach back to the ad of that time."
+            f"The result of {unknown} of these jobs is unknown. Either the schedd did not record the site\n"
+            "(hydrator submit pool-config), or the daemon's history does not have the site's ad of that time."
         )
     if results.datasets_without_size:
         sentences.append(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def run(config: ConfigOption = DEFAULT_CONFIG_PATH) -> None:
-    """Run the daemon: SIGTERM ends it, SIGHUP reads the configuration again."""
+    """Run the daemon: SIGTERM ends the daemon, SIGHUP makes the daemon read the configuration again."""
     from hydrator.daemon.daemon import run as run_daemon
 
     run_daemon(config)

@@ -29,7 +29,7 @@ def new(
         ),
     ] = None,
 ) -> None:
-    """Print a new token once; the tokens file stores its hash. The daemon needs no restart."""
+    """Create a token and print it; the tokens file stores only its hash. The daemon needs no restart."""
     from hydrator.domain.model import Site
     from hydrator.server.auth import Role, append_grant, create_token
     from hydrator.wiring import system_clock

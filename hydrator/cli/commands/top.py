@@ -1,4 +1,4 @@
-"""``hydrator top``: show the daemon's HTTP data and refresh it; without a terminal, print it once."""
+"""``hydrator top``: show the daemon's HTTP data and refresh them; without a terminal, print the data once."""
 
 import sys
 import time

@@ -58,7 +58,7 @@ def why(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain why a job is idle at each site and what would help; or where jobs with these data could run.
+    """Explain why a job is idle at each site and what would help; or where a job with DIDs could run.
 
     Exits 0 if the job would match now, runs, or has run; 3 if it would not match now; 1 if this is unknown.
     """
@@ -168,7 +168,7 @@ def explain_groups_without_site(
     names: Mapping[Did, Did],
     groups: Mapping[str, Collection[Did]],
 ) -> dict[str, str]:
-    """Return by group why no site has all datasets of the group now; leave out groups that a site has.
+    """Return why no site has all datasets of a group now, by group; leave out groups that one site has.
 
     Args:
         settings: the configuration, with the services to query.
@@ -186,7 +186,7 @@ def explain_groups_without_site(
 
 
 def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max_age: int) -> JobExplanation:
-    """Explain an imaginary job that requires only *dids*; facts older than *max_age* (s) do not count."""
+    """Explain an imaginary job that requires only *dids*; ignore facts older than *max_age* (s)."""
     from hydrator.domain.classad import classad_string
     from hydrator.submit.expressions import here_expression, spelling_expression
 
@@ -259,7 +259,7 @@ def with_catalogue_answers(
     *,
     max_age: Any,  # noqa: ANN401
 ) -> DaemonKnowledge:
-    """Query the catalogues about *dids* outside the demand; return *knowledge* with their answers."""
+    """Query the catalogues about *dids*, which the daemon does not poll; add the answers to *knowledge*."""
     from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
 
     memories = {}

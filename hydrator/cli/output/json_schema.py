@@ -51,7 +51,7 @@ _MODELS: Mapping[str, Any] = {
 
 
 class _ModelSchema(GenerateJsonSchema):
-    """A generator that takes the titles and the meanings of keys from the models only."""
+    """A JSON Schema generator that takes titles and the meanings of keys only from the models."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401, ARG002 - pydantic's own
         return False
@@ -70,7 +70,7 @@ class _ModelSchema(GenerateJsonSchema):
         return _with_meanings(super().dataclass_schema(schema), schema["cls"])
 
     def field_is_required(self, field: Any, total: bool) -> bool:  # noqa: ANN401 - pydantic's own
-        """Return whether the output always has the key; it always has every field of a dataclass."""
+        """Return whether the output always has the key; the output has every field of a dataclass."""
         return field["type"] == "dataclass-field" or super().field_is_required(field, total)
 
     def default_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 - pydantic's own
@@ -118,14 +118,14 @@ def _build_schema(model: Any) -> JsonSchema:  # noqa: ANN401 - any type
 
 
 def _inline(value: Any, definitions: JsonSchema) -> Any:  # noqa: ANN401 - JSON
-    """Replace each ``$ref`` by its definition; let objects have no other keys than those of the model."""
+    """Replace each ``$ref`` by its definition; forbid keys that the model does not have."""
     if isinstance(value, list):
         return [_inline(item, definitions) for item in value]
     if not isinstance(value, dict):
         return value
     if name := value.get("$ref"):
         definition = definitions[name.rpartition("/")[2]]
-        if definition["type"] == "string":  # an enumeration: its class name is of no use outside Python
+        if definition["type"] == "string":  # leave out the Python name of an enumeration
             definition = {"type": "string"}
         return _inline({**definition, **{key: value[key] for key in value if key != "$ref"}}, definitions)
     limit = {"additionalProperties": False} if "properties" in value else {}

@@ -92,7 +92,7 @@ def _first_sentence(text: str) -> str:
 
 
 def _escape_roff(text: str) -> str:
-    """Escape *text* as ASCII without roff requests and escapes."""
+    """Return *text* in ASCII, with escapes so that roff prints each character as it is."""
     plain = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga")
     ascii_only = re.sub(r"[^\x00-\x7f]", lambda match: f"\\[u{ord(match[0]):04X}]", plain)
     return re.sub(r"(?m)^\.", r"\\&.", ascii_only)

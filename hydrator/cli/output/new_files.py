@@ -66,7 +66,7 @@ def _remove_empty(folders: Sequence[Path]) -> None:
 
 
 def _rename_to_free_name(hidden_folder: Path, parent: Path, stem: str, ending: str) -> Path:
-    """Rename *hidden_folder* to the first free name; of two processes, the first ``mkdir`` gets a name."""
+    """Rename *hidden_folder* to the first free name; ``mkdir`` reserves the name against other processes."""
     for number in count(1):
         place = parent / (f"{stem}{ending}" if number == 1 else f"{stem}-{number}{ending}")
         try:
@@ -74,7 +74,7 @@ def _rename_to_free_name(hidden_folder: Path, parent: Path, stem: str, ending: s
         except FileExistsError:
             continue
         try:
-            hidden_folder.rename(place)  # replaces the new empty folder
+            hidden_folder.rename(place)  # the rename replaces the new empty folder
         except BaseException as error:
             _remove_empty([place])
             if isinstance(error, OSError) and error.errno == errno.ENOTEMPTY:

@@ -64,7 +64,7 @@ class StateView:
 
     @property
     def change_texts_by_site(self) -> dict[Site, str]:
-        """Return by site a text on the change that the daemon holds back there."""
+        """Return a text for each site where the daemon holds back a change."""
         loss_texts = {
             site: one.text(self.policy.breaker_limits.confirming_polls)
             for site, one in self.held_losses.items()
@@ -218,7 +218,7 @@ def _demand_row(view: StateView) -> DemandStatusJson:
 
 
 def _publisher_rows(view: StateView) -> list[PublisherStatusJson]:
-    rows: list[Any] = [  # the last cycle's report has the other keys
+    rows: list[Any] = [  # ``outcome`` has the other keys of the model
         {"publisher": name, "ads": len(view.readback.get(name, {})), **outcome}
         for name, outcome in sorted(view.last_cycle.get("publishers", {}).items())
     ]
@@ -226,7 +226,7 @@ def _publisher_rows(view: StateView) -> list[PublisherStatusJson]:
 
 
 def trust_row(audit: Audit, site: Site) -> TrustJson:
-    """Return the audit's result for one site; the numbers are of the audit's time window."""
+    """Return the audit's result for one site; the numbers cover only the audit's time window."""
     tally = audit.tallies.get(site, AuditTally())
     return {
         "trust": round(tally.advertised_trust, 3),
@@ -309,7 +309,7 @@ def _unknown_reason(did: Did, view: StateView) -> str | None:
 
 
 def find_present_datasets(view: StateView) -> frozenset[Did]:
-    """Return the datasets that have a record at a site."""
+    """Return the datasets for which the snapshot has a fact at one site or more."""
     return frozenset(did for facts in view.snapshot.sites.values() for did in facts.facts)
 
 

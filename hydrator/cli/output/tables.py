@@ -135,10 +135,10 @@ def _ago_text(moment: int | None, now: datetime, missing: str = "never") -> str:
 
 def _ad_problem_lines(rows: StatusJson) -> Iterable[str]:
     if rows["privacy_problem"]:
-        yield f"names of private datasets may be lost: {rows['privacy_problem']}"
+        yield f"the daemon may lose names of private datasets: {rows['privacy_problem']}"
     for publisher, ads in rows["rejected"].items():
         for name, why in ads.items():
-            yield f"publisher {publisher} shows an ad that the daemon did not adopt, {name}: {why}"
+            yield f"publisher {publisher} has an ad {name} that the daemon does not adopt: {why}"
     for publisher, why in rows["rivals"].items():
         yield f"publisher {publisher}: {why}: docs/how-to/operate/stand-by.md"
     for site, generation in rows["implausible_generations"].items():
@@ -152,14 +152,16 @@ def _demand_problem_lines(demand_row: DemandStatusJson) -> Iterable[str]:
     for text, reason in demand_row["refused"].items():
         yield f"a job names {text!r}, which is not a DID: {reason}"
     for clash in demand_row["clashes"]:
-        yield f"not advertised, because these names differ only in letter case: {', '.join(clash)}"
+        names = ", ".join(clash)
+        yield f"the daemon advertises none of these datasets, whose names differ only in letter case: {names}"
     for did, spellings in demand_row["misspelt"].items():
-        yield f"no catalogue has the wanted dataset {did}; with other letter case: {', '.join(spellings)}"
+        names = ", ".join(spellings)
+        yield f"no catalogue has the wanted dataset {did}; names with other letter case exist: {names}"
     for did, reason in demand_row["unseen"].items():
         yield f"no catalogue answered about {did}: {reason}"
     if nowhere := demand_row["absent_datasets"]:
         many = f"no site has {counted(len(nowhere), 'wanted dataset')}, for example {nowhere[0]}"
-        yield f"{many}: check the spelling; hydrator release does not help; see hydrator datasets"
+        yield f"{many}: check the spelling with hydrator datasets; hydrator release does not help"
     for site, wants in demand_row["left_out"].items():
         jobs = sum(max(1, want["jobs"]) for want in wants)
         job_text = counted(jobs, "job")
@@ -261,7 +263,7 @@ def _dataset_note(row: DatasetJson) -> str:
     if row["clash"]:
         return "not advertised: another dataset's name differs only in letter case"
     if row["misspelt"]:
-        return f"no catalogue has this name; with other letter case: {', '.join(row['misspelt'])}"
+        return f"no catalogue has this name; names with other letter case exist: {', '.join(row['misspelt'])}"
     if row["unseen"]:
         return f"no catalogue answered: {row['unseen']}"
     return (

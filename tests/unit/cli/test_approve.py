@@ -177,8 +177,9 @@ def test_history_lists_changes_and_rollback_returns_to_a_generation(emptied):
 BAD = {
     "rollback CAM": "rollback CAM: give either a GENERATION or --end",
     "rollback CAM 5 --end": "rollback CAM: give either a GENERATION or --end",
-    "rollback CAM 5": "rollback CAM 5: the history has no such ad; its last generations are: ",
-    "rollback NOWHERE 5": "rollback NOWHERE 5: the history has no such ad; its last generations are: none",
+    "rollback CAM 5": "rollback CAM 5: the site's history has no such generation; its last generations are: ",
+    "rollback NOWHERE 5": "rollback NOWHERE 5: the site's history has no such generation;"
+    " its last generations are: none",
     "rollback CAM --end": "rollback CAM --end: this site is not rolled back",
     "history --site NOWHERE": "--site NOWHERE: this site has no history",
     "history --since yesterday": "--since 'yesterday': give a time span like 90m, 6h or 2d",

@@ -146,8 +146,8 @@ def test_submit_rapthor_lists_cluster_options_that_the_job_replaces(host):
     cluster = "[cluster]\nbatch_system = slurm\nmax_cores = 96\nmax_threads = 0\ndir_local = None\n"
     done = host.submit("L1.ms", more=cluster)
     assert (
-        "run1.parset: [cluster] batch_system = slurm, max_cores = 96: at its start the job replaces these"
-        " by the values of its slot; for cores, threads and memory it keeps a smaller value\n" in done.stderr
+        "run1.parset: [cluster] batch_system = slurm, max_cores = 96: the job replaces these values by"
+        " the values of its slot; smaller values for cores, threads and memory stay\n" in done.stderr
     )
     assert "[cluster]" not in host.submit("L1.ms", more="[cluster]\nbatch_system = single_machine\n").stderr
 

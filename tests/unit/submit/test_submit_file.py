@@ -349,7 +349,8 @@ def test_another_submission_of_a_dag_changes_no_file_of_the_first(nested):
     before = {path: path.read_bytes() for path in nested.rglob("*.dag")}
     done = wrapped(nested, "-d", "D+C=o:2")
     assert (done.returncode, done.stdout) == (0, b"root.2.hydrator.dag\n")
-    assert b"root.2.hydrator.dag: earlier copies have other content and stay unchanged" in done.stderr
+    notice = b"root.2.hydrator.dag: the copies of the DAG with a lower number have other content"
+    assert notice + b" and stay unchanged" in done.stderr
     assert {path: path.read_bytes() for path in before} == before
     assert "d.D.2.hydrator.dag DIR deep" in (nested / "root.2.hydrator.dag").read_text()
     assert "o:2" in (nested / "deep" / "d.D.2.hydrator.dag").read_text()
@@ -425,7 +426,7 @@ def test_usedagdir_reads_node_files_from_the_dags_folder(tmp_path):
     assert b"node A has RequiredDatasets already" in beside.stderr
     away = hydrator("wrap", "-d", "o:1", "--", str(tool), "d/x.dag", cwd=tmp_path)
     assert away.stdout.decode().splitlines() == ["d/x.hydrator.dag"]
-    assert b"node A (a.sub): its file cannot be read" in away.stderr
+    assert b"node A (a.sub): cannot read the submit file" in away.stderr
 
 
 # --- DAGs that bring in others

@@ -42,7 +42,7 @@ class DagNodes:
                 self._names_by_alias.setdefault(alias, []).append(name)
 
     def find(self, name: str, option: str) -> str:
-        """Return DAGMan's name of the node that the user calls *name*; error messages name *option*."""
+        """Return DAGMan's name of the node that the user calls *name*; error messages begin with *option*."""
         matches = [name] if name in self.names else self._names_by_alias.get(name, [])
         if len(matches) > 1:
             raise ExitWithMessage(
@@ -139,7 +139,7 @@ class DatasetOptions:
         }
 
     def gpu_lines(self, nodes: "DagNodes | None" = None) -> "dict[str, Sequence[str]]":
-        """Return by node of a DAG the submit commands for --gpu; a submit file counts as one node, ``""``."""
+        """Return the submit commands for --gpu by DAG node; a submit file is one node, named ``""``."""
         from hydrator.config import SubmitSettings
         from hydrator.submit.gpus import gpu_choice, submit_lines
 
@@ -168,7 +168,7 @@ class DatasetOptions:
                 client.check_expressions({"[submit].require_gpus": expression})
 
     def find_input_datasets(self, names: Sequence[str]) -> "Mapping[str, Did]":
-        """Return the DIDs of those *names* that [submit].names or [submit].patterns turn into datasets."""
+        """Return the DIDs of *names* by [submit].names and [submit].patterns; skip a name without a DID."""
         from hydrator.submit.dataset_names.rules import apply_configuration
 
         if self.settings is None:
@@ -205,9 +205,9 @@ def collect_dag_datasets(
     datasets_by_node: "dict[str, list[Did]]",
     texts: Mapping[str, bytes],
 ) -> "dict[str, list[Did]]":
-    """Add the datasets of the nodes' input files to *datasets_by_node*; return them under the pool's names.
+    """Add the datasets of the nodes' input files to *datasets_by_node*; return all with the pool's names.
 
-    *texts* has the text of the DAG file, by the name of the file.
+    *texts* has the content of the DAG file under the name of this file.
     """
     from hydrator.submit.submit_files.datasets import check_items
 
@@ -217,7 +217,7 @@ def collect_dag_datasets(
         texts[origin] = node.content or b""
         if node.content is None:
             print(
-                f"hydrator: {origin}: its file cannot be read, so the datasets in this file are unknown",
+                f"hydrator: {origin}: cannot read the submit file, so the datasets in this file are unknown",
                 file=sys.stderr,
             )
         elif node.has_datasets:

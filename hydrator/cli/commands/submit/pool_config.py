@@ -33,7 +33,8 @@ def pool_config(
         ),
     ] = False,
     name: Annotated[
-        str | None, typer.Option(help="Name of the HTCondor daemon to ask for its current values.")
+        str | None,
+        typer.Option(help="Name of the HTCondor daemon whose present configuration values to read."),
     ] = None,
 ) -> None:
     """Print configuration for HTCondor: job transform and checks, START, and NEGOTIATOR_PRE_JOB_RANK."""

@@ -105,7 +105,7 @@ def wrap(
         ),
     ] = False,
 ) -> None:
-    """Run condor_submit or condor_submit_dag with RequiredDatasets added; exit with its status.
+    """Run condor_submit or condor_submit_dag with RequiredDatasets added; exit with that command's status.
 
     A submit file stays unchanged: condor_submit gets the new lines by -append.
     For a DAG, the command submits a copy, NAME.hydrator.dag, in the same folder. DAGMan reads this copy as
@@ -158,7 +158,7 @@ def _add_datasets(
             )
         elif not is_description(text):
             raise ExitWithMessage(
-                f"{origin} does not begin like a submit file or a DAG file: name such a file"
+                f"{origin} does not begin like a submit file or a DAG file: give another file"
             )
         else:
             dids = options.parse_shared_datasets() + _find_input_datasets(text, {}, options, origin)
@@ -181,7 +181,7 @@ def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refu
     at = next(iter(_find_files(command, _SUBMIT_OPTIONS_WITH_VALUE)), None)
     if at is None or command[at] == "-":
         raise ExitWithMessage(
-            "name a submit file after condor_submit: wrap cannot read standard input; submit filter can"
+            "name a submit file after condor_submit: only hydrator submit filter can read standard input"
         )
     file = Path(command[at])
     text = read_input_file(file)
@@ -205,9 +205,9 @@ def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refu
 def _warn_no_site(
     options: DatasetOptions, *, should_refuse: bool, nodes: "Mapping[str, Collection[Did]] | None" = None
 ) -> None:
-    """Print why no site can start the job now, if the reason is known; then exit if *should_refuse*.
+    """If no site can start the job now, print the reason; then exit if *should_refuse*.
 
-    *nodes* has the datasets of each node of a DAG, by the pool's names.
+    *nodes* has the datasets of each node of a DAG, under the names that the pool uses.
     """
     from hydrator.cli.commands.why import explain_groups_without_site
     from hydrator.domain.errors import HydratorError
@@ -228,7 +228,7 @@ def _warn_no_site(
 
 
 def _join_by_sentence(sentences: Mapping[str, str]) -> str:
-    """Join the *sentences* of the nodes; print an equal sentence once, after the names of all its nodes."""
+    """Join the *sentences* of the nodes; a sentence of several nodes appears once, after the nodes' names."""
     from hydrator.domain.text import shorten_list
 
     nodes: dict[str, list[str]] = {}
@@ -244,7 +244,10 @@ def _join_by_sentence(sentences: Mapping[str, str]) -> str:
 
 
 def _submit_copy(command: Sequence[str], file_index: int, text: bytes) -> NoReturn:
-    """Submit a temporary copy and then remove it, because the dataset lists are too long for arguments."""
+    """Submit a temporary copy of the submit file, because the dataset lists are too long for arguments.
+
+    Remove the copy after the submission.
+    """
     file = Path(command[file_index])
     try:
         descriptor, name = tempfile.mkstemp(f".{file.name[:100]}.hydrator", ".", file.parent)
@@ -261,7 +264,7 @@ def _submit_copy(command: Sequence[str], file_index: int, text: bytes) -> NoRetu
 
 
 def _submit_dag(command: Sequence[str], options: DatasetOptions, *, refuse_nowhere: bool) -> NoReturn:
-    """Run condor_submit_dag on a copy of the DAG with datasets; remove the copy if it is rejected."""
+    """Run condor_submit_dag on a copy of the DAG with datasets; if this fails, remove the copy."""
     from hydrator.cli.output.new_files import lock_folder, remove_files
 
     from .wrap_dag import write_copies

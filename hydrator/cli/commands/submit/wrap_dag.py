@@ -1,4 +1,7 @@
-"""Copies of a DAG file and of all files it refers to, with datasets; DAGMan reads them while it runs."""
+"""Copies of DAG files with datasets added, also of the DAG files that they refer to.
+
+DAGMan reads the copies while the DAG is in the queue.
+"""
 
 import re
 import sys
@@ -31,7 +34,7 @@ _MAX_DEPTH = 50
 
 @dataclass(frozen=True, slots=True)
 class _DagTree:
-    """One DAG file. ``children`` has the files that it refers to, by the position of the reference.
+    """One DAG file, with its splices and sub-DAGs as ``children``, by the position of the reference.
 
     ``scope`` is the prefix of the node names: ``S+`` for a splice S, as in DAGMan, and for a sub-DAG S.
     ``file`` is the name of the DAG file, ``path`` its path. File names in the DAG are relative to
@@ -56,7 +59,7 @@ class _DagTree:
 
 @dataclass(frozen=True, slots=True)
 class DagCopies:
-    """The DAG files to submit, each a copy or the original, and the new files."""
+    """The DAG files to submit, each a copy or the original; ``new_files`` are copies that did not exist."""
 
     files: list[Path]
     new_files: list[Path]
@@ -69,10 +72,11 @@ def write_copies(
     should_use_dag_folder: bool,
     check_nodes: "Callable[[Mapping[str, Sequence[Did]]], None]",
 ) -> DagCopies:
-    """Copy *files* and all files they refer to, with datasets added; do not copy files without a change.
+    """Copy *files*, and the files that they refer to, with datasets added; do not copy an unchanged file.
 
-    An existing copy never changes, because a DAG in the queue may still read it. A copy with the same content
-    is used again, so that DAGMan finds its rescue file. Otherwise all copies get the first free number.
+    An existing copy never changes, because a DAG in the queue may still read it. If a copy has the
+    right content already, DAGMan gets this copy and finds its rescue file. Otherwise all copies get the first
+    free number.
     With several files, node names begin with the number of the file, as in DAGMan: ``0.A``, ``1.A``.
 
     Args:
@@ -104,7 +108,7 @@ def write_copies(
 
 
 def _datasets_by_node(branches: Sequence[_DagTree]) -> "dict[str, list[Did]]":
-    """Return by full node name the datasets to add; leave out nodes without datasets."""
+    """Return the datasets to add, by full node name; leave out nodes without datasets."""
     return {
         branch.scope + name: dids for branch in branches for name, dids in branch.datasets.items() if dids
     }
@@ -122,7 +126,7 @@ def _require_datasets(files: Sequence[Path], branches: Sequence[_DagTree]) -> No
 def _write_numbered_copies(
     dags: Sequence[_DagTree], lines: Mapping[str, Sequence[str]]
 ) -> tuple[DagCopies, list[FilterResult]]:
-    """Write the copies with the first number for which no copy with different content exists."""
+    """Write the copies with the first number that is free or whose copies have the same content already."""
     for number in count(1):
         texts: dict[Path, bytes] = {}
         results = [_add_copies(dag, lines, number, texts) for dag in dags]
@@ -132,7 +136,8 @@ def _write_numbered_copies(
             if number > 1:
                 listed = ", ".join(str(copy) for copy, _ in results if copy)
                 print(
-                    f"hydrator: submitting {listed}: earlier copies have other content and stay unchanged",
+                    f"hydrator: submitting {listed}: the copies of the DAG with a lower number have other"
+                    " content and stay unchanged",
                     file=sys.stderr,
                 )
             return DagCopies(files, new_files), [note for _, notes in results for note in notes]
@@ -179,7 +184,10 @@ def _read_dag_tree(file: Path, base_folder: Path, scope: str, ancestors: Sequenc
 
 
 def _collect_datasets(branch: _DagTree, options: DatasetOptions, dids: "Mapping[str, Sequence[Did]]") -> None:
-    """Set the datasets of *branch* and its children: from *dids*, by full node name, and from input files."""
+    """Set the datasets of the nodes of *branch* and its children, from the input files and from *dids*.
+
+    *dids* has datasets by full node name.
+    """
     for child in branch.children.values():
         _collect_datasets(child, options, dids)
     own = {node.name: list(dids.get(branch.scope + node.name, ())) for node in branch.dag.nodes}
@@ -192,7 +200,10 @@ def _collect_datasets(branch: _DagTree, options: DatasetOptions, dids: "Mapping[
 def _add_copies(
     branch: _DagTree, lines: Mapping[str, Sequence[str]], number: int, texts: dict[Path, bytes]
 ) -> tuple[Path | None, list[FilterResult]]:
-    """Add the copies of *branch* and its children to *texts*; return the name of its copy, and notes."""
+    """Add the copies of *branch* and its children to *texts*.
+
+    Return the name of the copy of *branch*, None if it needs no copy, and notes for the user.
+    """
     inner, notes = {}, []
     for start, below in branch.children.items():
         copy, new_notes = _add_copies(below, lines, number, texts)

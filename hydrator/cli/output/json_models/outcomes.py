@@ -17,7 +17,7 @@ from hydrator.diagnostics.units import (
 
 
 class LocalityCountsJson(TypedDict):
-    """Jobs by the share of their data at their site."""
+    """Numbers of jobs, by the share of a job's data that was at the job's site."""
 
     all: Count
     """all data was there"""
@@ -30,7 +30,7 @@ class LocalityCountsJson(TypedDict):
 
 
 class OutcomeCountsJson(TypedDict):
-    """Outcomes of the jobs of one site, or of all."""
+    """Outcomes of the jobs of one site, or of all sites."""
 
     jobs: LocalityCountsJson
     """jobs that named datasets, by the share of their data at their site"""

@@ -51,10 +51,10 @@ def usage_problems(
         "--max-wait is for --mode wait and prefer; --mode require waits without a limit": (
             options.mode == "require" and has_max_wait
         ),
-        "--submit and --output apply only to a job: leave --as and --dry-run out": (
+        "--submit and --output are valid only with --as job and without --dry-run": (
             bool(job.submit or job.output) and (not is_job or output.dry_run)
         ),
-        "--gpu applies only to --as job; Toil's steps use [submit].gpu of the file $HYDRATOR_CONFIG": (
+        "--gpu is valid only with --as job; Toil's steps use [submit].gpu of the file in HYDRATOR_CONFIG": (
             bool(job.gpu) and not is_job
         ),
         "--json is valid only with --as ad or --dry-run": (
@@ -160,17 +160,18 @@ def _warn_no_site(run: "PreparedRun", *, should_refuse: bool) -> None:
 
 
 def _warn_steps_wait(run: "PreparedRun") -> None:
-    """Warn if no site has all datasets: with Toil's own batch system, every step requires all of them."""
+    """Warn if no site has all datasets: with Toil's own batch system, a step requires all datasets."""
     if run.run.options.mode == "require" and all(site.missing_states for site in run.sites):
         print_problems(
-            "with --batchSystem htcondor each step requires all datasets of the run, so it waits"
-            " until one site has all of them. With --batchSystem classad_hydrator each step requires only"
-            " its own datasets. With --mode prefer a step may start at any site after its wait."
+            "with --batchSystem htcondor each step requires all datasets of the run, so every step"
+            " waits until one site has all of these datasets. With --batchSystem classad_hydrator"
+            " each step requires only its own datasets."
+            " With --mode prefer a step may start at any site after its wait."
         )
 
 
 def _path_problems(run: "PreparedRun") -> list[str]:
-    """Return the reasons why jobs could open the data at no site; empty if they could at one site."""
+    """Return the reasons why a job cannot open all its data at any site; empty if the job can at one site."""
     settings, dids = run.settings, run.dids
     if unsafe := [did for did in dids if is_unsafe_argument(did)]:
         return [
@@ -183,9 +184,8 @@ def _path_problems(run: "PreparedRun") -> list[str]:
         return ["no [[storage]] gives the paths of datasets: add one for each site, or set [submit].stage_in"]
     dotted = next((did for did in dids if has_unsafe_parts(did.replace(":", "/", 1))), None)
     if dotted:
-        return [
-            f"{dotted}: no rule gives a path for an empty, '.' or '..' part: put it into a [[storage]] table"
-        ]
+        advice = "give this DID a path in the table of a [[storage]]"
+        return [f"{dotted}: no rule gives a path for an empty, '.' or '..' part: {advice}"]
     missing = {
         site: next(did for did in dids if did not in locations) for site, locations in run.paths.items()
     }

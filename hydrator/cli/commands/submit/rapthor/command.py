@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 ParsetArgument = Annotated[Path, typer.Argument(help="The parset file, as you would give it to rapthor.")]
 OutputOption = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Write the job into a new folder in this folder.")
+    Path | None,
+    typer.Option(
+        "--output", "-o", help="Folder in which to write the job; the job gets a new folder of its own."
+    ),
 ]
 FormOption = Annotated[
     OutputFormat,
@@ -30,8 +33,8 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only print which 
 ModeOption = Annotated[
     LocalityMode,
     typer.Option(
-        help="require: run only where the data is; wait: wait for that, then run anywhere;"
-        " prefer: the same with a short wait."
+        help="require: run only at a site with the data; wait: wait for such a site, then run anywhere;"
+        " prefer: like wait, but with a short wait."
     ),
 ]
 MaxWaitOption = Annotated[
@@ -60,7 +63,7 @@ KeepOption = Annotated[
     typer.Option("--keep-on-eviction", help="On eviction, keep finished operations at the schedd."),
 ]
 ExpressionOption = Annotated[
-    str, typer.Option(help="A ClassAd expression to add to the job's own expression.")
+    str, typer.Option(help="A ClassAd expression to add to the one that this command writes.")
 ]
 LineOption = Annotated[list[str] | None, typer.Option(help="One more line for the submit description.")]
 ToilParamsOption = Annotated[
@@ -76,7 +79,7 @@ RefuseNowhereOption = Annotated[
     bool,
     typer.Option(
         "--refuse-nowhere",
-        help="If no site has all of its data now, submit nothing and exit with status 3.",
+        help="If no site has all data of the run now, submit nothing and exit with status 3.",
     ),
 ]
 
@@ -108,9 +111,9 @@ def submit_rapthor(
 ) -> None:
     """Turn a Rapthor parset into a job that runs where its measurement sets are.
 
-    Without -o and --submit, the command prints a submit description. With one of them, it writes a new
-    folder, named after the parset and the time, in the folder of -o or in the current one. --submit also
-    submits the job. The command never replaces an existing file.
+    Without -o and --submit, the command prints a submit description. With -o or --submit, the command
+    writes a new folder, named after the parset and the time, in the folder of -o or in the current folder.
+    With --submit, the command also submits the job. The command never replaces an existing file.
     """
     from hydrator.submit.rapthor.job import RunOptions
 

@@ -120,7 +120,10 @@ def produce_job(run: PreparedRun, job: JobOptions, command: list[str]) -> None:
 def _describe(
     run: PreparedRun, job: JobOptions, resources: RunResources, command: list[str], files: list[str]
 ) -> str:
-    """Return the submit description; a job that can fetch its data is not limited to sites with paths."""
+    """Return the submit description.
+
+    A job that can fetch its data may run at any site. Another job runs only at sites with paths to the data.
+    """
     can_fetch = bool(run.settings.submit.stage_in)
     return submit_description(
         run.run,
@@ -142,13 +145,13 @@ def _warn_cluster_options(parset: Parset) -> None:
     if options := machine_options(parset):
         listed = ", ".join(f"{name} = {value[:100]}" for name, value in options.items())
         print_problems(
-            f"{parset.origin}: [cluster] {listed}: at its start the job replaces these by the values of"
-            " its slot; for cores, threads and memory it keeps a smaller value"
+            f"{parset.origin}: [cluster] {listed}: the job replaces these values by the values of"
+            " its slot; smaller values for cores, threads and memory stay"
         )
 
 
 def _find_files_to_send(parset: Parset) -> dict[str, str]:
-    """Return by parset option the files to transfer with the job: those that exist on this host.
+    """Return the files to transfer with the job, by parset option: the files that exist on this host.
 
     Exits if two files have the same name, or if HTCondor cannot transfer a file.
     """
@@ -180,7 +183,7 @@ def _find_files_to_send(parset: Parset) -> dict[str, str]:
 
 
 def _paths_text(run: PreparedRun) -> str:
-    """Return the content of hydrator-paths.json, with the names that the pool uses."""
+    """Return the content of hydrator-paths.json, with the names that the pool uses for the datasets."""
     settings = run.settings
     text = paths_file_text(
         job_datasets(run.resolution.pairs, run.pseudonyms),
@@ -195,7 +198,10 @@ def _paths_text(run: PreparedRun) -> str:
 
 
 def _write_job_folder(parent: Path, stem: str, texts: Mapping[str, str], *, is_private: bool) -> Path:
-    """Write *texts* and the wrapper into a new folder in *parent*; keep other users out if *is_private*."""
+    """Write *texts* and the wrapper into a new folder in *parent*.
+
+    If *is_private*, other users cannot read the folder.
+    """
 
     def fill(folder: Path) -> None:
         # Rapthor may not create all output folders, and HTCondor transfers only folders that exist
@@ -222,8 +228,9 @@ def _write_job_folder(parent: Path, stem: str, texts: Mapping[str, str], *, is_p
 def _submit_job(folder: Path, label: str) -> None:
     """Run condor_submit in *folder*; remove the folder if condor_submit rejects the job.
 
-    The folder is the job's initial folder, so it has its final name before condor_submit runs. A rename
-    afterwards would break a job that starts at once; a kill -9 before the rename would leave a broken job.
+    The folder is the job's initial folder, so the folder has its final name before condor_submit runs. If the
+    command renamed the folder later, a job that starts at once would be broken. After a kill -9 before the
+    rename, every job would be broken.
     The schedd writes the job's log when it accepts the job, so a log with content means that a job exists.
     """
     status = run_to_completion([find_condor_submit(), f"{label}.sub"], folder)

@@ -30,7 +30,11 @@ class LocalityMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """Options on the output: its form, and whether the command goes on without confirmed data or a site."""
+    """Options on the output and on refusals.
+
+    ``allow_unknown``: go on although no catalogue confirmed a dataset.
+    ``refuse_nowhere``: exit if no site can start the run now.
+    """
 
     form: OutputFormat
     as_json: bool

@@ -56,7 +56,7 @@ def print_outlook(prepared: "PreparedRun", *, as_json: bool) -> None:
 
 
 def _catalogue_answers(resolution: "Resolution") -> dict[str, str]:
-    """Return for each queried catalogue or daemon a text: answered, partly answered, or failed and why."""
+    """Return one text for each queried catalogue or daemon: answered, partly answered, or why it failed."""
     texts = {}
     for name, answer in resolution.answers.items():
         if isinstance(answer, Unseen):

@@ -49,7 +49,7 @@ class PreparedRun:
 
     @property
     def dids(self) -> list[Did]:
-        """The datasets by their real names."""
+        """The DIDs of the datasets, with real names also for private datasets."""
         return [did for _, did in self.resolution.pairs]
 
     @property
@@ -67,7 +67,7 @@ class PreparedRun:
         return explain_no_qualified_site(self.run, self.sites)
 
     def with_pseudonyms(self) -> "PreparedRun":
-        """Return the run under the pool's names; the daemon creates pseudonyms of private datasets."""
+        """Return the run with the pool's names of its datasets; the daemon creates the pseudonyms."""
         pseudonyms = fetch_pseudonyms(frozenset(self.dids), self.settings)
         return replace(self, run=self.run.with_pseudonyms(pseudonyms), pseudonyms=pseudonyms)
 
@@ -116,7 +116,10 @@ def _collect_site_facts(
 
 
 def _list_files(settings: Settings, dids: Collection[Did], allow_unknown: bool) -> Listing:
-    """List the files of *dids* if there is a [[storage]]; exit if a path rule needs files and this fails."""
+    """List the files of *dids* if there is a [[storage]].
+
+    Exit if the files cannot be listed and a path rule needs them.
+    """
     if not settings.storage:
         return Listing()
     listers = build_file_listers(settings)
