@@ -161,7 +161,10 @@ class Instruments:
     histograms: dict[str, Histogram]
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
-        """Increase a counter; by 0 exports it, so that Prometheus sees the first event as an increase."""
+        """Increase a counter.
+
+        An increase by 0 exports the counter. Prometheus then sees the first event as an increase.
+        """
         counter = self.counters[name]
         (counter.labels(*labels) if labels else counter).inc(by)
 
