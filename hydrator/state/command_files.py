@@ -95,7 +95,8 @@ class CommandQueue:
                 path.rename(path.with_suffix(".refused"))
         except OSError as error:
             raise StateError(
-                f"{self._folder}: {error.strerror}; the daemon executes the commands in this folder in every cycle"
+                f"{self._folder}: {error.strerror}; "
+                "the daemon executes the commands in this folder in every cycle"
             ) from error
 
     def _next_number(self) -> int:

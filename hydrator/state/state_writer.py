@@ -102,7 +102,7 @@ class StateWriter:
         )
 
     def mark_saved(self, state: ReconcileState) -> None:
-        """Record that *state* is on disk. After a failure, do not call this: the next save writes all rows."""
+        """Record that *state* is on disk. After a failure do not call this: the next save writes all rows."""
         if self._row_changes:
             self._stored_rows = self._row_changes.apply()
         self._saved_demand = state.demand

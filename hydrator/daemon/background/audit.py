@@ -60,7 +60,7 @@ class AuditTasks(BackgroundWorker):
         audit: AuditRunner | None,
         reports: MissReports | None,
     ) -> None:
-        """Schedule the queries of *audit*, and those for datasets that jobs missed if *reports* is not None."""
+        """Schedule the queries of *audit*, and with *reports* also queries for datasets that jobs missed."""
         if audit is None:
             return
         # at most one turn a second; a higher rate means several queries in one turn
