@@ -57,8 +57,7 @@ class RucioSource(Section):
     timeout_seconds: Seconds = Field(30, description="time limit of one read from the connection")
     deadline_seconds: Seconds = Field(
         120,
-        description="time limit of a whole poll; if there is no answer about a dataset by then, the"
-        " daemon keeps its last facts about this dataset",
+        description="time limit of a whole poll; a dataset without an answer by then keeps its last facts",
     )
     verify_minutes: float = Field(
         10,
@@ -174,7 +173,10 @@ class _ServiceSettings(Section):
 
 
 class DmapiSource(_ServiceSettings):
-    """SKA's data management API (DMAPI). Its inferred parts are in docs/reference/catalogue-dmapi.md."""
+    """SKA's data management API (DMAPI) as a catalogue.
+
+    docs/reference/catalogue-dmapi.md lists the parts of the API that this project infers.
+    """
 
     type: Literal["dmapi"]
     name: Name = "dmapi"
@@ -183,8 +185,7 @@ class DmapiSource(_ServiceSettings):
     scope: str = "openid profile data-management-api-service"
     deadline_seconds: Seconds = Field(
         120,
-        description="time limit of a whole poll; if there is no answer about a dataset by then, the"
-        " daemon keeps its last facts about this dataset",
+        description="time limit of a whole poll; a dataset without an answer by then keeps its last facts",
     )
     parallel: int = Field(8, ge=1, le=64, description="concurrent queries")
     limit: int = Field(

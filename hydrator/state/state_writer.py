@@ -183,5 +183,5 @@ def _dids_that_may_differ(datasets: DatasetRows, saved_datasets: DatasetRows) ->
     """Return the datasets whose rows may differ from the saved rows; None if any row may differ."""
     if datasets is not saved_datasets and datasets.base_version is not saved_datasets.version:
         return None
-    # A row that has its own time is stored without a time if this time equals the time of the last poll.
+    # A dataset with its own time: the row omits this time while it equals the time of the last poll.
     return datasets.changed_since_base | datasets.individually_dated | saved_datasets.individually_dated

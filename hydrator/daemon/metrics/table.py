@@ -38,8 +38,10 @@ COUNTERS: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ),
     (
         "jobs_data_bytes",
-        "Bytes of the datasets of ended jobs, by place: job's site or elsewhere."
-        " Unknown sizes or places do not count.",
+        (
+            "Bytes of the datasets of ended jobs, by place: job's site or elsewhere."
+            " Unknown sizes or places do not count."
+        ),
         ("place",),
     ),
     (
