@@ -38,8 +38,8 @@ class RucioSource(Section):
     token_file: Path | None = None
     token_command: list[str] = Field(
         default_factory=list,
-        description="a command that prints a token, run without a shell; the daemon runs it again before"
-        " the token expires",
+        description="a command that prints a token, run without a shell; the daemon runs the command"
+        " again before the token expires",
     )
     token_url: Url | None = Field(
         None, description='token endpoint of the identity provider, for auth = "oidc"'
@@ -57,15 +57,14 @@ class RucioSource(Section):
     timeout_seconds: Seconds = Field(30, description="time limit of one read from the connection")
     deadline_seconds: Seconds = Field(
         120,
-        description="time limit of a whole poll; the daemon keeps the last facts of a dataset without an"
-        " answer by then",
+        description="time limit of a whole poll; a dataset without an answer by then keeps its last facts",
     )
     verify_minutes: float = Field(
         10,
         ge=0,
         le=1440,
-        description="interval in which each dataset's stored file counts are verified once, between"
-        " polls; 0: each poll counts all files",
+        description="interval after which the daemon counts the files of a dataset again, between polls;"
+        " 0: each poll counts all files",
     )
     deep_calls: int = Field(
         2000,
@@ -76,8 +75,8 @@ class RucioSource(Section):
     )
     count_first: bool = Field(
         True,
-        description="publish a new dataset only after its files are counted; false: publish it at once if"
-        " Rucio's summary says complete",
+        description="true: publish a new dataset only after the daemon counted its files; false: publish"
+        " the dataset at once if Rucio's summary says that it is complete",
     )
     calls_per_second: float = Field(
         50,
@@ -90,16 +89,16 @@ class RucioSource(Section):
     )
     max_answer_mb: AnswerMegabytes = Field(
         64,
-        description="maximum size of one answer after decompression; for an answer that does not come row"
-        " by row, a quarter of this",
+        description="maximum size of one answer after decompression; the limit is a quarter of this for"
+        " an answer that is not a stream of rows",
     )
     max_answer_values: AnswerValues = Field(
         2_000_000,
-        description="maximum number of texts and numbers in one answer; for an answer that does not come"
-        " row by row, a quarter of this",
+        description="maximum number of texts and numbers in one answer; the limit is a quarter of this"
+        " for an answer that is not a stream of rows",
     )
     expiry_margin_hours: float = Field(
-        6, ge=0, le=8760, description="a dataset whose Rucio rule ends sooner than this is not AVAILABLE"
+        6, ge=0, le=8760, description="a dataset whose Rucio rule expires within this time is not AVAILABLE"
     )
     trust_caches: bool = Field(
         False, description="true: a dataset that is complete in a volatile RSE (a cache) is AVAILABLE too"
@@ -108,7 +107,8 @@ class RucioSource(Section):
         "site", description="the RSE attribute with the name of the RSE's site"
     )
     rse_sites: dict[str, SiteName] = Field(
-        default_factory=dict, description="RSE = site; an entry has priority over site_attribute"
+        default_factory=dict,
+        description="the sites of RSEs, as RSE = site; an entry has priority over site_attribute",
     )
 
     @model_validator(mode="after")
@@ -125,7 +125,7 @@ class RucioSource(Section):
         return self
 
     def _require_https(self) -> None:
-        """Raise ValueError if oidc or x509 has an address without https; oidc may use http on this host."""
+        """Raise ValueError if oidc or x509 has an address without https. On this host, oidc may use http."""
         addresses = {"oidc": (self.url, self.token_url), "x509": (self.auth_url or self.url,)}
         for address in addresses.get(self.auth, ()):
             parts = urlsplit(address or "")
@@ -159,8 +159,7 @@ class _ServiceSettings(Section):
     )
     max_answer_values: AnswerValues = Field(
         500_000,
-        description="maximum number of texts and numbers in one answer; the daemon rejects an answer with"
-        " more",
+        description="maximum number of texts and numbers in one answer; the daemon rejects a longer answer",
     )
 
     def _check_access(self, url: str) -> None:
@@ -174,7 +173,10 @@ class _ServiceSettings(Section):
 
 
 class DmapiSource(_ServiceSettings):
-    """SKA's data management API (DMAPI); docs/reference/catalogue-dmapi.md lists its inferred parts."""
+    """SKA's data management API (DMAPI) as a catalogue.
+
+    docs/reference/catalogue-dmapi.md lists the parts of the API that this project infers.
+    """
 
     type: Literal["dmapi"]
     name: Name = "dmapi"
@@ -183,16 +185,15 @@ class DmapiSource(_ServiceSettings):
     scope: str = "openid profile data-management-api-service"
     deadline_seconds: Seconds = Field(
         120,
-        description="time limit of a whole poll; the daemon keeps the last facts of a dataset without an"
-        " answer by then",
+        description="time limit of a whole poll; a dataset without an answer by then keeps its last facts",
     )
     parallel: int = Field(8, ge=1, le=64, description="concurrent queries")
     limit: int = Field(
         100_000,
         ge=1,
         le=10_000_000,
-        description="the limit that each query sends; the daemon treats an answer with this many entries"
-        " as truncated",
+        description="the parameter limit of each query; the daemon treats an answer with this many"
+        " entries as truncated",
     )
     count_files: bool = Field(True, description="query the metadata of each dataset too, to count its files")
     bare_location: Literal["partial", "complete", "unseen"] = Field(
@@ -201,13 +202,13 @@ class DmapiSource(_ServiceSettings):
     list_path: str = Field(
         "",
         pattern=r"^(/[^\s?#]*\{namespace\}[^\s?#]*)?$",
-        description="path that lists a namespace, needed for demand.patterns; the path is inferred, so it"
-        " has no default",
+        description="path that lists a namespace, needed for demand.patterns; no default, because this"
+        " project only infers the path",
     )
     storage_sites: dict[str, SiteName | list[SiteName]] = Field(
         default_factory=dict,
-        description="RSE or storage area id = site or list of sites; an entry has priority over"
-        " [site_capabilities]",
+        description="the sites of storages, as RSE or storage area id = site or list of sites; an entry"
+        " has priority over [site_capabilities]",
     )
 
     @model_validator(mode="after")
@@ -232,7 +233,7 @@ class SiteCapabilitiesSettings(_ServiceSettings):
 
 
 class PluginSource(BaseModel):
-    """A catalogue from a plugin, such as ``directory``; the plugin checks its own keys."""
+    """A catalogue from a plugin, such as ``directory``; the plugin checks the keys of this section."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -244,7 +245,7 @@ class PluginSource(BaseModel):
     def _fill_in_defaults(cls, data: Any) -> Any:  # noqa: ANN401 - TOML
         if not isinstance(data, dict):
             return data
-        # as for all secrets: the path is relative to the configuration's folder, and the log shows no content
+        # a Path, as for all files with secrets: relative to the configuration's folder, and hidden in the log
         files = {
             key: Path(given)
             for key, given in data.items()

@@ -16,14 +16,14 @@ class DaemonSettings(Section):
 
     state_dir: Path = Field(
         Path("/var/lib/classad-hydrator"),
-        description="folder with the state that the daemon needs after a restart; two daemons never share"
-        " a folder",
+        description="folder with the state that the daemon needs after a restart; each daemon needs its"
+        " own folder",
     )
     poll_seconds: Seconds = Field(30, description="interval between polls of the catalogues")
     hang_seconds: Seconds = Field(
         600,
-        description="a daemon without progress for poll_seconds + hang_seconds hangs: systemd or"
-        " Kubernetes may restart it",
+        description="after poll_seconds + hang_seconds without progress, systemd or Kubernetes may"
+        " restart the daemon",
     )
     default_scope: str | None = Field(
         None, description="the scope of a dataset that a job names without a scope"
@@ -60,7 +60,7 @@ class PrivateSettings(Section):
 
     patterns: list[Annotated[str, Field(min_length=1)]] = Field(
         default_factory=list,
-        description="patterns with * and ?: every DID that matches one, in any letter case, is private",
+        description="patterns with * and ?; a DID that matches a pattern, in any letter case, is private",
     )
     key_file: Path | None = Field(
         None,
@@ -69,17 +69,18 @@ class PrivateSettings(Section):
     )
     old_key_files: list[Path] = Field(
         default_factory=list,
-        description="files with earlier keys; keep a key until no queued job has its pseudonyms",
+        description="files with earlier keys; keep a key until no queued job has pseudonyms that were"
+        " made with this key",
     )
 
 
 class SitesSettings(Section):
-    """Sites to publish, their names in catalogues, and sites that read each other's storage."""
+    """Sites to publish, their names in catalogues, and sites whose jobs read the storage of another site."""
 
     include: list[str] = Field(
         default=["*"],
         description="patterns of site names with * and ?; the daemon withdraws the ad of a site that"
-        " matches none",
+        " matches no pattern",
     )
     retired: list[SiteName] = Field(default_factory=list, description="sites whose ads the daemon withdraws")
     slot_attributes: list[str] = Field(
@@ -90,21 +91,21 @@ class SitesSettings(Section):
             "GLIDEIN_SiteResource",
             "SiteLocation",
         ],
-        description="slot attributes with the name of the site; the first attribute that a slot has"
-        " counts, as in the hook",
+        description="slot attributes with the name of the site; the daemon and the hook use the first of"
+        " these that the slot has",
     )
     aliases: dict[str, SiteName] = Field(
-        default_factory=dict, description="a site's name in catalogues = its name in slots"
+        default_factory=dict, description="a site's name in catalogues = the site's name in slots"
     )
     reads: dict[SiteName, dict[SiteName, Annotated[float, Field(ge=0, le=1)]]] = Field(
         default_factory=dict,
-        description="for jobs at one site: another site whose storage they read = cost from 0 (as if"
-        " local) to 1 (useless)",
+        description="[sites.reads.CAM] with RAL = 0.3: jobs at CAM read the storage of RAL, at a cost"
+        " from 0 (as if local) to 1 (useless)",
     )
 
 
 class BudgetSettings(Section):
-    """Maximum size of a site ad, and of one line in it."""
+    """Maximum size of a site ad, and of one line in the ad."""
 
     line_bytes: int = Field(60_000, ge=1_000, le=60_000)
     ad_bytes: int = Field(240_000, ge=1_000, le=240_000)
@@ -124,8 +125,8 @@ class StandbySettings(Section):
     identities: tuple[Name, ...] = Field(
         (),
         description="identities of the other daemon at the collector, such as hydrator2@YOUR.DOMAIN, if"
-        " they differ from this daemon's identity; this daemon accepts heartbeats of these"
-        " identities too",
+        " they differ from this daemon's identity; this daemon also accepts heartbeats from"
+        " these identities",
     )
 
 
@@ -139,7 +140,8 @@ class ReportSettings(Section):
         60,
         ge=0,
         le=86_400,
-        description="interval between queries that count the slots with and without the attributes; 0: never",
+        description="interval between queries that count the slots with and without the attributes of a"
+        " site ad; 0: never",
     )
 
 
@@ -166,14 +168,15 @@ class StompBrokerSettings(Section):
         None, description="file with the key of client_cert; default: client_cert contains the key too"
     )
     timeout_seconds: Seconds = Field(
-        10, description="time limit of a connection attempt, and of each answer of the login"
+        10,
+        description="time limit of a connection attempt, and of each answer of the broker during the login",
     )
     heartbeat_seconds: float = Field(
         10,
         ge=0.1,
         le=3600,
-        description="seconds between heartbeats; after two and a half times this without one, the"
-        " connection counts as lost",
+        description="seconds between heartbeats; after 2.5 times this without a heartbeat, the daemon"
+        " treats the connection as lost",
     )
 
     @model_validator(mode="after")
@@ -198,13 +201,13 @@ class EventsSettings(Section):
     )
     catalogues: list[str] = Field(
         default=["*"],
-        description="patterns (* and ?) of catalogues that send events; a change there without an event"
-        " is a gap (see late_seconds)",
+        description="patterns (* and ?) of catalogues that send events; if such a catalogue changes"
+        " without an event, events may be missing (see late_seconds)",
     )
     spacing_seconds: Seconds = Field(
         1,
-        description="minimum time between the end of a poll and a poll that events trigger; if the"
-        " earlier poll took longer, its duration",
+        description="minimum time between the end of a poll and a poll that events trigger; at least the"
+        " duration of the earlier poll",
     )
     late_seconds: Seconds = Field(
         60,
@@ -215,7 +218,7 @@ class EventsSettings(Section):
         1000,
         gt=0,
         le=1e6,
-        description="maximum average rate of events from one source; the daemon drops events beyond it",
+        description="maximum average rate of events from one source; the daemon drops events above this rate",
     )
     stomp: list[StompBrokerSettings] = Field(
         default_factory=list, description="brokers that the daemon subscribes to"

@@ -25,7 +25,7 @@ class DemandSettings(Section):
     pins: list[str] = Field(default_factory=list, description="DIDs that are always published")
     patterns: list[str] = Field(
         default_factory=list,
-        description="patterns with * and ?: every dataset whose DID matches one is published",
+        description="patterns with * and ?; the daemon publishes every dataset whose DID matches a pattern",
     )
 
 
@@ -36,13 +36,13 @@ class JobsSettings(Section):
         "wait", description="mode of a job that sets no mode"
     )
     wait_seconds: float = Field(
-        3600, ge=0, le=31_536_000, description="how long a job with mode wait waits for its data"
+        3600, ge=0, le=31_536_000, description='how long a job with mode "wait" waits for its data'
     )
     settle_seconds: float = Field(
         600,
         ge=0,
         le=31_536_000,
-        description="how long a job with mode prefer waits for the publication of its datasets before it"
+        description='how long a job with mode "prefer" waits until its datasets are published, before it'
         " runs anywhere",
     )
     rounding_seconds: float = Field(
@@ -68,7 +68,9 @@ class NamePattern(Section):
     match: str = Field(
         description="a regular expression that must match the whole name, without a trailing /"
     )
-    did: str = Field(description="the DID; \\1 or \\g<name> stand for the text that a group matched")
+    did: str = Field(
+        description="template of the DID; \\1 or \\g<name> stand for the text that a group of match found"
+    )
 
 
 class SubmitSettings(Section):
@@ -76,12 +78,12 @@ class SubmitSettings(Section):
 
     names: dict[str, str] = Field(
         default_factory=dict,
-        description="name of a measurement set = DID; an entry has priority over patterns",
+        description="DIDs of measurement sets, as name = DID; an entry has priority over patterns",
     )
     patterns: list[NamePattern] = Field(
         default_factory=list,
         description="rules for measurement sets without an entry in names; the first rule that matches"
-        " counts",
+        " gives the DID",
     )
     stage_in: str | None = Field(
         None,
@@ -99,7 +101,7 @@ class SubmitSettings(Section):
         16,
         gt=0,
         le=1000,
-        description="maximum size of hydrator-paths.json, which is transferred with the job",
+        description="maximum size of hydrator-paths.json, which HTCondor transfers with the job",
     )
     cpus: int = Field(16, ge=1, le=4096)
     memory_gb: float = Field(64, gt=0, le=65_536)
@@ -127,7 +129,7 @@ class SubmitSettings(Section):
     )
     gpu_steps: list[str] = Field(
         default=["*image*"],
-        description="patterns (* and ?) of the Toil steps or Rapthor operations that gpu applies to",
+        description="patterns (* and ?) of the Toil steps or Rapthor operations to which the key gpu applies",
     )
     daemon_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = Field(
         None, description="address of the daemon, for hosts that cannot read the daemon's state_dir"
@@ -140,19 +142,23 @@ class StorageArea(Section):
     """The local paths of datasets for jobs at one site."""
 
     site: SiteName
-    prefix: str = Field(description="the storage's folder, with the path that jobs at the site use")
+    prefix: str = Field(description="path of the storage's folder, as jobs at the site see it")
     rule: Literal["hash", "identity", "catalogue", "name", "table"] = Field(
         "hash",
-        description="path below prefix: of each file Rucio's scope/xx/yy/name (hash), scope/name"
-        " (identity) or the path in its address (catalogue); or one folder for the dataset,"
-        " scope/name (name) or an entry of table (table)",
+        description='form of the paths below prefix. For each file: "hash" is Rucio\'s scope/xx/yy/name,'
+        ' "identity" is scope/name, "catalogue" is the path in the file\'s address. For a'
+        ' dataset as one folder: "name" is scope/name, "table" is an entry of table',
     )
-    table: dict[str, str] = Field(default_factory=dict, description="for rule table: DID = path below prefix")
+    table: dict[str, str] = Field(
+        default_factory=dict, description='if rule = "table": DID = path below prefix'
+    )
     rse: str | None = Field(
-        None, description="for rule catalogue: the RSE whose file addresses (PFNs) give the paths"
+        None, description='if rule = "catalogue": the RSE whose file addresses (PFNs) give the paths'
     )
     address_prefix: str | None = Field(
-        None, description="for rule catalogue: the beginning of these addresses; prefix takes its place"
+        None,
+        description='if rule = "catalogue": the beginning of the file addresses; prefix replaces this'
+        " beginning",
     )
 
     @model_validator(mode="after")

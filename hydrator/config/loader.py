@@ -75,7 +75,7 @@ def _make_paths_absolute(settings: Settings, folder: Path) -> Settings:
 
 
 def _find_systemd_credential(name: Path, key: str) -> Path | None:
-    """Return the systemd credential *name*, if *key* is a key for secrets and systemd passes that file."""
+    """Return the systemd credential *name*, if *key* names a file with a secret and systemd passes it."""
     folder = os.environ.get(CREDENTIALS_VARIABLE)
     if not folder or len(name.parts) != 1 or not key.endswith(SECRET_KEY_ENDINGS):
         return None

@@ -43,13 +43,13 @@ class HttpServerSettings(Section):
     )
     allowed_hosts: tuple[HostName, ...] = Field(
         (),
-        description="further host names of the server; *.example.org allows all names"
-        " below example.org; behind a proxy or with tokens_file all names are allowed unless this is set",
+        description="further host names of the server; *.example.org allows all names below example.org;"
+        " if this is empty, a server behind a proxy or with tokens_file allows all names",
     )
     tls_certificate: Path | None = Field(
         None,
-        description="PEM file for HTTPS: the server's certificate, then its chain; read again when the"
-        " file changes",
+        description="PEM file for HTTPS: the server's certificate, then its chain; the server reads the"
+        " file again when it changes",
     )
     tls_key: Path | None = Field(
         None, description="PEM file with the key of tls_certificate, without a passphrase"
@@ -58,7 +58,7 @@ class HttpServerSettings(Section):
         None, description="path of a Unix socket for a proxy; it replaces host and port"
     )
     socket_mode: int = Field(
-        0o660, ge=0, le=0o777, description="file mode of the Unix socket: the users who may connect"
+        0o660, ge=0, le=0o777, description="file mode of the Unix socket; it decides which users may connect"
     )
 
     requests_per_second: float = Field(
@@ -127,8 +127,8 @@ class SitesFileSettings(Section):
         60,
         ge=5,
         le=1440,
-        description="minutes that the file is valid after it was written; after that pilots start as"
-        " without the file",
+        description="minutes that the file is valid after the daemon wrote it; later, pilots start as if"
+        " there were no file",
     )
 
 
@@ -149,11 +149,14 @@ class SlotMergeSettings(Section):
 
 
 class DesiredSitesSettings(Section):
-    """Edits of ``DESIRED_Sites`` in queued jobs that ask for it: docs/explanation/desired-sites.md."""
+    """Edits of ``DESIRED_Sites`` in jobs that ask for these edits: docs/explanation/desired-sites.md."""
 
     enabled: bool = False
     interval_seconds: float = Field(
-        60, ge=1, le=3600, description="interval between queries of the schedds for such jobs"
+        60,
+        ge=1,
+        le=3600,
+        description="interval between queries of the schedds for jobs that ask for DESIRED_Sites",
     )
     jobs_per_second: float = Field(100, ge=1, le=10_000, description="maximum rate of edits at one schedd")
     token_directory: Path | None = Field(

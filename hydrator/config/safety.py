@@ -6,19 +6,21 @@ from .fields import Section
 
 
 class BreakerSettings(Section):
-    """Limits for sudden losses: beyond them the daemon holds a loss, so missing datasets stay published."""
+    """Limits for sudden losses of datasets: above a limit the daemon still publishes the missing datasets."""
 
     site_share: float = Field(
         0.5,
         ge=0,
         le=1,
-        description="share (0 to 1) of the datasets of one site; the daemon holds a larger sudden loss",
+        description="share (0 to 1) of the datasets of one site; if a larger share vanishes at once, the"
+        " daemon holds the loss",
     )
     all_share: float = Field(
         0.3,
         ge=0,
         le=1,
-        description="share (0 to 1) of the datasets of all sites; the daemon holds a larger sudden loss",
+        description="share (0 to 1) of the datasets of all sites; if a larger share vanishes at once, the"
+        " daemon holds the loss",
     )
     min_datasets: int = Field(
         5,
@@ -31,18 +33,18 @@ class BreakerSettings(Section):
         20,
         ge=0,
         le=100_000,
-        description="a hold ends after this number of further polls with the same result; 0: the daemon"
-        " holds no loss",
+        description="number of further polls that must confirm a held loss before the daemon publishes"
+        " it; 0: the daemon holds no loss",
     )
 
 
 class ProbeSettings(Section):
-    """A command that checks a dataset in the storage. Exit 0: it is present, 1: missing, else: unknown."""
+    """A command that checks if the storage has a dataset. Exit 0: present, 1: missing, other: unknown."""
 
     command: list[str] = Field(
         min_length=1,
-        description="the command and its arguments, run without a shell; {did}, {site} and {path} are"
-        " replaced by the values",
+        description="the command and its arguments, run without a shell; the daemon replaces {did},"
+        " {site} and {path} by their values",
     )
     sites: list[str] = Field(
         default=["*"], description="patterns (* and ?) of the sites whose storage the command can check"
@@ -61,7 +63,10 @@ class AuditSettings(Section):
         1, gt=0, le=100, description="number of datasets that the audit verifies file by file in one second"
     )
     window_hours: float = Field(
-        24, ge=1, le=720, description="the trust in a site counts only findings that are newer than this"
+        24,
+        ge=1,
+        le=720,
+        description="the daemon computes the trust in a site from audit results that are newer than this",
     )
     warn_below: float = Field(
         1,
@@ -73,11 +78,12 @@ class AuditSettings(Section):
         60,
         ge=0,
         le=86_400,
-        description="interval between queries of the schedds for jobs that did not find their dataset at"
-        " the site; 0: never",
+        description="interval between queries of the schedds for jobs that did not find a dataset at"
+        " their site; 0: never",
     )
     probes_per_minute: float = Field(6, gt=0, le=600, description="maximum rate of storage probes")
     probe: list[ProbeSettings] = Field(
         default_factory=list,
-        description="storage probes; for a dataset the first probe runs whose sites and catalogues match",
+        description="storage probes; for each dataset the daemon runs the first probe whose sites and"
+        " catalogues match",
     )

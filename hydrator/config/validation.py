@@ -89,7 +89,7 @@ def _suggest_key(location: list[str | int]) -> str:
 
 
 def cross_checks(data: Mapping[str, Any]) -> list[str]:
-    """Return the problems that concern several keys; other keys of *data* may be invalid too."""
+    """Return the problems of keys that do not fit together; *data* may also have keys with invalid values."""
     problems: list[str] = []
     catalogues = data.get("catalogue")
     submit = data.get("submit")

@@ -177,7 +177,7 @@ class EventListener:
         (_log.warning if is_new else _log.debug)("event broker not connected", source=source, why=reason)
 
     def begin_poll(self) -> EarlyPollRequest:
-        """Begin a poll of all datasets; return the request that triggered it early, or None."""
+        """Begin a poll of all datasets; return the request that triggered an early poll, or None."""
         self._gaps.end(GapReason.TOO_MANY)
         return self._queue.take()
 
@@ -192,8 +192,8 @@ class EventListener:
 
         Args:
             demanded_dids: the datasets in demand.
-            previous: the memory of each catalogue before the poll.
-            current: the memory of each catalogue after the poll.
+            previous: the stored answers of each catalogue before the poll.
+            current: the stored answers of each catalogue after the poll.
             started_at: when the poll began.
         """
         self._demanded_dids = demanded_dids

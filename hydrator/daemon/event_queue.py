@@ -112,7 +112,7 @@ class PollThrottle:
         return now < self._next_poll_at
 
     def delay_seconds(self, now: float) -> float:
-        """Return how many seconds to wait before the poll that an event of the time *now* triggers."""
+        """Return how many seconds to wait before the poll that an event at *now* triggers."""
         return max(GATHER_SECONDS, self._next_poll_at - now)
 
 
@@ -128,7 +128,7 @@ class EventCompleteness:
     """A comparison of events with the changes that polls saw; it finds changes without an event.
 
     An event may come before the poll that sees the change, or up to *max_delay* after
-    this poll, since catalogues send events in bursts. Use it from one thread only.
+    this poll, since catalogues send events in bursts. Use one instance from one thread only.
     """
 
     def __init__(self, max_delay: timedelta) -> None:

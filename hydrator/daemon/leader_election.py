@@ -23,7 +23,7 @@ class LeaderElection:
         lease_duration: the longest time between two heartbeats of a leader. A daemon that sees no leader
             for this time becomes the leader.
         monotonic: a clock in seconds that cannot be set, such as ``time.monotonic``.
-        unix: returns the present time in whole Unix seconds. Of two leaders, the longest-serving one stays.
+        unix: returns the present time in whole Unix seconds. Of two leaders, the one that led first stays.
     """
 
     def __init__(

@@ -104,7 +104,7 @@ class RuntimeLifecycle:
             broker.start()
 
     def retire(self, runtime: Runtime) -> None:
-        """End *runtime*, also during a cycle, which may only finish its present save or send."""
+        """End *runtime*; a cycle that runs now may only finish the save or the send that it has begun."""
         runtime.scheduler.shutdown(wait=False)
         is_drained = runtime.fence.close(_RELOAD_DRAIN_SECONDS)
         self.context.state = runtime.reconciler.saved_state

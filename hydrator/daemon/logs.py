@@ -27,7 +27,7 @@ _FAILURE_KEYS = (
 def ongoing_failures(fields: Mapping[str, Any]) -> dict[str, str]:
     """Return each failing part in a cycle's log *fields*, such as ``catalogues: rucio``, with the reason.
 
-    Numbers in a reason become ``#``, so that a failure stays the same while its seconds or polls increase.
+    Numbers in a reason become ``#``, so that other seconds or polls do not make a new failure.
     """
     failures: dict[str, str] = {}
     for kind in _FAILURE_KEYS:

@@ -24,7 +24,10 @@ _log = structlog.get_logger("hydrator")
 
 @dataclass
 class Runtime:
-    """The parts built from one configuration; a reload, or the end of the daemon, closes their fence."""
+    """The parts built from one configuration. A reload or the end of the daemon closes the fence.
+
+    A closed fence stops the work of these parts.
+    """
 
     settings: Settings
     parts: Parts

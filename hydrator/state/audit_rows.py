@@ -1,6 +1,6 @@
 """Rows of the audit in the state file. This module is pure: no socket, no clock.
 
-The reader omits a row that it cannot decode: the daemon then audits these facts again.
+The reader omits a row that it cannot decode: the daemon then audits the facts of this row again.
 """
 
 import json

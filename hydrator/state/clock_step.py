@@ -1,9 +1,10 @@
 """Clock steps: detect that the wall clock was set, and correct the times in the state.
 
 Ages are differences of wall times. If the clock is set back by an hour, earlier readings have times
-in the future and would count as fresh for that hour. So the daemon moves their times back by an hour too.
-If the clock is set forward, the daemon moves no times: earlier readings look older than they are until the
-next poll. The daemon cannot distinguish this from a machine that slept, where the higher age is right.
+in the future and would count as fresh for that hour. So the daemon moves the times of these readings back by
+an hour too. If the clock is set forward, the daemon moves no times: earlier readings look older than they are
+until the next poll. The daemon cannot distinguish this from a machine that slept. After a sleep the higher
+age is right.
 So no reading ever looks newer than it is.
 """
 
@@ -43,7 +44,7 @@ class ClockStepDetector:
         self._start = self._monotonic_origin() or wall() - timedelta(seconds=monotonic())
 
     def _monotonic_origin(self) -> datetime | None:
-        """Return the wall time at which the monotonic clock was 0; None if it took too long to read both."""
+        """Return the wall time at which the monotonic clock was 0; None if both reads took too long."""
         before = self._monotonic()
         wall = self._wall()
         after = self._monotonic()
@@ -51,7 +52,7 @@ class ClockStepDetector:
 
     @property
     def pending_step(self) -> timedelta:
-        """Return the sum of the clock steps since :meth:`acknowledge`; zero if it is below MIN_STEP.
+        """Return the sum of the clock steps since :meth:`acknowledge`; zero if the sum is below MIN_STEP.
 
         A negative step means that the clock was set back.
         """

@@ -64,7 +64,7 @@ class CommandQueue:
         if not os.access(self._folder, os.F_OK, effective_ids=True):
             return PendingCommands()  # the folder is missing, or this user may not see it
         if not os.access(self._folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
-            return PendingCommands(problem=f"{self._folder} is not writable: commands are not executed")
+            return PendingCommands(problem=f"{self._folder} is not writable: the daemon executes no commands")
         orders: list[tuple[Path, Command]] = []
         refused: list[tuple[Path, str]] = []
         for path in sorted(self._folder.glob("*.json")):
@@ -95,7 +95,8 @@ class CommandQueue:
                 path.rename(path.with_suffix(".refused"))
         except OSError as error:
             raise StateError(
-                f"{self._folder}: {error.strerror}; the daemon executes the commands in it in every cycle"
+                f"{self._folder}: {error.strerror}; "
+                "the daemon executes the commands in this folder in every cycle"
             ) from error
 
     def _next_number(self) -> int:
@@ -125,7 +126,7 @@ def _decode_command(path: Path) -> Command:
         raise ValueError("the file is too large, or a symbolic link")
     body: Any = json.loads(path.read_bytes())
     if not isinstance(body["site"], str):
-        raise TypeError("its site is not a text")
+        raise TypeError("the site of the command is not a text")
     site = Site(body["site"])
     if body["order"] == "approve":
         return Approve(site, frozenset(parse_did(did) for did in body["datasets"]))

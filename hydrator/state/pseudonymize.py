@@ -80,7 +80,7 @@ def _redact_memory(memory: CatalogueMemory, pseudonymizer: Pseudonymizer) -> Cat
 
 
 def _redact_record(did: Did, record: DatasetRecord) -> DatasetRecord:
-    """Return *record* without catalogue texts about a private dataset, which an older version saved."""
+    """Return *record* without the texts of a catalogue, which an older version saved, if *did* is private."""
     if not is_opaque(did):
         return record
     facts, previous_facts = (

@@ -119,7 +119,7 @@ def decode_dataset(row: Any, times: Mapping[str, datetime | None]) -> StoredData
 def recover_from_ads(
     rows: Iterable[str], facts_by_site: Mapping[Site, Mapping[Did, Fact]]
 ) -> Iterator[StoredDataset]:
-    """Yield a record, built from the ads, for each of *rows* that is unreadable but has a readable key."""
+    """Build a record from the ads for each of the unreadable *rows* that has a readable key."""
     for row in rows:
         catalogue, did, *_ = json.loads(row)
         try:

@@ -61,7 +61,7 @@ class StateReader:
                 yield value
 
     def read_table(self, name: str, columns: str = "*") -> list[Any]:
-        """Return all rows of a table; none if an older version saved the state and has no such table."""
+        """Return all rows of a table; no rows if the state of an older version does not have this table."""
         if self._db.execute("select 1 from sqlite_master where name = ?", (name,)).fetchone() is None:
             return []
         return self._db.execute(f"select {columns} from {name}").fetchall()  # noqa: S608 - constant names

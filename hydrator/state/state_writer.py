@@ -46,7 +46,7 @@ class _RowChanges:
             self.changed_rows[key] = row
 
     def apply(self) -> RecordRows:
-        """Apply the changes to the stored rows, and return these."""
+        """Apply the changes to the stored rows, and return the stored rows."""
         self.stored_rows.update(self.changed_rows)
         for key in self.deleted_keys:
             self.stored_rows.pop(key, None)
@@ -102,7 +102,7 @@ class StateWriter:
         )
 
     def mark_saved(self, state: ReconcileState) -> None:
-        """Record that *state* is on disk. Do not call this after a failure: the next save then writes all."""
+        """Record that *state* is on disk. After a failure do not call this: the next save writes all rows."""
         if self._row_changes:
             self._stored_rows = self._row_changes.apply()
         self._saved_demand = state.demand
@@ -128,7 +128,7 @@ class StateWriter:
     def _find_row_changes(self, memories: Mapping[str, CatalogueMemory]) -> _RowChanges:
         """Return the changes to the rows of ``known``.
 
-        If *memories* follow directly from the saved ones, compare only the datasets that changed.
+        If *memories* follow directly from the saved memories, compare only the datasets that changed.
         """
         changes = _RowChanges(
             StateReader(self._db).read_record_rows() if self._stored_rows is None else self._stored_rows,
@@ -183,5 +183,5 @@ def _dids_that_may_differ(datasets: DatasetRows, saved_datasets: DatasetRows) ->
     """Return the datasets whose rows may differ from the saved rows; None if any row may differ."""
     if datasets is not saved_datasets and datasets.base_version is not saved_datasets.version:
         return None
-    # A row that has its own time is stored without a time if this time equals the time of the last poll.
+    # A dataset with its own time: the row omits this time while it equals the time of the last poll.
     return datasets.changed_since_base | datasets.individually_dated | saved_datasets.individually_dated

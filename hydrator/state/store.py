@@ -133,7 +133,7 @@ class Store(AbstractContextManager["Store"]):
             insert_rows(self._db, "readback", rows)
 
     def load_readback(self) -> dict[str, dict[Site, PublishedAd]]:
-        """Return, by publisher, the ads that the daemon last read back from it."""
+        """Return, by publisher, the ads that the daemon last read back from this publisher."""
         ads_by_publisher: dict[str, dict[Site, PublishedAd]] = {}
         columns = "publisher, site, generation, as_of, heard"
         with self._transaction():

@@ -104,7 +104,7 @@ def assemble(
 
     Args:
         served_ads: the ads that the HTTP server served before a reload; None at the start.
-        get_endpoint: the address of the daemon's HTTP server; None if it has none.
+        get_endpoint: returns the address of the daemon's HTTP server; None for a process without a server.
         pseudonym_store: the pseudonyms of private datasets; without this store the catalogues answer with
             real names.
 

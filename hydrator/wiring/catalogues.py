@@ -40,12 +40,12 @@ BUILTIN_PLUGINS: Mapping[str, plugins.CatalogueFactory] = {"directory": director
 
 
 def daemon_catalogues(settings: Settings) -> tuple[Catalogue, ...]:
-    """Build the catalogue that queries the daemon at [submit] daemon_url; it cannot search by pattern.
+    """Build the catalogue that queries the daemon at [submit] daemon_url; it has no search by pattern.
 
     Return no catalogue if daemon_url is not set.
 
     Raises:
-        ConfigError: a secret would be sent unencrypted, or a file of it cannot be read.
+        ConfigError: a secret would be sent unencrypted, or the file of a secret cannot be read.
     """
     daemon = _build_daemon_catalogue(settings)
     if daemon is None:
@@ -61,7 +61,7 @@ def fetch_daemon_knowledge(
     If the daemon does not answer, all *dids* count as unseen. Return None if daemon_url is not set.
 
     Raises:
-        ConfigError: a secret would be sent unencrypted, or a file of it cannot be read.
+        ConfigError: a secret would be sent unencrypted, or the file of a secret cannot be read.
     """
     daemon = _build_daemon_catalogue(settings)
     if daemon is None:

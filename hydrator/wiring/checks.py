@@ -70,7 +70,7 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
 
 
 def _load_daemon_state(settings: DaemonSettings) -> tuple[ReconcileState, list[Finding]]:
-    """Load the daemon's state and check its last cycle; use an empty state if it cannot be read."""
+    """Load the daemon's state and check its last cycle; use an empty state if the state cannot be read."""
     try:
         with Store.open_to_read(settings.state_dir) as store:
             hung_after = hung_after_seconds(settings.poll_seconds)

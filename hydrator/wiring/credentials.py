@@ -59,7 +59,7 @@ def _read_idtokens(client: CondorClient) -> list[Credential]:
 
 
 def _read_text_or_empty(file: Path | None) -> str:
-    """Return the text of a small *file*, or "" on an error, which the user of the file reports."""
+    """Return the text of a small *file*, or "" on an error; the part that uses the file reports this."""
     if file is None:
         return ""
     try:

@@ -20,7 +20,7 @@ from hydrator.domain.ports import Clock
 def build_site_capabilities(
     catalogue_name: str, settings: SiteCapabilitiesSettings, clock: Clock
 ) -> SiteCapabilities | None:
-    """Build the client of SKA's Site Capabilities for one catalogue; None if it is not configured.
+    """Build the client of SKA's Site Capabilities for one catalogue; None if the service is not configured.
 
     Raises:
         ConfigError: a file with a secret or a certificate cannot be read.

@@ -47,7 +47,7 @@ def reconcile_policy(settings: Settings, pseudonymizer: Pseudonymizer | None = N
             settings.breaker.confirm_polls,
             poll_spacing=timedelta(
                 seconds=settings.daemon.poll_seconds / 2
-            ),  # so that a cycle for new demand does not count as a poll
+            ),  # so that a cycle for new demand does not confirm a loss
         ),
         audit_window=timedelta(hours=settings.audit.window_hours),
         include_sites=tuple(settings.sites.include),
@@ -67,7 +67,7 @@ def pool_policy(settings: Settings) -> PoolPolicy:
 
 
 def site_mapping(sites: SitesSettings) -> SiteMapping:
-    """Build the mapping of sites from their aliases and from the sites whose storage their jobs read."""
+    """Build the mapping of sites from [sites.aliases] and [sites.reads]."""
     return SiteMapping(
         {Site(name): Site(site) for name, site in sites.aliases.items()},
         {
@@ -78,12 +78,12 @@ def site_mapping(sites: SitesSettings) -> SiteMapping:
 
 
 def privacy(private: PrivateSettings) -> Privacy:
-    """Build the test that returns whether a dataset is private; the test needs no key."""
+    """Build the object that decides if a dataset is private; it needs no key."""
     return Privacy(tuple(private.patterns))
 
 
 def job_name_lookup(pseudonymizer: Pseudonymizer | None) -> Callable[[Did], Collection[Did]]:
-    """Return a function that returns the names of a dataset in jobs; for a private one, its pseudonyms."""
+    """Return a function that returns the names of a dataset in jobs; a private dataset has pseudonyms."""
 
     def names(did: Did) -> Collection[Did]:
         return (

@@ -14,7 +14,7 @@ from ..config import Settings
 def find_unreadable_secrets(settings: Settings) -> dict[Path, str]:
     """Return each of the daemon's secret files that is missing, empty or not readable now, and why.
 
-    This happens during a renewal, between the removal of the old file and the creation of the new file.
+    A file is missing during a renewal, between the removal of the old file and the creation of the new file.
     """
     sections = {key: getattr(settings, key) for key in type(settings).model_fields if key != "submit"}
     return {file: why for key, section in sections.items() for file, why in _find_problems(section, key)}

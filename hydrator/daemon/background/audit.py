@@ -28,7 +28,7 @@ _MAX_LOGGED_MISSES = 50
 
 @dataclass(frozen=True, slots=True)
 class _RepeatedQuery:
-    """An audit query that runs up to *count* times in a row, again and again after an interval."""
+    """An audit query that is due at an *interval*; it then runs up to *count* times in a row."""
 
     executor_name: str
     interval: timedelta
@@ -60,7 +60,7 @@ class AuditTasks(BackgroundWorker):
         audit: AuditRunner | None,
         reports: MissReports | None,
     ) -> None:
-        """Schedule the queries of *audit*, and with *reports* the queries for datasets that jobs missed."""
+        """Schedule the queries of *audit*, and with *reports* also queries for datasets that jobs missed."""
         if audit is None:
             return
         # at most one turn a second; a higher rate means several queries in one turn
@@ -87,13 +87,13 @@ class AuditTasks(BackgroundWorker):
     def _run_query(
         self, scheduler: BackgroundScheduler, fence: Fence, query: _RepeatedQuery, due: datetime
     ) -> None:
-        """Run *query*, and schedule it again after its interval, or at once if the answer took longer."""
+        """Run *query*, and schedule it again after its interval, or at once if it took longer than that."""
         self._run_turn(fence, query.executor_name, self._run_attempts, query.attempt, query.count)
         if not (fence.is_ending or self._stopping.is_set()):
             self._schedule_query(scheduler, fence, query, max(due + query.interval, system_clock()))
 
     def _run_attempts(self, fence: Fence, attempt: Callable[[], AuditAttempt | None], count: int) -> None:
-        """Run up to *count* queries; report an exception as a bug: it is not a verdict on a fact."""
+        """Run up to *count* queries; report an exception as a bug, not as a verdict on a fact."""
         for _ in range(count):
             if self._stopping.is_set():
                 return
@@ -133,7 +133,7 @@ class AuditTasks(BackgroundWorker):
             _log.info("audit gets answers again", **fields)
 
     def _collect_misses(self, fence: Fence, audit: AuditRunner, reports: MissReports) -> None:
-        """Collect for the audit the datasets that jobs did not find; the next turn repeats a failed query."""
+        """Give the audit the datasets that jobs did not find; the next turn repeats a failed query."""
         try:
             answers = reports.read_reports()
         except PoolError as error:

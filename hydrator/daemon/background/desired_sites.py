@@ -38,7 +38,7 @@ class DesiredSitesMetrics:
         self._disjoint_schedds = OngoingFailures()
 
     def record(self, results: Mapping[str, DesiredSitesResult]) -> None:
-        """Count one run; log each schedd where updates begin to fail, work again, or find a disjoint list."""
+        """Count one run. Log if updates at a schedd fail or work again, or if a job's list lacks its data."""
         for schedd, result in results.items():
             self._edits.labels(schedd).inc(result.edited_count)
             if result.error:

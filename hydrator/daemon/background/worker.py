@@ -1,4 +1,4 @@
-"""Background worker: run work at an interval. Each kind of work has its own thread and never overlaps."""
+"""Background worker: run work at an interval. Each kind of work runs in its own thread, once at a time."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -26,14 +26,14 @@ class CycleOutput:
 
 
 class DaemonScheduler(BackgroundScheduler):  # type: ignore[misc]
-    """A scheduler that may be shut down while one of its jobs is due.
+    """A scheduler that may be shut down while one of its scheduled calls is due.
 
-    apscheduler 3.11 removes a job after the job's last run. If the scheduler was shut down
-    meanwhile, the job is missing, and the scheduler's thread ends with a traceback.
+    apscheduler 3.11 removes a scheduled call (its word is *job*) after the last run of the call. If the
+    scheduler was shut down meanwhile, the call is missing, and the scheduler's thread ends with a traceback.
     """
 
     def remove_job(self, job_id: str, jobstore: str | None = None) -> None:
-        """Remove a job if it still exists."""
+        """Remove a scheduled call if the call still exists."""
         with contextlib.suppress(JobLookupError):
             super().remove_job(job_id, jobstore)
 
@@ -53,9 +53,9 @@ class BackgroundWorker:
         self._report_bug = report_bug
 
     def _run_turn(self, fence: Fence, name: str, work: Callable[..., None], *args: object) -> None:
-        """Run *work* once, as a turn named *name*; after a reload the fence stops work of the old parts.
+        """Run *work* once, as a turn named *name*, unless a reload has replaced the parts of *fence*.
 
-        Any other exception is reported as a bug of this work, and the next turn runs as usual.
+        Report an exception of *work* as a bug; the next turn runs as usual.
         """
         with contextlib.suppress(SupersededByReload), fence.turn(name):
             try:

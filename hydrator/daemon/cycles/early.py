@@ -53,7 +53,7 @@ class EarlyCycles:
             _schedule_once(runtime, self.run_early_poll, delay)
 
     def request_answer_cycle(self, fence: Fence) -> None:
-        """Schedule a cycle for an answer that came after the end of the cycle that asked.
+        """Schedule a cycle for an answer that came after the end of the cycle that sent the query.
 
         Ignore an answer to parts with another *fence*: a reload has replaced these parts.
         """

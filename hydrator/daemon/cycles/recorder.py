@@ -33,7 +33,7 @@ class CycleRecorder:
         context: stores the state, the report and the changes of the last cycle.
         metrics: counts cycles.
         guard: isolates the parts that use a cycle's results: a bug in one part does not stop the others.
-        maintenance: knows the credentials in use.
+        maintenance: has the list of credentials in use.
         saved_reports: keeps reports for ``hydrator status``.
         service_manager: shows the status line.
         get_standby_reason: returns why this daemon publishes nothing, or None if it publishes.

@@ -92,7 +92,7 @@ def _record_audit(metrics: Instruments, report: CycleReport) -> None:
         tally = audit.tallies.get(site)
         if tally and tally.last_audited_at:
             metrics.set("site_audit_timestamp_seconds", to_unix(tally.last_audited_at), site)
-        # exported as 0 from the start, so that the first one counts as an increase
+        # exported as 0 from the start, so that Prometheus sees the first claim or miss as an increase
         metrics.count("repeated_false_claims", site, by=0)
         metrics.count("missed_datasets", site, by=0)
     for repeated in report.evaluation.repeated_claims:
@@ -107,7 +107,7 @@ def _record_publish_results(metrics: Instruments, report: CycleReport) -> None:
     for result in report.results:
         publisher = result.publisher
         metrics.set("rivals", publisher in report.rivals, publisher)
-        # exported as 0 from the start, so that the first error counts as an increase
+        # exported as 0 from the start, so that Prometheus sees the first error as an increase
         metrics.count("publish_errors", publisher, by=1 if result.error else 0)
         if result.error:
             continue

@@ -70,7 +70,7 @@ class Metrics:
         self._metrics.count("bugs", part)
 
     def count_child_restarts(self, restarts: int) -> None:
-        """Raise the counter of child restarts to *restarts*; a smaller number than before is a new count."""
+        """Raise the counter of child restarts to *restarts*; a smaller number than before started at 0."""
         before = self._last_restart_count if restarts >= self._last_restart_count else 0
         self._metrics.count("condor_child_restarts", by=restarts - before)
         self._last_restart_count = restarts

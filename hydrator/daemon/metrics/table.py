@@ -38,7 +38,10 @@ COUNTERS: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ),
     (
         "jobs_data_bytes",
-        "Bytes of the datasets of ended jobs, by place: job's site or elsewhere. Unknown ones do not count.",
+        (
+            "Bytes of the datasets of ended jobs, by place: job's site or elsewhere."
+            " Unknown sizes or places do not count."
+        ),
         ("place",),
     ),
     (
@@ -46,7 +49,11 @@ COUNTERS: Final[tuple[tuple[str, str, _Labels], ...]] = (
         "Slot-seconds of slots without a hook, by whether the slots had the site's attributes: yes or no.",
         ("collector", "covered"),
     ),
-    ("merged_slots", "Slot ads that the daemon sent as merges, or whose merge it withdrew.", ("collector",)),
+    (
+        "merged_slots",
+        "Slot ads into which the daemon merged attributes, or from which it withdrew them.",
+        ("collector",),
+    ),
     ("merge_errors", "Runs of the slot merge that failed.", ("collector",)),
 )
 
@@ -79,7 +86,7 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
         "Sites where the daemon holds a change because too many datasets would vanish, by cause.",
         ("cause",),
     ),
-    ("rolled_back_sites", "Sites that the operator returned to an earlier generation.", ()),
+    ("rolled_back_sites", "Sites whose ad the operator returned to an earlier generation.", ()),
     (
         "held_datasets",
         "Missing datasets that stay published at a site until further polls confirm the loss.",
@@ -161,7 +168,10 @@ class Instruments:
     histograms: dict[str, Histogram]
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
-        """Increase a counter; by 0 exports it, so that Prometheus sees the first event as an increase."""
+        """Increase a counter.
+
+        An increase by 0 exports the counter. Prometheus then sees the first event as an increase.
+        """
         counter = self.counters[name]
         (counter.labels(*labels) if labels else counter).inc(by)
 

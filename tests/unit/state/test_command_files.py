@@ -107,7 +107,7 @@ def test_orders_that_could_not_be_taken_away_are_not_followed(open_folder):
     done = subprocess.run(
         [sys.executable, "-c", LOOK, open_folder], capture_output=True, text=True, check=False
     )
-    problem = f"{open_folder}/orders is not writable: commands are not executed"
+    problem = f"{open_folder}/orders is not writable: the daemon executes no commands"
     assert done.stdout == f"0 {problem}\n", done.stderr
     (open_folder / "orders").chmod(0o755)
 
