@@ -16,7 +16,7 @@ PACKAGES = ("adapters", "hydrator", "toil_batch_system_classad_hydrator")
 
 
 def check_packages(owners: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Check that no other distribution installs one of these packages; two of them have common names.
+    """Check that no other distribution installs one of :data:`PACKAGES`, of which two have common names.
 
     Args:
         owners: by package, the distributions that install it.
@@ -51,7 +51,7 @@ def check_catalogue(catalogue: Catalogue, sites: set[Site]) -> Iterator[Finding]
 
 
 def check_broker(broker: EventSource) -> Iterator[Finding]:
-    """Check a broker. Polls go on without events, so an unreachable broker is only a warning."""
+    """Check a broker. The daemon polls even without events, so an unreachable broker is only a warning."""
     subject = f"events {broker.name}"
     try:
         yield ok(subject, broker.test_connection())

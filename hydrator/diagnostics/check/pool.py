@@ -29,7 +29,7 @@ _UNNEEDED_LEVELS = {
     "NEGOTIATOR": "read the claim ids of all slots, and so use any slot",
     "ADMINISTRATOR": "stop and drain daemons",
 }
-"""Permissions that the daemon does not need, by authorization level at the collector."""
+"""By authorization level at the collector: an action that the level allows and the daemon does not need."""
 
 
 def check_read_access(subject: str, collector: CheckPoolClient) -> Iterator[Finding]:
@@ -63,7 +63,10 @@ def _allow_line_advice(daemon: str, level: str, answer: AuthorizationResult) -> 
 
 
 def check_merge_access(pool: CheckPoolClient, failed_collectors: AbstractSet[str]) -> list[Finding]:
-    """Check that collectors outside *failed_collectors* accept slot merges; report the risk of this right."""
+    """Check that each collector accepts slot merges, and report what else the level NEGOTIATOR allows.
+
+    The collectors in *failed_collectors* are left out.
+    """
     return [
         finding
         for collector in pool.collectors()
@@ -148,7 +151,10 @@ def check_schedds(
 
 
 def check_edit_access(editor: JobEditorClient) -> Iterator[Finding]:
-    """Check that every schedd accepts edits of DESIRED_Sites in queued jobs; report the risk of edits."""
+    """Check that every schedd accepts edits of DESIRED_Sites in queued jobs.
+
+    Report also the risk: a client with this permission can edit every job of every user.
+    """
     for schedd in sorted(str(ad["Name"]) for ad in editor.schedds()):
         yield from run_guarded(f"schedd {schedd}", _check_edit_access_at, editor, schedd)
 
@@ -217,6 +223,6 @@ def check_negotiator(pool: CheckPoolClient) -> Iterator[Finding]:
     else:
         yield warning(
             "negotiator",
-            "NEGOTIATOR_PRE_JOB_RANK has no locality term: slot size comes first, Rank has no effect",
+            "NEGOTIATOR_PRE_JOB_RANK has no locality term: it ranks slots by size, so Rank has no effect",
             "install the output of hydrator submit pool-config --role negotiator",
         )

@@ -112,7 +112,7 @@ def test_site_without_a_path_has_the_cause_path():
     answer = explain(JOB, [slots(clause)], None, now=NOON)
     assert [reason.cause for reason in answer.sites[0].reasons] == [MismatchCause.PATH]
     assert "[[storage]]" in answer.sites[0].reasons[0].text
-    assert "submit the job again with a [[storage]] for the site" in (answer.remedy or "")
+    assert "submit the job again after adding a [[storage]] table for the site" in (answer.remedy or "")
 
 
 def test_the_funnel_counts_slots_from_data_to_cores():
@@ -176,7 +176,7 @@ def test_release_is_not_offered_for_incomplete_data(state):
 def test_release_is_offered_neither_for_a_typo_nor_for_a_site_without_slots():
     asks = replace(JOB, can_release=True)
     typo = explain(asks, [slots(MISSING)], beliefs(), now=NOON)
-    assert typo.remedy == "submit the job again with another name (then the job matches at CAM)"
+    assert typo.remedy == "submit the job again with another dataset name (then the job matches at CAM)"
     down = explain(asks, [slots(MISSING)], beliefs(RAL={L1: fact(DatasetState.AVAILABLE)}), now=NOON)
     assert "release" not in down.remedy
 
@@ -354,10 +354,12 @@ def test_held_change_is_shown_at_its_site():
     )
     answer = explain(JOB, [slots(MISSING, told=SlotDatasetState(False, "PARTIAL"))], known, now=NOON)
     rows = render_answer(answer).rows
-    assert rows[-1][3].startswith("data: a change of this site is held: 5 of 6 datasets would leave")
+    assert rows[-1][3].startswith(
+        "data: the daemon holds back a change of this site: 5 of 6 datasets would leave"
+    )
     assert answer.sites[0].held_change == "5 of 6 datasets would leave"
     free = explain(JOB, [slots(FINE)], known, now=NOON)
-    assert "a change of this site is held" in render_answer(free).rows[0][3]
+    assert "the daemon holds back a change of this site" in render_answer(free).rows[0][3]
 
 
 def test_slots_of_a_flocked_pool_are_listed_separately():
