@@ -28,7 +28,7 @@ class ExchangeFailed(HydratorError):
 
 
 class RenamedCatalogue:
-    """A catalogue whose callers use other names than the catalogue *inner* that it queries.
+    """A catalogue that translates the dataset names of its callers into the names of the catalogue *inner*.
 
     See :class:`hydrator.domain.ports.Catalogue` for the methods.
 

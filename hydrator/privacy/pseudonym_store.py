@@ -25,7 +25,7 @@ from .pseudonyms import MIN_KEY_BYTES, Pseudonymizer
 
 FILE_NAME = "private-datasets"
 MAX_DIDS = 200_000
-"""Maximum private datasets in the store. The daemon finds a forgotten one again if a catalogue lists it."""
+"""Maximum private datasets in the store. If a catalogue lists it, the daemon finds a forgotten one again."""
 UNCONFIRMED_SECONDS = 86_400
 """The store forgets a DID if neither a job nor a catalogue names it within these seconds."""
 
@@ -83,7 +83,7 @@ class PseudonymStore:
     def learn(self, dids: Iterable[Did], sought_pseudonyms: AbstractSet[Did] = frozenset()) -> None:
         """Add the private ones of *dids*, which a catalogue lists, in memory but not to the file.
 
-        If there are more DIDs than the limit, keep the DIDs with *sought_pseudonyms*.
+        If there are more DIDs than the limit, keep the DIDs whose pseudonym is in *sought_pseudonyms*.
         """
         with self._lock:
             sought = []
@@ -99,7 +99,7 @@ class PseudonymStore:
                 self._add_confirmed(did, names)
 
     def learn_from(self, other: "PseudonymStore") -> None:
-        """Add the DIDs of *other*, the store before a reload, which received DIDs until now."""
+        """Add the DIDs of *other*: the store before a reload of the configuration, in use until now."""
         with other._lock:
             confirmed_dids, exchanged_dids = list(other._confirmed_dids), list(other._exchanged_at)
         self.learn(confirmed_dids)
@@ -107,7 +107,7 @@ class PseudonymStore:
             self._add_exchanged([did for did in exchanged_dids if self.pseudonymizer.privacy.is_private(did)])
 
     def exchange(self, dids: Iterable[Did]) -> Mapping[Did, Did]:
-        """Return, for each DID, its name in the pool; save private DIDs, so that they survive a restart.
+        """Return, for each DID, its name in the pool; save private DIDs for a later restart.
 
         If the file cannot be written, set ``problem`` and return the names all the same.
         """
@@ -156,7 +156,7 @@ class PseudonymStore:
     def _enforce_limit(self) -> None:
         """Forget the oldest DIDs beyond the limit.
 
-        First forget DIDs that no job or catalogue has named, while these exceed half of the limit.
+        Forget DIDs that no job or catalogue has named first, as long as they are more than half of the limit.
         """
         while len(self._exchanged_at) + len(self._confirmed_dids) > self._max_dids:
             self._is_full = True
@@ -194,7 +194,7 @@ class PseudonymStore:
         self._stored_dids.update(dids)
 
     def _compact(self, file: Path) -> None:
-        """Rewrite the file with the DIDs in the store; last the DIDs that a job or catalogue named."""
+        """Rewrite the file with the DIDs in the store. The DIDs that a job or a catalogue named come last."""
         dids = [did for did in (*self._exchanged_at, *self._confirmed_dids) if did in self._stored_dids]
         replace_file(file, "".join(f"{did}\n" for did in dids).encode())
         self._line_count = len(dids)

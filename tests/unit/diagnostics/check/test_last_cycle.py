@@ -50,7 +50,7 @@ def test_failure_of_the_daemons_last_cycle_is_a_finding(ill, seen):
         ({"misspelt": {"lofar:l1": ["Lofar:L1"]}}, "no catalogue has the wanted dataset lofar:l1"),
         (
             {"clashes": [["Lofar:L1", "lofar:l1"]]},
-            "only letter case distinguishes these names: Lofar:L1, lofar:l1",
+            "these names differ only in letter case: Lofar:L1, lofar:l1",
         ),
     ],
 )
