@@ -9,7 +9,7 @@ from hydrator.domain.pool_ports import SlotAdVersion
 
 
 class Coverage(StrEnum):
-    """The version of the site's ad that a slot has: the current one, an older one, or none."""
+    """The version of the site's ad that a slot has: the current version, another one, or none."""
 
     CURRENT = "current"  # the generation that the daemon publishes
     OUTDATED = "outdated"  # another generation; the hook's next run brings the current one

@@ -1,4 +1,4 @@
-"""Store of the pseudonyms: the private DIDs that users sent to the daemon, in a file only for the daemon.
+"""Store of the pseudonyms: the private DIDs that users sent, in a file that only the daemon's user can read.
 
 The file lists real DIDs, one a line; the daemon computes the pseudonyms from the keys. If the file is lost,
 the daemon finds the private datasets again in the catalogues' listings, which takes time.
@@ -109,7 +109,7 @@ class PseudonymStore:
     def exchange(self, dids: Iterable[Did]) -> Mapping[Did, Did]:
         """Return, for each DID, its name in the pool; save private DIDs for a later restart.
 
-        If the file cannot be written, set ``problem`` and return the names all the same.
+        If the file cannot be written, set ``problem`` and still return the names.
         """
         name_by_did = {did: self.pseudonymizer.pseudonym(did) for did in dids}
         private = [did for did in name_by_did if self.pseudonymizer.privacy.is_private(did)]
@@ -200,7 +200,7 @@ class PseudonymStore:
         self._line_count = len(dids)
 
     def _load(self, file: Path) -> None:
-        """Read the newest lines of the file, at most the limit of the store."""
+        """Read the last lines of the file: the newest DIDs, up to the limit of the store."""
         newest: deque[bytes] = deque(maxlen=self._max_dids)
         try:
             with file.open("rb") as lines:

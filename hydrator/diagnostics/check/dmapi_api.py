@@ -22,8 +22,9 @@ def dmapi_findings(openapi: Any, list_path: str = "") -> Iterator[Finding]:  # n
 
     Args:
         openapi: the content of the server's ``/openapi.json``.
-        list_path: the configured path that lists a namespace; empty if unset. No live server has shown this
-            path to the project. So a server without this path fails the check only if the path is configured.
+        list_path: the configured path that lists a namespace; empty if unset. The project has not yet seen a
+            live server with this path. So a server without this path fails the check only if the
+            path is configured.
 
     Returns:
         One finding for each path: ``fail`` for a required path that is missing.
@@ -76,11 +77,16 @@ def _check_list_path(list_path: str, path_items: Mapping[str, Any]) -> Finding:
         return ok(_SUBJECT, f"the server has GET {path}, as list_path says")
     if has_path:
         todo = 'set list_path = "/data/list/{namespace}", so that demand.patterns can find datasets'
-        return advice(_SUBJECT, f"the server has GET {path}, a path that the project only assumed", todo)
+        return advice(
+            _SUBJECT, f"the server has GET {path}; the project had assumed this path without proof", todo
+        )
     level = Level.FAIL if list_path else Level.ADVICE
     todo = "find the path in openapi.json, then set list_path" if list_path else "leave list_path unset"
     return Finding(
-        level, _SUBJECT, f"the server has no GET {path}, a path that the project only assumed", todo
+        level,
+        _SUBJECT,
+        f"the server has no GET {path}; the project had assumed this path without proof",
+        todo,
     )
 
 

@@ -91,7 +91,7 @@ class CheckInputs:
 
 
 class JobEditorClient(ScheddProbe, Protocol):
-    """A pool client of the identity that edits queued jobs; the daemon may have another one."""
+    """A pool client that edits queued jobs. Its identity may differ from the daemon's identity."""
 
     def schedds(self) -> list[dict[str, Any]]: ...
 

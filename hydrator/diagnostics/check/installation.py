@@ -16,10 +16,10 @@ PACKAGES = ("adapters", "hydrator", "toil_batch_system_classad_hydrator")
 
 
 def check_packages(owners: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Check that no other distribution installs one of :data:`PACKAGES`, of which two have common names.
+    """Check that no other distribution installs one of :data:`PACKAGES`; two of the names are common.
 
     Args:
-        owners: by package, the distributions that install it.
+        owners: by package, the distributions that install this package.
     """
     for package in PACKAGES:
         others = sorted(set(owners.get(package, [])) - {"classad-hydrator"})

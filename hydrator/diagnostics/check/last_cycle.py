@@ -95,7 +95,7 @@ def _check_parts(report: Mapping[str, Any], age_seconds: float) -> Iterator[Find
     errors += [("publisher", name, result["error"]) for name, result in report["publishers"].items()]
     for kind, name, error in errors:
         if error:
-            message = f"in its last cycle, {format_duration(age_seconds)} ago, {kind} {name}: {error}"
+            message = f"in its last cycle, {format_duration(age_seconds)} ago, {kind} {name} failed: {error}"
             todo = f"if this check finds nothing wrong with the {kind}, run the check as the daemon's user"
             yield failure("daemon", message, todo, name)
 
@@ -128,7 +128,7 @@ def _check_letter_case(report: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator[Finding]:
-    """Yield findings for publishers that do not show an accepted ad, or to which two daemons write."""
+    """Yield findings for publishers that accept an ad but do not show it, or that two daemons write to."""
     for name, one in report["publishers"].items():
         if one.get("not_read_back") and not one["error"]:
             message = (
@@ -136,7 +136,9 @@ def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator
                 " these ads and does not show them: "
             )
             message += ", ".join(one["not_read_back"])
-            todo = "the next cycle sends these ads again; if this persists, find what else writes there"
+            todo = (
+                "the next cycle sends these ads again; if this persists, find other programs that write there"
+            )
             yield warning("daemon", message, todo)
     for name, why in report.get("rivals", {}).items():
         todo = "stop one of the two daemons, or make one a standby: docs/how-to/operate/stand-by.md"
@@ -156,7 +158,7 @@ def check_private_names(trouble: str | None) -> Iterator[Finding]:
     """Yield a finding if the daemon may lose names of private datasets."""
     if trouble:
         todo = (
-            "find the client that looks up so many names; check owner, mode and free space of state_dir:"
-            " docs/how-to/operate/private-datasets.md"
+            "find the client that sends so many names to the daemon; check owner, mode and free space of"
+            " state_dir: docs/how-to/operate/private-datasets.md"
         )
         yield warning("private", f"the daemon may lose names of private datasets: {trouble}", todo)

@@ -205,7 +205,7 @@ def _check_schedd_configuration(pool: CheckPoolClient, schedd: str) -> Iterator[
     if (config.get(MATCH_LIMITS) or "").lower() == "true":
         yield warning(
             f"schedd {schedd}",
-            f"{MATCH_LIMITS} is on: 20 kinds of waiting jobs of one user starve that user's other jobs",
+            f"{MATCH_LIMITS} is on: if 20 kinds of jobs of one user wait, they starve that user's other jobs",
             "install the output of hydrator submit pool-config --role schedd",
         )
     if "datalocality" not in (config.get("JOB_TRANSFORM_NAMES") or "").lower():

@@ -43,7 +43,7 @@ def check_slots(
             "slots",
             f"{len(wiped)} of the slots have no attributes until the next merge, since their startds just"
             f" sent an update: {name_list(wiped)}",
-            "if most checks show this, install the hook: docs/explanation/slot-merge.md",
+            "if most runs of this check show this, install the hook: docs/explanation/slot-merge.md",
         )
     yield from _check_hooks(slots)
     yield from _check_start_expressions(slots, is_merging=inputs.is_merging)
@@ -95,7 +95,7 @@ def _check_unhydrated(names: Sequence[str], *, is_merging: bool) -> Iterator[Fin
 def _classify_slots(
     slots: Sequence[Mapping[str, Any]], inputs: CheckInputs, sites: AbstractSet[str]
 ) -> tuple[list[str], list[str], list[str]]:
-    """Return three lists of slots: no site, no DataLocality attributes, and attributes due at the next merge.
+    """Return three lists: slots without a site, slots without attributes, and slots that wait for a merge.
 
     A slot whose hook reports a problem is in none of these lists.
     """
@@ -166,7 +166,7 @@ def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: 
 
 
 def _check_merge_only_slots(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Report partitionable slots without a hook: each starts one job with datasets per merge or negotiation.
+    """Report partitionable slots without a hook. Each starts one job with datasets per merge or negotiation.
 
     A slot without attributes counts too: its startd's last update may have removed the merged attributes.
     """

@@ -47,7 +47,7 @@ class MissingReason(StrEnum):
 class MissingDataset:
     """One dataset that a job cannot use at a site.
 
-    Its state is the state in the slot ads, or, if the slot ads do not list it, the state in the daemon.
+    ``state`` comes from the slot ads; from the daemon's snapshot if the slot ads do not list the dataset.
     """
 
     did: str
@@ -75,7 +75,7 @@ class MissingDataset:
 
     @property
     def is_at_site(self) -> bool:
-        """Return whether the site has or had the complete dataset, so that only a fresh fact is missing."""
+        """Return True if the site has or had the complete dataset. Then only a fresh fact is missing."""
         return self.reason in {MissingReason.STALE, MissingReason.NO_AGE} or self.state in {
             DatasetState.AVAILABLE,
             DatasetState.UNKNOWN,
@@ -185,7 +185,7 @@ def _explain_missing(
 
 
 def _explain_misspelling(did: Did, knowledge: DaemonKnowledge | None) -> MissingDataset:
-    """Return the sentence on a name with wrong letter case, with the right spelling if it is known."""
+    """Explain that *did* has the wrong letter case. Add the right spelling if the catalogue has one."""
     spellings = knowledge.snapshot.misspelt_dids.get(did, ()) if knowledge else ()
     hint = f": the catalogue has {comma_separated(spellings)}" if spellings else " than at this site"
     return MissingDataset(
@@ -272,7 +272,7 @@ def _explain_absent_from_slots(
         reason = MissingReason.NOT_IN_DEMAND
         text = (
             f"{did} is {state} at this site according to the catalogue;"
-            " the daemon publishes it once a job names it"
+            " the daemon publishes the dataset once a job names it"
         )
     return MissingDataset(did, reason, text, **provenance_fields, **_state_fields(fact))
 

@@ -136,17 +136,17 @@ def _reason_text(
 
 
 def _misses_text(job: JobFacts, site: Site, now: datetime) -> str:
-    """Return which datasets the job could not read at *site*, when, and until when it avoids the site."""
+    """Return which datasets the job could not read at *site*, when, and until when the job avoids *site*."""
     site_misses = [miss for miss in job.misses if miss.site == site]
     if site_misses:
         last = site_misses[-1].missed_at
         dids = deduplicate(miss.did for miss in site_misses if miss.missed_at == last)
         text = (
-            f"the job could not read {shorten_list(dids)} there {ago_text(last, now)}, although"
+            f"the job could not read {shorten_list(dids)} at this site {ago_text(last, now)}, although"
             " the slot ad listed it"
         )
     else:
-        text = f"the job's last run there could not read its data (it ended with status {MISSED_EXIT_STATUS})"
+        text = f"the job's last run at this site could not read the data (exit status {MISSED_EXIT_STATUS})"
     if job.missed_until is not None and job.missed_until > to_unix(now) and site in job.missed_sites:
         text += f"; the job avoids the site until {format_time(job.missed_until, now)}"
     return f"{text}; see the job's stderr"

@@ -39,7 +39,7 @@ class JobSummary:
 
     @property
     def text(self) -> str:
-        """The summary as one line for people."""
+        """Return the summary as one line for people."""
         if not self.jobs:
             return ""
         states = shorten_list([f"{number} {status}" for status, number in self.by_status.items()])

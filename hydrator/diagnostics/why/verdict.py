@@ -77,7 +77,7 @@ def find_block_reason(job: JobFacts, matching_sites: Sequence[str], now: datetim
     if (
         not reason
         or rejected_at is None
-        or abs(to_unix(now) - rejected_at) > _RECENT_SECONDS  # the schedd's clock may be ahead of this one
+        or abs(to_unix(now) - rejected_at) > _RECENT_SECONDS  # the schedd's clock may be ahead of this host's
         or reason == _NO_MATCH
     ):
         return None
@@ -95,18 +95,18 @@ def _misses_note(job: JobFacts, now: datetime) -> str:
     if not job.misses or job.status not in {JobStatus.IDLE, JobStatus.HELD}:
         return ""
     each = [f"{miss.did} at {miss.site} {ago_text(miss.missed_at, now)}" for miss in reversed(job.misses)]
-    return f"it ran and could not read {shorten_list(deduplicate(each))}"
+    return f"the job ran and could not read {shorten_list(deduplicate(each))}"
 
 
 def list_notes(job: JobFacts, now: datetime) -> tuple[str, ...]:
     notes = []
     if not job.has_required_datasets:
-        notes.append("it names no datasets (RequiredDatasets), so data locality does not restrict it")
+        notes.append("the job names no datasets (RequiredDatasets), so data locality does not restrict it")
     elif not job.is_transformed:
         notes.append(
-            "the schedd's transform was not applied (no DataLocalityTransformed), because it was not"
-            " installed when the job was submitted; the job keeps its own expressions, so data locality does"
-            " not restrict it"
+            "the schedd's transform was not applied (no DataLocalityTransformed), because the transform was"
+            " not installed when the job was submitted; the job keeps its own expressions, so data"
+            " locality does not restrict it"
         )
     elif job.is_released:
         notes.append("the job was released: its data no longer decides where it runs")
@@ -125,9 +125,11 @@ def wait_text(job: JobFacts, now: datetime) -> str | None:
     if not (job.is_transformed and job.has_required_datasets) or job.is_released:
         return None
     if job.any_after is None:
-        return "it runs only where all its data is (DataLocality = require)"
+        return "the job runs only at sites with all its data (DataLocality = require)"
     at = f"{nearest_moment(job.any_after):%Y-%m-%d %H:%M} UTC"
     left = job.any_after - to_unix(now)
     if left > 0:
-        return f"it insists on its data until {at} (for {format_duration(left)}), then it may run anywhere"
-    return f"it may run anywhere since {at} ({format_duration(-left)} ago)"
+        return (
+            f"the job insists on its data until {at} (for {format_duration(left)}), then it may run anywhere"
+        )
+    return f"the job may run anywhere since {at} ({format_duration(-left)} ago)"

@@ -214,17 +214,17 @@ def test_missed_site_names_the_dataset_the_time_and_the_end_of_avoidance():
     (reason,) = answer.sites[0].reasons
     assert reason.cause is MismatchCause.UNREADABLE_DATA
     assert reason.text == (
-        f"the job could not read {L1} there 12 min ago, although the slot ad listed it;"
+        f"the job could not read {L1} at this site 12 min ago, although the slot ad listed it;"
         " the job avoids the site until 12:48 UTC; see the job's stderr"
     )
-    assert f"it ran and could not read {L1} at CAM 12 min ago" in answer.notes
+    assert f"the job ran and could not read {L1} at CAM 12 min ago" in answer.notes
     assert answer.remedy == "the job tries the site again, in 48 min (then the job matches at CAM)"
     assert answer.funnel == "1 slot → 1 with the data → 0 where the job could read its data"
 
 
 def test_held_job_names_its_misses():
     held = missed_job(JobStatus="5", HoldReason='"its datasets could not be read at CAM"')
-    assert f"it ran and could not read {L1} at CAM 12 min ago" in explain(held, [], None, now=NOON).notes
+    assert f"the job ran and could not read {L1} at CAM 12 min ago" in explain(held, [], None, now=NOON).notes
 
 
 def test_unreported_miss_is_not_called_a_requirement_of_the_owner():
