@@ -25,7 +25,7 @@ from .pseudonyms import MIN_KEY_BYTES, Pseudonymizer
 
 FILE_NAME = "private-datasets"
 MAX_DIDS = 200_000
-"""Maximum private datasets in the store. If a catalogue lists it, the daemon finds a forgotten one again."""
+"""Maximum private datasets in the store. The daemon finds a forgotten dataset again in a catalogue's list."""
 UNCONFIRMED_SECONDS = 86_400
 """The store forgets a DID if neither a job nor a catalogue names it within these seconds."""
 

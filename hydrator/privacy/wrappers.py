@@ -33,7 +33,7 @@ MAX_SHOWN_CHARS = 2000
 """A job may name a text that is not a DID. Show at most this many characters of such a text."""
 SEARCH_INTERVAL = timedelta(minutes=10)
 _SEARCH_BACKOFF = timedelta(minutes=1)
-"""The wait after a failed search. Each further search that fails or misses a pseudonym doubles the wait."""
+"""The wait after a failed search. The wait doubles after each further search without success."""
 _LOOKUP_FAILED_REASON = "the dataset of this name could not be looked up"
 _UNKNOWN_NAME_REASON = "this name was not exchanged here: no key of this daemon makes it of a listed dataset"
 

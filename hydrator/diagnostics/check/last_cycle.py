@@ -136,9 +136,7 @@ def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator
                 " these ads and does not show them: "
             )
             message += ", ".join(one["not_read_back"])
-            todo = (
-                "the next cycle sends these ads again; if this persists, find other programs that write there"
-            )
+            todo = "the next cycle sends these ads again; if this persists, find other writers of the ads"
             yield warning("daemon", message, todo)
     for name, why in report.get("rivals", {}).items():
         todo = "stop one of the two daemons, or make one a standby: docs/how-to/operate/stand-by.md"

@@ -72,7 +72,7 @@ _GENERATED_WORDS = frozenset().union(*_RESOURCE_ATTRIBUTES.values()) | {
     *("versionge", "split", "condorversion", "ifthenelse", "sum", "evalineachcontext", "member"),
     *("mappingmethod", "requestedcatalogs", "requestedcatalogids", "catalogs", "catalogid", "catalogsize"),
 }
-"""Words in clauses that condor_submit and condor_startd write. A clause with another word is a user's."""
+"""Words in clauses that condor_submit and condor_startd write. Any other word comes from a user."""
 
 
 def causes_of(group: SlotGroup) -> set[MismatchCause]:

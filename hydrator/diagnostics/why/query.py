@@ -65,9 +65,9 @@ class WhyQuery:
     knowledge_error: str | None = None
     privacy: Privacy = field(default_factory=Privacy)
     fetch_knowledge: Callable[[frozenset[Did]], DaemonKnowledge | None] | None = None
-    """Fetches the daemon's knowledge of these datasets over HTTP; called if ``knowledge`` is None."""
+    """Fetches the daemon's knowledge of the given datasets over HTTP; called if ``knowledge`` is None."""
     add_similar_names: Callable[[DaemonKnowledge, frozenset[Did]], DaemonKnowledge] | None = None
-    """Adds, for each of these datasets that no catalogue has, similar names that exist."""
+    """Adds similar names that exist, for each given dataset that no catalogue has."""
     can_offer_release: bool = False
     """True if the answer may propose `hydrator release`; the schedd must allow the release too."""
 
@@ -182,7 +182,7 @@ def _explain_ended_job(
         try:
             ad = query.pool.find_ended_job(name, cluster, proc)
         except PoolError as error:
-            unreachable_schedds[name] = f"the query of its history failed: {error.reason}"
+            unreachable_schedds[name] = f"the query of the schedd's history failed: {error.reason}"
             continue
         if ad:
             return _history_answer(ad, name, query.now)

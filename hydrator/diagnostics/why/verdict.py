@@ -121,7 +121,7 @@ def list_notes(job: JobFacts, now: datetime) -> tuple[str, ...]:
 
 
 def wait_text(job: JobFacts, now: datetime) -> str | None:
-    """Return the end of the job's wait for its data, in words."""
+    """Return a sentence: until when the job runs only at sites with its data; None without such a limit."""
     if not (job.is_transformed and job.has_required_datasets) or job.is_released:
         return None
     if job.any_after is None:
