@@ -47,7 +47,7 @@ def check_read_access(subject: str, collector: CheckPoolClient) -> Iterator[Find
             subject,
             f"refuses queries (READ) from {_identity_text(answer)}: the pool cannot be examined",
             answer.token_limit_advice
-            or f"{_allow_line_advice('collector', 'READ', answer)},"
+            or f"{_allow_line_advice('collector', 'READ', answer)};"
             " or give the daemon a valid token: docs/reference/security.md",
         )
 
@@ -91,9 +91,9 @@ def _check_merge_access_at(pool: CheckPoolClient, collector: str) -> Iterator[Fi
             f"collector {collector}",
             f"refuses slot merges (NEGOTIATOR) from {identity}: slots without a hook get no attributes",
             answer.token_limit_advice
-            or f"{_allow_line_advice('collector', 'NEGOTIATOR', answer)}, never to the configuration of"
-            " the whole pool, and create the token with -authz NEGOTIATOR, or switch publish.merge off:"
-            " docs/explanation/slot-merge.md",
+            or f"{_allow_line_advice('collector', 'NEGOTIATOR', answer)}; never add the line to the"
+            " configuration of the whole pool; create the token with -authz NEGOTIATOR; or switch"
+            " publish.merge off: docs/explanation/slot-merge.md",
         )
 
 
@@ -118,8 +118,8 @@ def check_advertise_access(
             subject,
             f"refuses site ads (DAEMON) from {identity}",
             answer.token_limit_advice
-            or f"{_allow_line_advice('collector', 'DAEMON', answer)},"
-            " never to the configuration of the whole pool",
+            or f"{_allow_line_advice('collector', 'DAEMON', answer)};"
+            " never add the line to the configuration of the whole pool",
         )
 
 
@@ -168,8 +168,8 @@ def _check_edit_access_at(editor: JobEditorClient, schedd: str) -> Iterator[Find
             subject,
             f"refuses edits (WRITE) from {who}: DESIRED_Sites of queued jobs stays unchanged",
             answer.token_limit_advice
-            or f"{_allow_line_advice('schedd', 'WRITE', answer)},"
-            f" and create the client's token with -authz WRITE, {todo}",
+            or f"{_allow_line_advice('schedd', 'WRITE', answer)};"
+            f" create the client's token with -authz WRITE; {todo}",
         )
         return
     identity = str(answer.identity)

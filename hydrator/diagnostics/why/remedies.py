@@ -56,7 +56,7 @@ def _cause_remedy(
         case MismatchCause.PATH:
             return Remedy(7, "submit the job again after adding a [[storage]] table for the site")
         case MismatchCause.REQUIREMENT:
-            return Remedy(7, "change the job's own requirements (condor_qedit, or submit again)")
+            return Remedy(7, "change the job's own requirements (with condor_qedit, or submit the job again)")
         case MismatchCause.START:
             return Remedy(8, "the site's operator changes START")
         case _:

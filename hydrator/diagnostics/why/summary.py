@@ -49,9 +49,9 @@ class JobSummary:
         )
         if self.complete_by_site:
             places = [f"{number} at {site}" for site, number in self.complete_by_site.items()]
-            line += f"; idle with all their data at one site: {shorten_list(places)}"
+            line += f"; idle jobs with all their data at one site: {shorten_list(places)}"
         if self.complete_nowhere:
-            line += f"; idle without a site that has all their data: {self.complete_nowhere}"
+            line += f"; idle jobs without a site that has all their data: {self.complete_nowhere}"
         return line + (f"; for example: hydrator why {self.example}" if self.example else "")
 
 

@@ -748,7 +748,8 @@ def test_further_job_kinds_are_summed_up_by_status_and_complete_sites():
     assert (summed.complete_by_site, summed.complete_nowhere, summed.example) == ({CAM: 3}, 5, "7.30")
     assert summed.text == (
         "and 3 more kinds of the cluster's jobs, 10 jobs: 8 idle, 2 running;"
-        " idle with all their data at one site: 3 at CAM; idle without a site that has all their data: 5;"
+        " idle jobs with all their data at one site: 3 at CAM;"
+        " idle jobs without a site that has all their data: 5;"
         " for example: hydrator why 7.30"
     )
 
