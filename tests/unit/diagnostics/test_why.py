@@ -233,7 +233,7 @@ def test_unreported_miss_is_not_called_a_requirement_of_the_owner():
     )
     answer = explain(JOB, [slots(clause)], None, now=NOON)
     assert [reason.cause for reason in answer.sites[0].reasons] == [MismatchCause.UNREADABLE_DATA]
-    assert "ended with status 85" in answer.sites[0].reasons[0].text
+    assert "exit status 85" in answer.sites[0].reasons[0].text
 
 
 def refused(reason: str, ago: timedelta = MINUTE, **more) -> JobFacts:
