@@ -62,7 +62,7 @@ class Credential:
         return left <= min(self.lifetime / RENEWAL_LIFE_DIVISOR, MAX_RENEWAL_LEAD)
 
     def expiry_text(self, now: datetime) -> str:
-        """The expiry time as one line for people."""
+        """Return the expiry time as one line for people."""
         left = (self.expires_at - now).total_seconds()
         when = f"{self.expires_at:%Y-%m-%d %H:%M} UTC"
         renewal = "; the daemon renews it" if self.renewed_by is Renewer.DAEMON else ""
@@ -146,7 +146,7 @@ def credential_rows(credentials: Iterable[Credential]) -> list[dict[str, Any]]:
 
 
 def parse_credential_rows(rows: Sequence[Mapping[str, Any]]) -> list[Credential]:
-    """Parse rows of :func:`credential_rows`; skip rows of an older version: the daemon replaces them."""
+    """Parse rows of :func:`credential_rows`; skip rows of an older version, which the daemon replaces."""
     return [
         Credential(
             str(row["credential"]),
@@ -186,7 +186,7 @@ def _read_element(data: bytes, expected_tag: int | None = None) -> tuple[int, by
         start += length & 0x7F
         length = int.from_bytes(data[2:start], "big")
     if start + length > len(data) or (expected_tag is not None and tag != expected_tag):
-        raise ValueError("no certificate")
+        raise ValueError("not an X.509 certificate")
     return tag, data[start : start + length], data[start + length :]
 
 
@@ -196,7 +196,7 @@ def _asn1_time(tag: int, text: bytes) -> datetime:
     if tag == _UTC_TIME:
         digits = ("19" if digits[:2] >= "50" else "20") + digits
     elif tag != _TIME:
-        raise ValueError("no time")
+        raise ValueError("not an ASN.1 time")
     return datetime.strptime(digits, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
 
 

@@ -22,7 +22,10 @@ class AuthorizationResult(Protocol):
 
 
 class DaemonProbe(Protocol):
-    """The queries to a single daemon; without *name* they go to the first daemon of this kind."""
+    """Queries to a single HTCondor daemon.
+
+    *daemon* is the kind of daemon. Without *name*, a query goes to the first daemon of this kind.
+    """
 
     def config_of(
         self, daemon: DaemonKind, names: Iterable[str], name: str | None = None
@@ -31,6 +34,6 @@ class DaemonProbe(Protocol):
 
 
 class ScheddProbe(DaemonProbe, Protocol):
-    """The queries to a single daemon, and a query to a schedd about its users."""
+    """The queries of :class:`DaemonProbe`, and a query to a schedd about its user records."""
 
     def has_user_record(self, schedd: str, user: str) -> bool: ...

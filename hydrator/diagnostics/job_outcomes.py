@@ -18,9 +18,9 @@ class JobOutcomeBatch:
     """Outcomes of jobs that name datasets and started."""
     jobs: tuple[EndedJob, ...] = ()
     unreachable_schedds: Mapping[str, str] = field(default_factory=dict)
-    """By schedd, the reason why its query failed."""
+    """For each schedd that did not answer, the reason why the query failed."""
     truncated_schedds: tuple[str, ...] = ()
-    """Schedds where more jobs ended than one answer contains; the other jobs are not counted."""
+    """Schedds where more jobs ended than one answer can contain. The further jobs are not counted."""
 
 
 def collect_outcomes(
@@ -34,7 +34,7 @@ def collect_outcomes(
     Args:
         history: returns each ended job once.
         load_entries: loads the history of the sites' ads; called only if a job with datasets started.
-        sizes: bytes of each dataset, for jobs that do not have the sizes.
+        sizes: bytes of each dataset, for jobs whose ads do not have the sizes.
         default_scope: scope of datasets that a job names without a scope.
 
     Raises:

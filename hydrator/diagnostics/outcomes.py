@@ -31,7 +31,7 @@ MAX_CLOCK_SKEW = timedelta(minutes=5)
 
 
 class LocalityResult(StrEnum):
-    """Share of a job's data that was on disk at its site when it started."""
+    """The share of a job's data that was on disk at the job's site when the job started."""
 
     ALL = "all"
     SOME = "some"
@@ -53,7 +53,7 @@ class EndedJob:
 
     @property
     def wait_time(self) -> timedelta | None:
-        """Return the time from submission to the first start; None without two valid times."""
+        """Return the time from submission to the first start; None if one of the two times is not valid."""
         if (
             self.submitted_at is None
             or self.first_started_at is None
@@ -65,7 +65,7 @@ class EndedJob:
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """The locality of one job that started; the bytes are those of the datasets of known size."""
+    """The locality of one job that started. The bytes include only datasets of known size."""
 
     job: EndedJob
     locality: LocalityResult
@@ -75,7 +75,7 @@ class JobOutcome:
 
 
 class AdHistory:
-    """The ads of each site at any time within the history."""
+    """The history of the sites' ads: find the ad that a site had at a given time."""
 
     def __init__(self, entries: Iterable[HistoryEntry]) -> None:
         self._ads: dict[Site, list[SiteAd]] = defaultdict(list)
@@ -90,7 +90,7 @@ class AdHistory:
         return site in self._ads
 
     def available_datasets(self, site: Site, time: datetime) -> frozenset[Did] | None:
-        """Return the datasets on disk at *site* by its ad at *time*; None if the history has no such ad."""
+        """Return the datasets that the ad of *site* at *time* lists as AVAILABLE; None without such an ad."""
         place = bisect.bisect_right(self._times.get(site, []), time) - 1
         if place < 0:
             return None
@@ -103,8 +103,11 @@ class AdHistory:
 
 
 def parse_ended_job(row: Mapping[str, Any], default_scope: str | None = None) -> EndedJob:
-    """Parse a job from the keys ``QDate``, ``JobStartDate`` and ``JobCurrentStartDate`` (Unix s), ``site``,
-    ``datasets`` (names, or None), ``bytes`` (by name) and ``misses`` (the texts of MISSES_ATTRIBUTE).
+    """Parse a job that left its queue.
+
+    The keys of *row*: ``QDate``, ``JobStartDate`` and ``JobCurrentStartDate`` (Unix s), ``site``,
+    ``datasets`` (names, or None), ``bytes`` (sizes by dataset name), and ``misses`` (the texts of
+    MISSES_ATTRIBUTE).
     """
     names = row.get("datasets")
     dids = (
@@ -168,7 +171,10 @@ class OutcomeCounts:
     bytes_at_site: int = 0
     bytes_elsewhere: int = 0
     jobs_with_misses: int = 0
-    """Jobs that could not read datasets at the site, wherever they ended; the total has each job once."""
+    """Jobs that could not read datasets at the site, even if they ended at another site.
+
+    The counts of all sites together have each job once.
+    """
 
     def add(self, job_outcome: JobOutcome) -> None:
         self.job_counts[job_outcome.locality] += 1
@@ -177,20 +183,26 @@ class OutcomeCounts:
 
     @property
     def share_of_jobs(self) -> float | None:
-        """Return the share of jobs with all data at their site, of the jobs with a known result, or None."""
+        """Return the share of jobs with all data at their site; None if no job has a known result.
+
+        Jobs with an unknown result are left out.
+        """
         known_count = sum(self.job_counts.values()) - self.job_counts[LocalityResult.UNKNOWN]
         return self.job_counts[LocalityResult.ALL] / known_count if known_count else None
 
     @property
     def share_of_bytes(self) -> float | None:
-        """Return the share of bytes that were at the job's site, of the bytes of known size and place."""
+        """Return the share of the jobs' bytes that were at the job's site; None if no bytes are known.
+
+        Datasets of unknown size, and jobs with an unknown result, are left out.
+        """
         total = self.bytes_at_site + self.bytes_elsewhere
         return self.bytes_at_site / total if total else None
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomeSummary:
-    """Outcomes of many jobs. The waiting times are those of jobs that started: in seconds, sorted."""
+    """Outcomes of many jobs. The waiting times are sorted; they include only jobs that started."""
 
     total: OutcomeCounts
     sites: Mapping[Site, OutcomeCounts]
@@ -198,13 +210,13 @@ class OutcomeSummary:
     datasets_without_size: int
     missed_datasets: int
     wait_seconds: tuple[float, ...]
-    """Waits of jobs that name datasets."""
+    """Waiting times of jobs that name datasets."""
     other_wait_seconds: tuple[float, ...]
-    """Waits of jobs that name no datasets."""
+    """Waiting times of jobs that name no datasets."""
 
     @property
     def added_wait_seconds(self) -> float | None:
-        """Return the median wait of jobs with datasets minus that of jobs without datasets, in seconds."""
+        """Return the median wait of jobs with datasets minus that of the other jobs, in seconds."""
         one, other = median(self.wait_seconds), median(self.other_wait_seconds)
         return None if one is None or other is None else one - other
 
@@ -250,7 +262,7 @@ def median(values: Sequence[float]) -> float | None:
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
-    """Return the quantile of sorted *values* at *share* (0 to 1): one of the values, or None."""
+    """Return the quantile of sorted *values* at *share* (0 to 1), one of the values; None without values."""
     return values[max(0, math.ceil(share * len(values)) - 1)] if values else None
 
 

@@ -9,11 +9,11 @@ from hydrator.domain.pool_ports import SlotAdVersion
 
 
 class Coverage(StrEnum):
-    """Version of the site's ad on a slot."""
+    """The version of the site's ad that a slot has: the current version, another one, or none."""
 
     CURRENT = "current"  # the generation that the daemon publishes
-    OUTDATED = "outdated"  # another generation: the hook's next run replaces it
-    NONE = "none"  # no attributes: no hook and no merge has reached the slot
+    OUTDATED = "outdated"  # another generation; the hook's next run brings the current one
+    NONE = "none"  # no DataLocality attributes: neither a hook nor a merge has set them
 
 
 UNKNOWN_SITE = Site("unknown")
@@ -30,7 +30,7 @@ def count_coverage(
         ads: the published ads, by site.
 
     Returns:
-        The counts of every :class:`Coverage`, also 0, for each site of *ads* and :data:`UNKNOWN_SITE`.
+        For each site of *ads* and :data:`UNKNOWN_SITE`, the count of every :class:`Coverage`, even if 0.
     """
     counts: dict[Site, Counter[Coverage]] = {site: Counter() for site in (*ads, UNKNOWN_SITE)}
     for slot in slots:

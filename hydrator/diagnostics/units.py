@@ -1,4 +1,4 @@
-"""Units of numbers, and kinds of an object's keys, as the JSON Schemas of ``--json`` show them."""
+"""Types for ``--json`` whose JSON Schema shows the unit of a number, or the kind of an object's keys."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
@@ -12,7 +12,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class Title:
-    """The unit of a number, or the kind of an object's keys, as the schema's title."""
+    """The title of a value in its JSON Schema: the unit of a number, or the kind of an object's keys."""
 
     text: str
 

@@ -28,7 +28,7 @@ class ExchangeFailed(HydratorError):
 
 
 class RenamedCatalogue:
-    """A catalogue whose callers use other names than the catalogue *inner* that it queries.
+    """A catalogue that translates the dataset names of its callers into the names of the catalogue *inner*.
 
     See :class:`hydrator.domain.ports.Catalogue` for the methods.
 
@@ -114,7 +114,7 @@ def fetch_pseudonyms(
     except (httpx.HTTPError, OSError) as error:
         why = sanitize(reason_of(error))
         raise ExchangeFailed(
-            f"{summarize_dids(private)}: private, so a pseudonym from the daemon at {url} is needed,"
+            f"{summarize_dids(private)}: private, so the job needs a pseudonym from the daemon at {url},"
             f" but the daemon cannot be reached ({why}): {NOTHING_SUBMITTED}; try again later"
         ) from None
     return names
@@ -122,7 +122,7 @@ def fetch_pseudonyms(
 
 def _daemon_url_and_token(settings: Settings, private: Sequence[Did]) -> tuple[str, str]:
     """Return the daemon's URL and this user's token, both from ``[submit]``."""
-    begin = f"{summarize_dids(private)}: private, so a pseudonym from the daemon is needed:"
+    begin = f"{summarize_dids(private)}: private, so the job needs a pseudonym from the daemon:"
     url, file = settings.submit.daemon_url, settings.submit.token_file
     if not url or not file:
         missing = " and ".join(k for k, v in (("daemon_url", url), ("token_file", file)) if not v)
@@ -176,7 +176,7 @@ def _fetch_batch(client: httpx.Client, url: str, dids: Sequence[Did]) -> dict[Di
     public_dids = [did for did in dids if not is_opaque(pseudonyms.get(did, did))]
     if public_dids:
         raise ExchangeFailed(
-            f"{summarize_dids(public_dids)}: private in this configuration but not in that of the daemon"
-            f" at {url}: set the same private.patterns in both; {NOTHING_SUBMITTED}"
+            f"{summarize_dids(public_dids)}: private in this configuration but not in the configuration"
+            f" of the daemon at {url}: set the same private.patterns in both; {NOTHING_SUBMITTED}"
         )
     return {did: pseudonyms[did] for did in dids}

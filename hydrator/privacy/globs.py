@@ -79,14 +79,14 @@ class Glob:
         return self._match_segments(text, len(first), end, self.segments[1:-1]) >= 0
 
     def find_end(self, text: str, start: int) -> int:
-        """Return the first end of a match that begins at *start*; -1 if no match begins at *start*."""
+        """Return the end of the shortest match that begins at *start*; -1 if no match begins at *start*."""
         if not self.segments[0].matches_at(text, start):
             return -1
         return self._match_segments(text, start + len(self.segments[0]), len(text), self.segments[1:])
 
     @staticmethod
     def _match_segments(text: str, position: int, end: int, segments: Sequence[GlobSegment]) -> int:
-        """Find *segments* one after another; return the end of the last, or -1 if one is missing."""
+        """Find *segments* one after another; return the end of the last segment, or -1 if one is missing."""
         for part in segments:
             position = part.find(text, position, end)
             if position < 0:

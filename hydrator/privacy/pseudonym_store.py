@@ -1,4 +1,4 @@
-"""Store of the pseudonyms: the private DIDs that users sent to the daemon, in a file only for the daemon.
+"""Store of the pseudonyms: the private DIDs that users sent, in a file that only the daemon's user can read.
 
 The file lists real DIDs, one a line; the daemon computes the pseudonyms from the keys. If the file is lost,
 the daemon finds the private datasets again in the catalogues' listings, which takes time.
@@ -25,7 +25,7 @@ from .pseudonyms import MIN_KEY_BYTES, Pseudonymizer
 
 FILE_NAME = "private-datasets"
 MAX_DIDS = 200_000
-"""Maximum private datasets in the store. The daemon finds a forgotten one again if a catalogue lists it."""
+"""Maximum private datasets in the store. The daemon finds a forgotten dataset again in a catalogue's list."""
 UNCONFIRMED_SECONDS = 86_400
 """The store forgets a DID if neither a job nor a catalogue names it within these seconds."""
 
@@ -83,7 +83,7 @@ class PseudonymStore:
     def learn(self, dids: Iterable[Did], sought_pseudonyms: AbstractSet[Did] = frozenset()) -> None:
         """Add the private ones of *dids*, which a catalogue lists, in memory but not to the file.
 
-        If there are more DIDs than the limit, keep the DIDs with *sought_pseudonyms*.
+        If there are more DIDs than the limit, keep the DIDs whose pseudonym is in *sought_pseudonyms*.
         """
         with self._lock:
             sought = []
@@ -99,7 +99,7 @@ class PseudonymStore:
                 self._add_confirmed(did, names)
 
     def learn_from(self, other: "PseudonymStore") -> None:
-        """Add the DIDs of *other*, the store before a reload, which received DIDs until now."""
+        """Add the DIDs of *other*: the store before a reload of the configuration, in use until now."""
         with other._lock:
             confirmed_dids, exchanged_dids = list(other._confirmed_dids), list(other._exchanged_at)
         self.learn(confirmed_dids)
@@ -107,9 +107,9 @@ class PseudonymStore:
             self._add_exchanged([did for did in exchanged_dids if self.pseudonymizer.privacy.is_private(did)])
 
     def exchange(self, dids: Iterable[Did]) -> Mapping[Did, Did]:
-        """Return, for each DID, its name in the pool; save private DIDs, so that they survive a restart.
+        """Return, for each DID, its name in the pool; save private DIDs for a later restart.
 
-        If the file cannot be written, set ``problem`` and return the names all the same.
+        If the file cannot be written, set ``problem`` and still return the names.
         """
         name_by_did = {did: self.pseudonymizer.pseudonym(did) for did in dids}
         private = [did for did in name_by_did if self.pseudonymizer.privacy.is_private(did)]
@@ -156,7 +156,7 @@ class PseudonymStore:
     def _enforce_limit(self) -> None:
         """Forget the oldest DIDs beyond the limit.
 
-        First forget DIDs that no job or catalogue has named, while these exceed half of the limit.
+        Forget DIDs that no job or catalogue has named first, as long as they are more than half of the limit.
         """
         while len(self._exchanged_at) + len(self._confirmed_dids) > self._max_dids:
             self._is_full = True
@@ -194,13 +194,13 @@ class PseudonymStore:
         self._stored_dids.update(dids)
 
     def _compact(self, file: Path) -> None:
-        """Rewrite the file with the DIDs in the store; last the DIDs that a job or catalogue named."""
+        """Rewrite the file with the DIDs in the store. The DIDs that a job or a catalogue named come last."""
         dids = [did for did in (*self._exchanged_at, *self._confirmed_dids) if did in self._stored_dids]
         replace_file(file, "".join(f"{did}\n" for did in dids).encode())
         self._line_count = len(dids)
 
     def _load(self, file: Path) -> None:
-        """Read the newest lines of the file, at most the limit of the store."""
+        """Read the last lines of the file: the newest DIDs, up to the limit of the store."""
         newest: deque[bytes] = deque(maxlen=self._max_dids)
         try:
             with file.open("rb") as lines:

@@ -22,7 +22,7 @@ SCOPE = "private"
 MASK_SCOPE = "private-in-plain"
 """The scope of a mask, the placeholder for a private DID that a job names by its real name.
 
-The daemon queries no catalogue for a mask.
+The daemon does not query any catalogue for a mask.
 """
 HEX_DIGITS = 32
 """Hexadecimal digits of a pseudonym: 128 bits of the HMAC, too many to guess."""
@@ -51,7 +51,10 @@ def is_opaque(did: str) -> bool:
 
 
 def is_masked(did: str) -> bool:
-    """Return True if *did* is a mask: the placeholder for a private DID in a job that has its real name."""
+    """Return True if *did* is a mask.
+
+    If a job names a private dataset by its real name, the daemon uses a mask instead of this name.
+    """
     return did.startswith(MASK_SCOPE + ":")
 
 
@@ -74,7 +77,7 @@ class Privacy:
     def search_patterns(self) -> Sequence[str]:
         """Return patterns that match every private dataset in a case-sensitive search.
 
-        They may match public datasets too.
+        The patterns may match public datasets too.
         """
         return sorted({_case_insensitive_pattern(pattern) for pattern in self.patterns})
 
@@ -93,10 +96,10 @@ class Privacy:
         return bool(self.find_mentions(text))
 
     def redact(self, text: str) -> str:
-        """Return *text* with :data:`HIDDEN_DID` for every private DID, also if written ``scope/…/name``.
+        """Replace every private DID in *text* by :data:`HIDDEN_DID`, even a DID written ``scope/…/name``.
 
         Characters that follow a private DID without a space are hidden too. The time is proportional to
-        the length of *text*, whatever the text is.
+        the length of *text*, for every text.
         """
         globs = self._compile_globs("/")
         if not globs:
@@ -118,7 +121,7 @@ class Privacy:
         return "".join([*parts, text[end:]])
 
     def _compile_globs(self, colon: str = ":") -> list[Glob]:
-        """Return the patterns as globs to search a text with.
+        """Compile the patterns for a search in a text.
 
         Omit patterns with fewer than two letters or digits, which would match almost any text.
         """
@@ -191,7 +194,7 @@ def _matches(pattern: Glob, text: str, not_before: str) -> Iterator[tuple[int, i
 
 
 def _next_begin(pattern: Glob, text: str, start: int, not_before: str) -> int:
-    """Return the first position from *start* where a name begins that *pattern* may match; -1 for none."""
+    """Return the first position from *start* where a name that *pattern* may match begins; -1 without one."""
     first = pattern.segments[0]
     while True:
         start = first.find(text, start, len(text))
@@ -239,14 +242,14 @@ class Pseudonymizer:
         """Return the external *text* without the names of private datasets.
 
         *pseudonym_by_did* has the pseudonyms of the datasets in the query. These pseudonyms replace the DIDs
-        in the text, also if a DID has no scope there. Any other private DID becomes :data:`HIDDEN_DID`,
+        in the text, even a DID without its scope. Any other private DID becomes :data:`HIDDEN_DID`,
         because a user who guesses a DID must not get its pseudonym.
         """
         return self.privacy.redact(_replace_names(text, pseudonym_by_did) if pseudonym_by_did else text)
 
 
 def _replace_names(text: str, pseudonym_by_did: Mapping[Did, Did]) -> str:
-    """Return *text* with the pseudonym for each DID of *pseudonym_by_did*, with or without its scope."""
+    """Replace each DID of *pseudonym_by_did*, with or without its scope, by its pseudonym."""
     names: dict[str, Did] = {}
     for plain, opaque in pseudonym_by_did.items():
         bare = plain.partition(":")[2].lower()
@@ -331,7 +334,7 @@ def with_did(name: Did, reading: Reading) -> Reading:
 
 
 def find_leaks(text: str, dids: Iterable[Did]) -> list[tuple[Did, str]]:
-    """Return each of *dids* that is in *text*, also without its scope, and the first line that has it.
+    """Return each of *dids* that is in *text*, with or without its scope, and the first line with this DID.
 
     Ignore comment lines, which begin with ``#``.
     """

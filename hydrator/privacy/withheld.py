@@ -80,7 +80,7 @@ def redact_provenance(provenance: Provenance) -> Provenance:
 
 
 def redact_names(text: str) -> str:
-    """Return *text* with HIDDEN_DID for every word that may be a name.
+    """Replace every word of *text* that may be a name by HIDDEN_DID.
 
     Keep words that have only letters, numbers, pseudonyms, and the server of a URL.
     """

@@ -30,10 +30,10 @@ from .pseudonyms import Pseudonymizer, is_masked, is_opaque, truncate_at_name
 from .withheld import redact_names, redact_provenance, redact_reason
 
 MAX_SHOWN_CHARS = 2000
-"""Maximum characters to show of a text that a job names as a dataset and that is not a DID."""
+"""A job may name a text that is not a DID. Show at most this many characters of such a text."""
 SEARCH_INTERVAL = timedelta(minutes=10)
 _SEARCH_BACKOFF = timedelta(minutes=1)
-"""The wait after a failed search. It doubles after each further search that fails or misses a name."""
+"""The wait after a failed search. The wait doubles after each further search without success."""
 _LOOKUP_FAILED_REASON = "the dataset of this name could not be looked up"
 _UNKNOWN_NAME_REASON = "this name was not exchanged here: no key of this daemon makes it of a listed dataset"
 
@@ -41,9 +41,11 @@ _UNKNOWN_NAME_REASON = "this name was not exchanged here: no key of this daemon 
 class PseudonymizedCatalogue:
     """A catalogue whose callers use pseudonyms; it queries another catalogue by the real names.
 
-    See :class:`hydrator.domain.ports.Catalogue` for its promises. If the store of pseudonyms was lost, the
-    wrapper searches an unknown pseudonym among all private datasets that the catalogue lists. A pseudonym
-    that is not found is Unseen: another daemon may have made it, or a user invented it.
+    See :class:`hydrator.domain.ports.Catalogue` for the promises of the methods.
+
+    If the store of pseudonyms was lost, the wrapper searches all private datasets that the catalogue lists
+    for an unknown pseudonym. If the search does not find the pseudonym, the reading is Unseen: another
+    daemon may have made this pseudonym, or a user invented it.
     """
 
     def __init__(self, inner: Catalogue, pseudonyms: PseudonymStore, clock: Clock) -> None:
@@ -65,7 +67,7 @@ class PseudonymizedCatalogue:
     def read(self, dids: AbstractSet[Did]) -> Survey:
         """See :meth:`hydrator.domain.ports.Catalogue.read`.
 
-        For a private DID under its real name, return that no site has it.
+        If *dids* has a private DID under its real name, return a reading without replicas for this DID.
         """
         self._search(frozenset(did for did in dids if is_opaque(did) and not self._pseudonyms.resolve(did)))
         plain = {did: self._pseudonyms.resolve(did) if is_opaque(did) else did for did in dids}
@@ -102,7 +104,7 @@ class PseudonymizedCatalogue:
         """Learn all private datasets of the catalogue, unless *unknown_names* were searched recently.
 
         Any user can invent pseudonyms, and a search is expensive. So after a failed search, or after two
-        searches that missed a name, wait before the next search.
+        searches that did not find a pseudonym, wait before the next search.
         """
         now = self._clock()
         is_recent = self._searched_at is not None and now - self._searched_at < SEARCH_INTERVAL
@@ -111,7 +113,7 @@ class PseudonymizedCatalogue:
         )
         if not unknown_names or is_backing_off or (is_recent and unknown_names <= self._sought_pseudonyms):
             return
-        part = f"the search for opaque names in catalogue {self.name}"
+        part = f"the search for pseudonyms in catalogue {self.name}"
         try:
             self._pseudonyms.learn(
                 self._inner.find(self._pseudonymizer.privacy.search_patterns()), unknown_names

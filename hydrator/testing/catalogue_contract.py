@@ -40,7 +40,10 @@ class CatalogueContract(ABC):
 
     @abstractmethod
     def make_catalogue(self, *replicas: Replica) -> Catalogue:
-        """Build a catalogue with exactly these *replicas*. Two at one site are at two storage elements."""
+        """Build a catalogue with exactly these *replicas*.
+
+        Two replicas at one site are at different storage elements.
+        """
 
     @abstractmethod
     def make_failing_catalogue(self) -> Catalogue:
@@ -51,7 +54,7 @@ class CatalogueContract(ABC):
         return None
 
     def make_catalogue_for_scenario(self, scenario: Scenario) -> Catalogue | None:
-        """Build a catalogue in which *scenario* happened; None: build one from ``scenario.replicas``."""
+        """Build a catalogue in which *scenario* happened; return None to use ``scenario.replicas``."""
         return None
 
     @pytest.fixture(autouse=True)

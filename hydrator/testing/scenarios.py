@@ -72,4 +72,4 @@ RECORDS_STATES_ONLY = {
     for scenario in SCENARIOS
     if scenario.replicas is None
 }
-"""``cannot_happen`` of a catalogue that is only a list of replicas."""
+"""The value of ``cannot_happen`` for a catalogue that is only a list of replicas."""

@@ -250,7 +250,7 @@ def test_misses_at_all_sites_that_should_have_the_data_hold_the_job_and_a_releas
     assert all(site in ad["HoldReason"] for site in ("NL", "UK"))
     done = storage.installed.run("why", str(cluster), check=False)
     assert done.returncode == 3
-    assert "it ran and could not read gone:n at" in done.stdout
+    assert "the job ran and could not read gone:n at" in done.stdout
     storage.put("gone:n", "NL", "UK")
     storage.pool.run("condor_release", str(cluster), user="alice")
     assert storage.end(cluster).startswith("gone:n at ")
@@ -265,7 +265,7 @@ def test_why_names_dataset_site_and_time_of_a_miss_and_no_requirement(storage):
     (answer,) = json.loads(done.stdout)["answers"]
     (nl,) = [at for at in answer["sites"] if at["site"] == "NL"]
     assert [reason["cause"] for reason in nl["reasons"]] == ["missed"]
-    assert nl["reasons"][0]["text"].startswith("the job could not read once:m there ")
+    assert nl["reasons"][0]["text"].startswith("the job could not read once:m at this site ")
     assert "release" not in (answer["remedy"] or "")
     storage.pool.run("condor_rm", str(cluster), user="alice")
 

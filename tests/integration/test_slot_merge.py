@@ -405,7 +405,7 @@ def test_check_reports_the_slow_start_of_jobs_on_merged_partitionable_slots(pool
 
     def advised() -> list[dict]:
         found = json.loads(installed.run("check", "--json", check=False).stdout)
-        return [finding for finding in found if "by merge only" in finding["message"]]
+        return [finding for finding in found if "with datasets per merge" in finding["message"]]
 
     (finding,) = pool.wait(advised, 60, "a check that sees the slot before its startd's update")
     assert finding["level"] == "advice"

@@ -11,7 +11,7 @@ _REQUIRED_PATHS = (
     ("/data/locate/{}/{}", ("sort", "limit")),
     ("/metadata/{}/{}", ("plugin",)),
 )
-"""By path, the parameters of the adapter's GET requests; a live server answered all of them."""
+"""For each path, the parameters of the adapter's GET request. A live server answered all these requests."""
 _PARAMETER = re.compile(r"\{[^}]*\}")
 _VERSION = re.compile(r"\A(/api)?/v\d+(?=/)")
 _SUBJECT = "dmapi"
@@ -21,9 +21,10 @@ def dmapi_findings(openapi: Any, list_path: str = "") -> Iterator[Finding]:  # n
     """Compare a DMAPI server's description with the calls of the adapter.
 
     Args:
-        openapi: its ``/openapi.json``.
-        list_path: the configured path that lists a namespace; empty if unset. No live server has shown this
-            path to the project, so a server without it fails only if the path is configured.
+        openapi: the content of the server's ``/openapi.json``.
+        list_path: the configured path that lists a namespace; empty if unset. The project has not yet seen a
+            live server with this path. So a server without this path fails the check only if the
+            path is configured.
 
     Returns:
         One finding for each path: ``fail`` for a required path that is missing.
@@ -33,7 +34,7 @@ def dmapi_findings(openapi: Any, list_path: str = "") -> Iterator[Finding]:  # n
         yield failure(
             _SUBJECT,
             "the server's openapi.json describes no paths",
-            "check that the URL is that of a DMAPI server",
+            "check that the URL belongs to a DMAPI server",
         )
         return
     path_items = {
@@ -75,12 +76,17 @@ def _check_list_path(list_path: str, path_items: Mapping[str, Any]) -> Finding:
     if has_path and list_path:
         return ok(_SUBJECT, f"the server has GET {path}, as list_path says")
     if has_path:
-        todo = 'list_path = "/data/list/{namespace}" lets demand.patterns find datasets'
-        return advice(_SUBJECT, f"the server has GET {path}; the project had only assumed this path", todo)
+        todo = 'set list_path = "/data/list/{namespace}", so that demand.patterns can find datasets'
+        return advice(
+            _SUBJECT, f"the server has GET {path}; the project had assumed this path without proof", todo
+        )
     level = Level.FAIL if list_path else Level.ADVICE
     todo = "find the path in openapi.json, then set list_path" if list_path else "leave list_path unset"
     return Finding(
-        level, _SUBJECT, f"the server has no GET {path}; the project had only assumed this path", todo
+        level,
+        _SUBJECT,
+        f"the server has no GET {path}; the project had assumed this path without proof",
+        todo,
     )
 
 

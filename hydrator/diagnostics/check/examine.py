@@ -38,7 +38,7 @@ from hydrator.domain.model import Site
 
 
 def examine(inputs: CheckInputs) -> list[Finding]:
-    """Examine the whole installation; one cause gives one finding. After a failure the next check runs."""
+    """Examine the whole installation and report each cause once. A failed check does not stop the others."""
     findings = _run_checks(inputs)
     failed_subjects = {finding.subject for finding in findings if finding.level is Level.FAIL}
     return [finding for finding in findings if finding.failed_part not in failed_subjects]
@@ -69,7 +69,7 @@ def _run_checks(inputs: CheckInputs) -> list[Finding]:
 def _check_pool(
     pool: CheckPoolClient, inputs: CheckInputs, sites: set[Site], failed_subjects: AbstractSet[str]
 ) -> list[Finding]:
-    """Examine the pool; *sites* are the sites of the catalogues that are not in *failed_subjects*."""
+    """Examine the pool; *sites* are the sites of the catalogues that answered."""
     collectors = inputs.collectors or {"collector": pool}
     read_findings = {
         name: run_guarded(name, check_read_access, name, collector) for name, collector in collectors.items()
@@ -97,7 +97,7 @@ def _check_pool(
 
 
 def _check_rollbacks(rollbacks: Mapping[Site, str]) -> Iterator[Finding]:
-    """Report each rollback: an operator started it, and only an operator ends it."""
+    """Report each site that an operator rolled back; only an operator ends a rollback."""
     for site, why in sorted(rollbacks.items()):
         todo = f"run hydrator rollback {shlex.quote(site)} --end once the site's catalogue is correct"
         yield warning(f"site {site}", f"is {why}", todo)

@@ -64,7 +64,7 @@ class CheckInputs:
 
     catalogues: Sequence[Catalogue]
     pool: CheckPoolClient | None
-    """The pool, by the first collector that answers."""
+    """The client of the pool's first collector that answers."""
     queues: Queues | None
     policy: ReconcilePolicy
     slot_attributes: Sequence[str]
@@ -72,7 +72,7 @@ class CheckInputs:
     is_advertising: bool
     held_changes: Mapping[Site, str] = field(default_factory=dict)
     collectors: Mapping[str, CheckPoolClient] = field(default_factory=dict)
-    """By the subject of its findings, each collector if there are several."""
+    """The client of each collector if there are several; the key is the subject of its findings."""
     rollbacks: Mapping[Site, str] = field(default_factory=dict)
     secret_findings: Sequence[Finding] = ()
     audit: Audit = field(default_factory=Audit)
@@ -82,7 +82,7 @@ class CheckInputs:
     merge_interval_seconds: float = 60
     """Seconds between two merges; a startd's update removes the merged attributes."""
     now: int = 0
-    """Unix s of this check."""
+    """Time of this check, Unix s."""
     daemon_findings: Sequence[Finding] = ()
     editor: "JobEditorClient | None" = None
     is_editing_jobs: bool = False
@@ -91,7 +91,7 @@ class CheckInputs:
 
 
 class JobEditorClient(ScheddProbe, Protocol):
-    """A pool client of the identity that edits queued jobs; it may differ from the daemon's identity."""
+    """A pool client that edits queued jobs. Its identity may differ from the daemon's identity."""
 
     def schedds(self) -> list[dict[str, Any]]: ...
 
@@ -102,7 +102,7 @@ def run_guarded(
     *args: _Arguments.args,
     **kwargs: _Arguments.kwargs,
 ) -> list[Finding]:
-    """Return the findings of *check*; turn an error of the examined part into a finding."""
+    """Return the findings of *check*; if *check* raises an error, return the error as a finding."""
     try:
         return list(check(*args, **kwargs))
     except HydratorError as error:

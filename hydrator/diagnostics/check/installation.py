@@ -16,10 +16,10 @@ PACKAGES = ("adapters", "hydrator", "toil_batch_system_classad_hydrator")
 
 
 def check_packages(owners: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Check that no other distribution installs one of these packages; two of them have common names.
+    """Check that no other distribution installs one of :data:`PACKAGES`; two of the names are common.
 
     Args:
-        owners: by package, the distributions that install it.
+        owners: by package, the distributions that install this package.
     """
     for package in PACKAGES:
         others = sorted(set(owners.get(package, [])) - {"classad-hydrator"})
@@ -51,7 +51,7 @@ def check_catalogue(catalogue: Catalogue, sites: set[Site]) -> Iterator[Finding]
 
 
 def check_broker(broker: EventSource) -> Iterator[Finding]:
-    """Check a broker. Polls go on without events, so an unreachable broker is only a warning."""
+    """Check a broker. The daemon polls even without events, so an unreachable broker is only a warning."""
     subject = f"events {broker.name}"
     try:
         yield ok(subject, broker.test_connection())

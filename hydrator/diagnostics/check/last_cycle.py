@@ -13,7 +13,7 @@ from hydrator.domain.model import Site, SiteAd, to_unix
 from hydrator.domain.text import format_duration
 from hydrator.reconcile.ads.site_ads import implausible_generations
 
-_CHECK_SERVICE_TODO = "check it with systemctl status hydrator, or kubectl get pods; its log has the reason"
+_CHECK_SERVICE_TODO = "run systemctl status hydrator, or kubectl get pods; the daemon's log has the reason"
 
 _NO_DAEMON_TODO = f"{_CHECK_SERVICE_TODO}; this is normal if a timer runs `hydrator once`"
 
@@ -56,7 +56,7 @@ def check_last_cycle(
     Args:
         report: the last report that the daemon saved (:func:`hydrator.reconcile.result.summary`).
         now: time of the check.
-        max_silence_seconds: if the last cycle is older, the daemon does not run and the report is outdated.
+        max_silence_seconds: if the last cycle is older, the daemon counts as stopped.
         is_running: False if no process holds the lock of the state.
     """
     if not report:
@@ -74,7 +74,7 @@ def check_last_cycle(
 
 
 def _find_old_cycle(age_seconds: float, max_silence_seconds: float, *, is_running: bool) -> Finding | None:
-    """Return the finding about a cycle whose report is outdated; None for a current report."""
+    """Return a finding if the last cycle is too old or in the future, or if no daemon runs; else None."""
     if not is_running:
         message = f"no daemon runs here; the last cycle was {format_duration(max(0, age_seconds))} ago"
         return warning("daemon", message, _NO_DAEMON_TODO)
@@ -95,7 +95,7 @@ def _check_parts(report: Mapping[str, Any], age_seconds: float) -> Iterator[Find
     errors += [("publisher", name, result["error"]) for name, result in report["publishers"].items()]
     for kind, name, error in errors:
         if error:
-            message = f"in its last cycle, {format_duration(age_seconds)} ago, {kind} {name}: {error}"
+            message = f"in its last cycle, {format_duration(age_seconds)} ago, {kind} {name} failed: {error}"
             todo = f"if this check finds nothing wrong with the {kind}, run the check as the daemon's user"
             yield failure("daemon", message, todo, name)
 
@@ -106,7 +106,10 @@ def _check_rejected_ads(report: Mapping[str, Any]) -> Iterator[Finding]:
             message = (
                 f"publisher {publisher} shows an ad that the daemon does not accept as its own, {name}: {why}"
             )
-            todo = "find the writer: docs/reference/security.md; list a standby daemon in standby.identities"
+            todo = (
+                "find the program that wrote this ad: docs/reference/security.md; if it is a standby daemon,"
+                " add its identity to standby.identities"
+            )
             yield warning("daemon", message, todo)
 
 
@@ -120,12 +123,12 @@ def _check_letter_case(report: Mapping[str, Any]) -> Iterator[Finding]:
         todo = "submit the jobs again, or correct the pin, with the catalogue's spelling"
         yield warning("letter case", message, todo)
     for clash in report.get("clashes", []):
-        message = f"not advertised, because only letter case distinguishes these names: {', '.join(clash)}"
+        message = f"not advertised, because these names differ only in letter case: {', '.join(clash)}"
         yield warning("letter case", message, "rename one of these datasets in the catalogue")
 
 
 def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator[Finding]:
-    """Yield findings for publishers that do not show an ad that they accepted, or that have two writers."""
+    """Yield findings for publishers that accept an ad but do not show it, or that two daemons write to."""
     for name, one in report["publishers"].items():
         if one.get("not_read_back") and not one["error"]:
             message = (
@@ -133,7 +136,7 @@ def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator
                 " these ads and does not show them: "
             )
             message += ", ".join(one["not_read_back"])
-            todo = "the next cycle sends these ads again; if this persists, find other writers there"
+            todo = "the next cycle sends these ads again; if this persists, find other writers of the ads"
             yield warning("daemon", message, todo)
     for name, why in report.get("rivals", {}).items():
         todo = "stop one of the two daemons, or make one a standby: docs/how-to/operate/stand-by.md"
@@ -153,7 +156,7 @@ def check_private_names(trouble: str | None) -> Iterator[Finding]:
     """Yield a finding if the daemon may lose names of private datasets."""
     if trouble:
         todo = (
-            "find the client that looks up so many names; check owner, mode and free space of state_dir:"
-            " docs/how-to/operate/private-datasets.md"
+            "find the client that sends so many names to the daemon; check owner, mode and free space of"
+            " state_dir: docs/how-to/operate/private-datasets.md"
         )
         yield warning("private", f"the daemon may lose names of private datasets: {trouble}", todo)

@@ -29,7 +29,7 @@ _UNNEEDED_LEVELS = {
     "NEGOTIATOR": "read the claim ids of all slots, and so use any slot",
     "ADMINISTRATOR": "stop and drain daemons",
 }
-"""Permissions that the daemon does not need, by authorization level at the collector."""
+"""By authorization level at the collector: an action that the level allows and the daemon does not need."""
 
 
 def check_read_access(subject: str, collector: CheckPoolClient) -> Iterator[Finding]:
@@ -47,7 +47,7 @@ def check_read_access(subject: str, collector: CheckPoolClient) -> Iterator[Find
             subject,
             f"refuses queries (READ) from {_identity_text(answer)}: the pool cannot be examined",
             answer.token_limit_advice
-            or f"{_allow_line_advice('collector', 'READ', answer)},"
+            or f"{_allow_line_advice('collector', 'READ', answer)};"
             " or give the daemon a valid token: docs/reference/security.md",
         )
 
@@ -63,7 +63,10 @@ def _allow_line_advice(daemon: str, level: str, answer: AuthorizationResult) -> 
 
 
 def check_merge_access(pool: CheckPoolClient, failed_collectors: AbstractSet[str]) -> list[Finding]:
-    """Check that collectors outside *failed_collectors* accept slot merges; report the risk of this right."""
+    """Check that each collector accepts slot merges, and report what else the level NEGOTIATOR allows.
+
+    The collectors in *failed_collectors* are left out.
+    """
     return [
         finding
         for collector in pool.collectors()
@@ -88,9 +91,9 @@ def _check_merge_access_at(pool: CheckPoolClient, collector: str) -> Iterator[Fi
             f"collector {collector}",
             f"refuses slot merges (NEGOTIATOR) from {identity}: slots without a hook get no attributes",
             answer.token_limit_advice
-            or f"{_allow_line_advice('collector', 'NEGOTIATOR', answer)}, never to the configuration of"
-            " the whole pool, and create the token with -authz NEGOTIATOR, or switch publish.merge off:"
-            " docs/explanation/slot-merge.md",
+            or f"{_allow_line_advice('collector', 'NEGOTIATOR', answer)}; never add the line to the"
+            " configuration of the whole pool; create the token with -authz NEGOTIATOR; or switch"
+            " publish.merge off: docs/explanation/slot-merge.md",
         )
 
 
@@ -115,8 +118,8 @@ def check_advertise_access(
             subject,
             f"refuses site ads (DAEMON) from {identity}",
             answer.token_limit_advice
-            or f"{_allow_line_advice('collector', 'DAEMON', answer)},"
-            " never to the configuration of the whole pool",
+            or f"{_allow_line_advice('collector', 'DAEMON', answer)};"
+            " never add the line to the configuration of the whole pool",
         )
 
 
@@ -148,7 +151,10 @@ def check_schedds(
 
 
 def check_edit_access(editor: JobEditorClient) -> Iterator[Finding]:
-    """Check that every schedd accepts edits of DESIRED_Sites in queued jobs; report the risk of edits."""
+    """Check that every schedd accepts edits of DESIRED_Sites in queued jobs.
+
+    Report also the risk: a client with this permission can edit every job of every user.
+    """
     for schedd in sorted(str(ad["Name"]) for ad in editor.schedds()):
         yield from run_guarded(f"schedd {schedd}", _check_edit_access_at, editor, schedd)
 
@@ -162,8 +168,8 @@ def _check_edit_access_at(editor: JobEditorClient, schedd: str) -> Iterator[Find
             subject,
             f"refuses edits (WRITE) from {who}: DESIRED_Sites of queued jobs stays unchanged",
             answer.token_limit_advice
-            or f"{_allow_line_advice('schedd', 'WRITE', answer)},"
-            f" and create the client's token with -authz WRITE, {todo}",
+            or f"{_allow_line_advice('schedd', 'WRITE', answer)};"
+            f" create the client's token with -authz WRITE; {todo}",
         )
         return
     identity = str(answer.identity)
@@ -199,7 +205,7 @@ def _check_schedd_configuration(pool: CheckPoolClient, schedd: str) -> Iterator[
     if (config.get(MATCH_LIMITS) or "").lower() == "true":
         yield warning(
             f"schedd {schedd}",
-            f"{MATCH_LIMITS} is on: 20 kinds of waiting jobs of one user starve that user's other jobs",
+            f"{MATCH_LIMITS} is on: if 20 kinds of jobs of one user wait, they starve that user's other jobs",
             "install the output of hydrator submit pool-config --role schedd",
         )
     if "datalocality" not in (config.get("JOB_TRANSFORM_NAMES") or "").lower():
@@ -217,6 +223,6 @@ def check_negotiator(pool: CheckPoolClient) -> Iterator[Finding]:
     else:
         yield warning(
             "negotiator",
-            "NEGOTIATOR_PRE_JOB_RANK has no locality term: slot size comes first, Rank has no effect",
+            "NEGOTIATOR_PRE_JOB_RANK has no locality term: it ranks slots by size, so Rank has no effect",
             "install the output of hydrator submit pool-config --role negotiator",
         )

@@ -52,7 +52,8 @@ def examine_secrets(settings: Settings, open_pseudonym_store: Callable[[Settings
         findings.append(
             warning(
                 "private",
-                "submit hosts cannot get pseudonyms of private datasets: this needs tokens over HTTP",
+                "submit hosts cannot get pseudonyms of private datasets: the daemon needs its HTTP server and"
+                " a file of tokens for this",
                 "set publish.http.tokens_file, then run hydrator token new --role submit",
             )
         )
@@ -82,7 +83,7 @@ def _check_file_modes(files: Mapping[str, Path]) -> list[Finding]:
         try:
             status = file.stat()
         except OSError:
-            continue  # the component that uses the file reports that it is unreadable
+            continue  # the component that uses the file reports an unreadable file
         if is_open_to_others(status):
             findings.append(
                 warning("secrets", f"other users may read or write {key} {file}", f"chmod 600 {file}")

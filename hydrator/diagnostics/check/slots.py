@@ -29,7 +29,7 @@ HERE_ATTRIBUTE = "DataLocalityHere"
 def check_slots(
     pool: CheckPoolClient, inputs: CheckInputs, sites: set[Site], failed_subjects: AbstractSet[str]
 ) -> Iterator[Finding]:
-    """Examine the slots, without findings that follow from one of the *failed_subjects*."""
+    """Examine the slots. Leave out findings that the failure of one of *failed_subjects* explains."""
     slots = pool.slots([*SLOT_ATTRIBUTES, *inputs.slot_attributes], "DynamicSlot =!= true")
     if not slots:
         yield warning("slots", "the collector lists no slot", "check htcondor.collector")
@@ -43,7 +43,7 @@ def check_slots(
             "slots",
             f"{len(wiped)} of the slots have no attributes until the next merge, since their startds just"
             f" sent an update: {name_list(wiped)}",
-            "if most checks show this, install the hook: docs/explanation/slot-merge.md",
+            "if most runs of this check show this, install the hook: docs/explanation/slot-merge.md",
         )
     yield from _check_hooks(slots)
     yield from _check_start_expressions(slots, is_merging=inputs.is_merging)
@@ -60,7 +60,7 @@ def _check_sites(
     sites: AbstractSet[str],
     failed_subjects: AbstractSet[str],
 ) -> Iterator[Finding]:
-    """Check that each slot names a site that a catalogue covers; *sites* are those of the catalogues."""
+    """Check that each slot names a site that a catalogue covers; *sites* are the catalogues' sites."""
     slot_sites = {site for slot in slots if (site := site_of(slot, inputs.slot_attributes))}
     yield ok("slots", f"{format_count(len(slots), 'slot')} at {format_count(len(slot_sites), 'site')}")
     if homeless:
@@ -74,7 +74,7 @@ def _check_sites(
         yield warning(
             "slots",
             f"no catalogue covers the sites {name_list(unknown_sites)}",
-            "use one name for a site: in the RSE's site attribute or [catalogue.rse_sites],"
+            "use the same site name in the catalogue (the RSE's site attribute or [catalogue.rse_sites])"
             " and in the hook's --site",
         )
 
@@ -95,7 +95,7 @@ def _check_unhydrated(names: Sequence[str], *, is_merging: bool) -> Iterator[Fin
 def _classify_slots(
     slots: Sequence[Mapping[str, Any]], inputs: CheckInputs, sites: AbstractSet[str]
 ) -> tuple[list[str], list[str], list[str]]:
-    """Return the slots without a site, the slots without attributes, and the slots whose next merge is due.
+    """Return three lists: slots without a site, slots without attributes, and slots that wait for a merge.
 
     A slot whose hook reports a problem is in none of these lists.
     """
@@ -114,7 +114,7 @@ def _classify_slots(
 
 
 def _is_merge_due(slot: Mapping[str, Any], inputs: CheckInputs) -> bool:
-    """Return whether *slot* may lack the attributes because no merge followed its startd's update yet."""
+    """Return True if the startd of *slot* sent an update so recently that the next merge may still be due."""
     updated_at = slot.get("LastHeardFrom")
     return (
         inputs.is_merging
@@ -133,14 +133,14 @@ def _check_hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
         yield warning(
             "slots",
             f"the hook fails at {format_count(len(names), 'slot')}, {name_list(names)}: {trouble}",
-            "see docs/how-to/operate/install-on-a-glidein.md, When nothing arrives",
+            'see the section "When nothing arrives" of docs/how-to/operate/install-on-a-glidein.md',
         )
 
 
 def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: bool) -> Iterator[Finding]:
-    """Check that START has the locality clause on slots with a hook, and only there.
+    """Check that START has the locality clause on all slots with a hook, and on no other slots.
 
-    A startd without a hook has no dataset attributes. With *is_merging*, a slot
+    A startd without a hook has no dataset attributes. If *is_merging* is True, a slot
     without ``DataLocalityVia`` counts as a slot that the daemon merges.
     """
     has_clause = {str(slot["Name"]): HERE_ATTRIBUTE in str(slot.get("Start")) for slot in slots}
@@ -158,15 +158,15 @@ def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: 
     if without_clause:
         yield warning(
             "slots",
-            f"{len(without_clause)} hydrated slots have a START without {HERE_ATTRIBUTE}:"
-            " after the data left the site, a claim may still run jobs for CLAIM_WORKLIFE:"
+            f"{len(without_clause)} slots with a hook have a START without {HERE_ATTRIBUTE}:"
+            " after the data left the site, a claimed slot may still start jobs for CLAIM_WORKLIFE:"
             f" {name_list(without_clause)}",
             "install the output of hydrator submit pool-config --role startd",
         )
 
 
 def _check_merge_only_slots(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Report partitionable slots without a hook: each starts one job with datasets per merge or negotiation.
+    """Report partitionable slots without a hook. Each starts one job with datasets per merge or negotiation.
 
     A slot without attributes counts too: its startd's last update may have removed the merged attributes.
     """
@@ -180,7 +180,7 @@ def _check_merge_only_slots(slots: Sequence[Mapping[str, Any]]) -> Iterator[Find
     if slow:
         yield advice(
             "slots",
-            f"{format_count(len(slow), 'partitionable slot')} hydrated by merge only: each starts only one"
+            f"{format_count(len(slow), 'partitionable slot')} without a hook: each starts only one"
             " job with datasets per merge (publish.merge.interval_seconds) or per negotiation cycle,"
             f" whichever takes longer: {name_list(slow)}",
             "if jobs are short, install the hook or use static slots: docs/explanation/slot-merge.md",
@@ -188,5 +188,5 @@ def _check_merge_only_slots(slots: Sequence[Mapping[str, Any]]) -> Iterator[Find
 
 
 def site_of(slot: Mapping[str, Any], attributes: Sequence[str]) -> str | None:
-    """Return the site of a slot: the value of the first of *attributes* that it has."""
+    """Return the site of a slot: the value of the first of *attributes* that the slot has."""
     return next((str(slot[name]) for name in attributes if slot.get(name)), None)

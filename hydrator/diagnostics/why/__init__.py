@@ -1,1 +1,1 @@
-"""hydrator why: reasons for which a job is idle."""
+"""``hydrator why``: the reasons why a job is idle."""

@@ -64,26 +64,28 @@ def explain_before_submit(
     now: datetime,
     only_site: Site | None = None,
 ) -> JobExplanation:
-    """Explain a job before its submission; only its data counts, not cores, memory or START.
+    """Explain a job before its submission. Look only at the job's data, not at cores, memory or START.
 
-    A dataset that no queued job names counts at the sites where a catalogue has it on disk: the daemon
-    publishes the dataset as soon as a job names it.
+    The daemon publishes a dataset as soon as a queued job names it. So a dataset that no queued job names
+    yet counts as present at every site where a catalogue has the dataset on disk.
 
     Args:
         job: a job that is not submitted yet, with its datasets.
-        groups: the pool's slots; START and resources do not count.
+        groups: the pool's slots; their START and resources are ignored.
         knowledge: the daemon's and the catalogues' knowledge.
         now: aware UTC time.
         only_site: explain only this site.
     """
     sites = _explain_sites_before_submit(job, groups, knowledge, now, only_site)
     complete_sites = tuple(at.site for at in sites if at.matching_slots)
-    place = f"{only_site}, or {only_site} has no slots" if only_site else "any one site with slots"
+    problem = (
+        f"{only_site} lacks some of the job's data now, or has no slots"
+        if only_site
+        else "no single site with slots has all data of the job now"
+    )
     return JobExplanation(
         job=job,
-        verdict=f"all data is at {comma_separated(complete_sites)}"
-        if complete_sites
-        else f"not all data of the job is now at {place}",
+        verdict=f"all data is at {comma_separated(complete_sites)}" if complete_sites else problem,
         matching_sites=complete_sites,
         could_run=bool(complete_sites),
         sites=tuple(sites),
@@ -98,7 +100,7 @@ def _explain_sites_before_submit(
     now: datetime,
     only_site: Site | None,
 ) -> list[SiteMatch]:
-    """Explain the sites with slots, then the sites with data only; explain *only_site* in any case."""
+    """Explain the sites with slots, then the sites with data but no slots. Always explain *only_site*."""
     sites = [
         _explain_site_before_submit(job, site, list(site_groups), knowledge, now)
         for (_, site), site_groups in _group_by_site(groups)
@@ -113,7 +115,7 @@ def _explain_sites_before_submit(
 
 
 def funnel(job: JobFacts, groups: Sequence[SlotGroup], now: datetime) -> str:
-    """Return the slots that remain after each cause: ``12 slots → 8 with the data → 0 with 16 cores``."""
+    """Return how many slots remain after each cause: ``12 slots → 8 with the data → 0 with 16 cores``."""
     slots_left = list(groups)
     parts = [format_count(sum(group.slots for group in slots_left), "slot")]
     for cause in MismatchCause:

@@ -35,7 +35,7 @@ class MismatchCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One obstacle between the job and ``slots`` slots of a site."""
+    """One reason why the job does not match some slots of a site."""
 
     cause: MismatchCause
     """data, missed, cores, memory, disk, gpus, platform, path, requirement, start…"""
@@ -46,9 +46,9 @@ class Reason:
     text: str
     """the reason in one sentence"""
     clauses: tuple[str, ...] = ()
-    """clauses of the expressions that are not true"""
+    """clauses of the job's or the slots' expressions that are not true"""
     missing_datasets: tuple[MissingDataset, ...] = ()
-    """datasets of the job that do not count at the site"""
+    """datasets that the job cannot use at the site"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,14 @@ class Remedy:
     """A change that lets the job match; a small ``cost`` means little effort or a short wait."""
 
     cost: int
-    """effort; the cheapest remedy is shown first"""
+    """estimated effort: a small number means little effort or a short wait"""
     text: str
     """the change"""
 
 
 @dataclass(frozen=True, slots=True)
 class SiteMatch:
-    """One site: its slots, the matching ones, the obstacles at the others, and the cheapest remedy."""
+    """One site: its slots, the matching slots, the obstacles at the other slots, and the cheapest remedy."""
 
     site: Site
     """name of the site"""
@@ -72,11 +72,11 @@ class SiteMatch:
     matching_slots: int
     """slots of the site that match now"""
     reasons: tuple[Reason, ...] = ()
-    """obstacles at the slots that do not match"""
+    """reasons why the other slots do not match"""
     remedy: Remedy | None = None
     """cheapest change that lets the job match at the site"""
     dataset_counts: DatasetCounts | None = None
-    """counts of the job's datasets; null: all datasets count at the site"""
+    """counts of the job's datasets by condition; null: the job can use all its datasets at the site"""
     held_change: str | None = None
     """change of the site's ad that the daemon holds back"""
     pool: str = ""
@@ -103,9 +103,9 @@ class JobExplanation:
     notes: tuple[str, ...] = ()
     """further remarks"""
     wait: str | None = None
-    """end of the wait for its data"""
+    """until when the job waits for its data"""
     funnel: str = ""
-    """number of slots that remain after each cause"""
+    """number of slots that remain after each cause of a mismatch"""
     remedy: str | None = None
     """the cheapest change that lets the job match"""
     sites: tuple[SiteMatch, ...] = ()

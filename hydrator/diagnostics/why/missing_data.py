@@ -1,4 +1,4 @@
-"""Missing data: the reason why a dataset does not count at a site, from slot ads or the daemon. Pure."""
+"""Missing data: the reasons why a job cannot use a dataset at a site, from slot ads or the daemon. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,13 +25,13 @@ from .pool_facts import JobFacts, SlotDatasetState, SlotGroup
 
 
 class MissingReason(StrEnum):
-    """Reasons why a dataset does not count at a slot."""
+    """Reasons why a job cannot use a dataset at a slot."""
 
     STATE = "state"  # the slot ad gives the dataset another state than AVAILABLE
     STALE = "stale"  # the slot ad says AVAILABLE, but the fact is too old
     NO_AGE = "no age"  # the slot ad says AVAILABLE, but has no time of this fact
     NOT_YET_IN_SLOTS = "not yet"  # the daemon knows the dataset at the site; the slot ad does not list it yet
-    NOT_IN_DEMAND = "not asked"  # not in demand: the daemon publishes the dataset once a job names it
+    NOT_IN_DEMAND = "not asked"  # no queued job names the dataset yet, so the daemon does not publish it
     OVER_BUDGET = "left out"  # the size budget leaves the dataset out of the site's ad
     CASE_COLLISION = "clash"  # another dataset's name differs in letter case only
     MISSPELT = "case"  # the catalogue has this name in another letter case
@@ -45,7 +45,10 @@ class MissingReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MissingDataset:
-    """One dataset that does not count at a site, with its state in the slot ads, else in the daemon."""
+    """One dataset that a job cannot use at a site.
+
+    ``state`` comes from the slot ads; from the daemon's snapshot if the slot ads do not list the dataset.
+    """
 
     did: str
     """the dataset as the job names it"""
@@ -56,13 +59,13 @@ class MissingDataset:
     state: str | None = None
     """state in the slot ads, else in the daemon's snapshot"""
     fraction: Share | None = None
-    """share of the dataset on disk"""
+    """share of the dataset that is on disk at the site"""
     as_of: UnixTime | None = None
-    """time of this fact"""
+    """time of the fact about the dataset"""
     rule: str | None = None
-    """rule of the catalogue that holds or transfers the dataset"""
+    """the catalogue's rule that keeps or transfers the dataset"""
     explanation: str | None = None
-    """the catalogue's reason for that state"""
+    """the catalogue's reason for the state of the dataset"""
     missing_bytes: Bytes | None = None
     """bytes that must still arrive at the site; null: size unknown"""
     ready_at: UnixTime | None = None
@@ -72,7 +75,7 @@ class MissingDataset:
 
     @property
     def is_at_site(self) -> bool:
-        """Return whether the site has or had the complete dataset, so that only a fresh fact is missing."""
+        """Return True if the site has or had the complete dataset. Then only a fresh fact is missing."""
         return self.reason in {MissingReason.STALE, MissingReason.NO_AGE} or self.state in {
             DatasetState.AVAILABLE,
             DatasetState.UNKNOWN,
@@ -93,7 +96,7 @@ def is_here_clause_true(
 
     Names are case-sensitive, as in the job's expression. *any_after* is None for a job that requires its
     data. If *max_age_seconds* or a fact's time is None, the ClassAd comparison of ages is undefined, and
-    the dataset does not count.
+    the result is False.
     """
     if any_after is not None and now >= any_after:
         return True
@@ -109,9 +112,9 @@ def is_here_clause_true(
 def list_missing_datasets(
     job: JobFacts, site: Site, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
 ) -> tuple[MissingDataset, ...]:
-    """Return every dataset that does not count at the slots of a group.
+    """Return every dataset that *job* cannot use at the slots of at least one group.
 
-    The reason of a dataset is the one at the first such group.
+    If several groups lack a dataset, its reason is the reason at the first of these groups.
     """
     missing = [
         MissingDataset(text, MissingReason.INVALID_NAME, f"{shorten(text)} is not a DID: {reason}")
@@ -130,7 +133,7 @@ def list_missing_datasets(
 def _arrival_fields(
     missing: MissingDataset, did: Did, site: Site, knowledge: DaemonKnowledge | None
 ) -> dict[str, Any]:
-    """Return the bytes of *did* that are still to arrive at *site*, and their expected time of arrival."""
+    """Return the bytes of *did* that must still arrive at *site*, and the expected time of their arrival."""
     total = knowledge.snapshot.bytes_total.get(did) if knowledge else None
     if missing.is_at_site or total is None:
         missing_bytes = 0 if missing.is_at_site else None
@@ -182,7 +185,7 @@ def _explain_missing(
 
 
 def _explain_misspelling(did: Did, knowledge: DaemonKnowledge | None) -> MissingDataset:
-    """Return the sentence on a name with wrong letter case, with the right spelling if it is known."""
+    """Explain that *did* has the wrong letter case. Add the right spelling if the catalogue has one."""
     spellings = knowledge.snapshot.misspelt_dids.get(did, ()) if knowledge else ()
     hint = f": the catalogue has {comma_separated(spellings)}" if spellings else " than at this site"
     return MissingDataset(
@@ -238,7 +241,7 @@ def _state_text(state: str, fraction: float | None) -> str:
         DatasetState.PARTIAL: "the site has some files only, and no transfer runs",
         DatasetState.NEARLINE: "on tape only",
         DatasetState.STUCK: "its rule is stuck: ask the rule's owner",
-        DatasetState.UNKNOWN: "no catalogue has answered for too long",
+        DatasetState.UNKNOWN: "for too long, no catalogue has answered",
     }
     words = next((text for other, text in meaning.items() if other == state), "")
     return f"{state}{format_percent(fraction)}" + (f" ({words})" if words else "")
@@ -269,13 +272,13 @@ def _explain_absent_from_slots(
         reason = MissingReason.NOT_IN_DEMAND
         text = (
             f"{did} is {state} at this site according to the catalogue;"
-            " the daemon publishes it once a job names it"
+            " the daemon publishes the dataset once a job names it"
         )
     return MissingDataset(did, reason, text, **provenance_fields, **_state_fields(fact))
 
 
 def _explain_absent_from_site(did: Did, knowledge: DaemonKnowledge) -> MissingDataset:
-    """Explain a dataset about which the daemon has no fact at the site."""
+    """Explain why *did* is missing at a site, if the daemon has no fact about *did* at this site."""
     if reason := knowledge.snapshot.unseen_reasons.get(did):
         return MissingDataset(did, MissingReason.UNSEEN, f"{did}: no catalogue answered ({shorten(reason)})")
     elsewhere = [
@@ -287,7 +290,7 @@ def _explain_absent_from_site(did: Did, knowledge: DaemonKnowledge) -> MissingDa
         text = f"{did} is not at this site; it is at {shorten_list(elsewhere)}"
         return MissingDataset(did, MissingReason.ELSEWHERE, text)
     if did not in knowledge.demanded_dids | knowledge.queried_dids:
-        text = "the daemon does not poll it yet; the next cycle queries the schedds (hydrator status)"
+        text = "the daemon does not poll this dataset yet; its next cycle finds the datasets of new jobs"
         return MissingDataset(did, MissingReason.NOT_IN_DEMAND, f"{did}: {text}")
     near = knowledge.similar_names.get(did, ())
     advice = f"did you mean {' or '.join(near)}?" if near else "check the spelling (case matters)"
@@ -307,16 +310,16 @@ def _state_fields(fact: Fact | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class DatasetCounts:
-    """Counts of a job's datasets at a site: the usable ones, and the others by their condition.
+    """Counts of a job's datasets at a site: the usable datasets, and the others by their condition.
 
-    ``missing_bytes`` are still to arrive at the site; None if no size is known. They are a lower bound if
-    ``has_all_sizes`` is False. ``ready_at`` is the expected arrival of the last staging dataset, Unix s.
+    ``missing_bytes`` must still arrive at the site; None if no size is known. The number is a lower bound
+    if ``has_all_sizes`` is False. ``ready_at`` is the expected arrival of the last staging dataset, Unix s.
     """
 
     usable_count: int
-    """datasets of the job that count at the site"""
+    """number of the job's datasets that the job can use at the site"""
     other_counts: Annotated[Mapping[str, int], Title("WORD")]
-    """the other datasets, by their condition at the site"""
+    """number of the job's other datasets, by their condition at the site"""
     missing_bytes: Bytes | None = None
     """bytes that must still arrive at the site, of datasets of known size"""
     has_all_sizes: bool = True
@@ -376,7 +379,7 @@ def _status_word(missing: MissingDataset) -> str:
 
 
 def data_text(job: JobFacts, missing: Sequence[MissingDataset], now: datetime) -> str:
-    """Describe in one line the datasets that do not count; for several datasets, counts come first."""
+    """Describe the *missing* datasets in one line. If *job* names several datasets, counts come first."""
     if missing and all(one.reason is MissingReason.UNHYDRATED for one in missing):
         return missing[0].text.partition(": ")[2]
     each = shorten_list([one.text for one in missing], "; ")

@@ -1,4 +1,4 @@
-"""Nowhere: one sentence about datasets that no site has completely, for the submitter of a job. Pure."""
+"""One sentence for the submitter of a job: why no site has all data of the job. Pure."""
 
 from collections.abc import Set as AbstractSet
 

@@ -27,7 +27,10 @@ from .pool_facts import HERE_ATTRIBUTE, Clause, JobFacts, SlotGroup
 
 
 def _failing_clauses(group: SlotGroup) -> list[tuple[Clause, MismatchCause]]:
-    """Return each clause that is not true, with its cause: BUSY if it would be true on the unused slot."""
+    """Return each clause that is not true, with its cause.
+
+    The cause is BUSY if the clause would be true for the slot without its running jobs.
+    """
     failing = [
         (clause, _cause_of(clause, MismatchCause.REQUIREMENT))
         for clause in group.job_clauses
@@ -69,7 +72,7 @@ _GENERATED_WORDS = frozenset().union(*_RESOURCE_ATTRIBUTES.values()) | {
     *("versionge", "split", "condorversion", "ifthenelse", "sum", "evalineachcontext", "member"),
     *("mappingmethod", "requestedcatalogs", "requestedcatalogids", "catalogs", "catalogid", "catalogsize"),
 }
-"""Words of clauses that condor_submit and condor_startd write; other words are the user's own."""
+"""Words in clauses that condor_submit and condor_startd write. Any other word comes from a user."""
 
 
 def causes_of(group: SlotGroup) -> set[MismatchCause]:
@@ -111,10 +114,11 @@ def _reason_text(
             return f"the slots have another platform: {clause_list} is not true"
         case MismatchCause.PATH:
             return (
-                "no path to the job's data is configured for this site: add a [[storage]] on the submit host"
+                "no path to the job's data is configured for this site: add a [[storage]] table to the"
+                " configuration of the submit host"
             )
         case MismatchCause.START:
-            return f"the slots refuse the job: {clause_list} is not true in their START or limits"
+            return f"the slots refuse the job: {clause_list} is not true in their START or resource limits"
         case _:
             if not failing_clauses:
                 return (
@@ -132,17 +136,17 @@ def _reason_text(
 
 
 def _misses_text(job: JobFacts, site: Site, now: datetime) -> str:
-    """Return which datasets the job could not read at *site*, when, and until when it avoids the site."""
+    """Return which datasets the job could not read at *site*, when, and until when the job avoids *site*."""
     site_misses = [miss for miss in job.misses if miss.site == site]
     if site_misses:
         last = site_misses[-1].missed_at
         dids = deduplicate(miss.did for miss in site_misses if miss.missed_at == last)
         text = (
-            f"the job could not read {shorten_list(dids)} there {ago_text(last, now)}, although"
+            f"the job could not read {shorten_list(dids)} at this site {ago_text(last, now)}, although"
             " the slot ad listed it"
         )
     else:
-        text = f"the job's last run there could not read its data (it ended with status {MISSED_EXIT_STATUS})"
+        text = f"the job's last run at this site could not read the data (exit status {MISSED_EXIT_STATUS})"
     if job.missed_until is not None and job.missed_until > to_unix(now) and site in job.missed_sites:
         text += f"; the job avoids the site until {format_time(job.missed_until, now)}"
     return f"{text}; see the job's stderr"

@@ -1,6 +1,7 @@
-"""Pool facts: one job and the slots as values, from the pool's answers, for ``hydrator why``.
+"""Pool facts: parse the pool's answers about one job and the slots, for ``hydrator why``. Pure.
 
-Pure. The negotiator's ClassAd library has evaluated the clauses (adapters/condor: ``evaluate_match``).
+This module evaluates no clause: ``evaluate_match`` (adapters/condor) has evaluated the clauses with the
+negotiator's ClassAd library.
 """
 
 import re
@@ -28,16 +29,16 @@ from hydrator.submit.expressions import available_expression, spelling_expressio
 HERE_ATTRIBUTE = "DataLocalityHere"
 NO_SITE = Site("(no site)")
 MAX_TEXT_CHARS = 2000
-"""Largest length of a text of the job's owner, such as a hold reason; the rest is cut."""
+"""Longer texts of the job's owner, such as a hold reason, are cut at this length."""
 MAX_LIST_CHARS = 1 << 18
-"""Largest length of ``RequiredDatasets``; a longer text does not count as a list."""
+"""Largest length of ``RequiredDatasets``; a longer text is not parsed as a list."""
 MAX_SITES = 50
-"""Largest number of sites of a job's misses; the rest is ignored."""
+"""Largest number of sites that a job avoids after it could not read data there; others are ignored."""
 _BUSY_STATES = {"Claimed", "Preempting", "Matched", "Drained"}
 
 
 class JobStatus(IntEnum):
-    """HTCondor's job states, with its numbers."""
+    """The values of a job's ``JobStatus`` attribute in HTCondor."""
 
     IDLE = 1
     RUNNING = 2
@@ -77,7 +78,10 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class SlotGroup:
-    """Slots of one site that are equal for the job; ``largest_resources`` has the maxima of these slots."""
+    """Slots of one site that are equal for the job.
+
+    ``largest_resources`` has the largest amount of each resource that one of these slots has.
+    """
 
     site: Site
     slots: int
@@ -89,7 +93,7 @@ class SlotGroup:
     slot_clauses: tuple[Clause, ...]
     is_match: bool
     dataset_states: Mapping[Did, SlotDatasetState] = field(default_factory=dict)
-    pool: str = ""  # the collector of another pool, to which the job's schedd flocks
+    pool: str = ""  # the collector of another pool if the schedd flocks there; else empty
     largest_resources: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -120,9 +124,9 @@ class JobFacts:
     any_after: UnixTime | None = None
     """time from which the job may run anywhere"""
     max_age_seconds: int | None = None
-    """largest age of a fact that counts for the job"""
+    """largest age of a fact that the job accepts, in seconds"""
     is_transformed: bool = False
-    """true if the schedd's transform was applied"""
+    """true if the schedd's DataLocality transform was applied to the job"""
     is_released: bool = False
     """true if `hydrator release` lets the job run anywhere"""
     opens_paths: bool = False
@@ -130,15 +134,15 @@ class JobFacts:
     misses: tuple[Miss, ...] = ()
     """datasets that the job could not read where it ran, the oldest first"""
     missed_sites: tuple[str, ...] = ()
-    """sites that the job avoids because of these datasets"""
+    """sites that the job avoids because it could not read datasets there"""
     missed_until: UnixTime | None = None
-    """time from which the job tries these sites again"""
+    """time from which the job no longer avoids the sites in missed_sites"""
     concurrency_limits: str = ""
     """ConcurrencyLimits of the job"""
     uploads: int = 0
     """jobs of the same user at the schedd that send input files or wait to send them"""
     max_uploads: int | None = None
-    """at this number of such jobs, the schedd requests no slots for the user"""
+    """limit of uploads: at this number, the schedd requests no slots for the user"""
     can_release: bool = False
     """true if the caller may release the job with `hydrator release`"""
     requests: Annotated[Mapping[str, float], Title("RESOURCE")] = field(default_factory=dict)
@@ -154,9 +158,9 @@ class JobFacts:
 def parse_job(
     texts: Mapping[str, str], procs: Sequence[int], schedd: str, default_scope: str | None = None
 ) -> JobFacts:
-    """Parse a job from the text of its ad's attributes.
+    """Parse a job from *texts*: the attributes of its ad, by name, each as ClassAd text.
 
-    A RequiredDatasets that is not a list of strings counts as one invalid name.
+    If ``RequiredDatasets`` is not a list of strings, its text counts as one invalid name.
     """
     ad = {name.lower(): text for name, text in texts.items()}
     number = _parse_number(ad.get("jobstatus"))
@@ -200,7 +204,10 @@ _STATUS_ATTRIBUTES = (
 
 
 def with_requests(job: JobFacts, match_result: Mapping[str, Any]) -> JobFacts:
-    """Return the job with the values of its requests; RequestMemory, for example, may be an expression."""
+    """Return *job* with the amounts that it requests, as numbers.
+
+    In the job's ad, RequestMemory, for example, may be an expression.
+    """
     numbers = {name: valid_number(value) for name, value in match_result["requests"].items()}
     return replace(job, requests={name: value for name, value in numbers.items() if value is not None})
 
@@ -221,7 +228,7 @@ def fact_expressions(dids: Iterable[Did]) -> list[str]:
 
 
 def parse_slot_groups(match_result: Mapping[str, Any], dids: Sequence[Did]) -> list[SlotGroup]:
-    """Return the slots in an answer of ``evaluate_match``; leave out dynamic slots, since jobs use them."""
+    """Parse the slots in an answer of ``evaluate_match``. Leave out dynamic slots, which jobs already use."""
     return [
         _parse_slot_group(row, match_result["clauses"], dids)
         for row in match_result["groups"]
@@ -256,9 +263,9 @@ def _parse_slot_group(row: Mapping[str, Any], clauses: Sequence[str], dids: Sequ
 
 
 def _parse_dataset_state(values: Sequence[object]) -> SlotDatasetState:
-    """Parse the five values of one dataset.
+    """Parse the values of the five expressions of :func:`fact_expressions` for one dataset.
 
-    A state under a name in another letter case belongs to another dataset.
+    If the slot ad has the name only in another letter case, the state is that of another dataset: ignore it.
     """
     is_usable, state, share, as_of, has_exact_name = values
     valid_state = _valid_state(state)
@@ -297,7 +304,7 @@ def parse_integer(text: str | None) -> int | None:
 
 
 def _to_integer(value: object) -> int | None:
-    """Return the integer part of a number within the range of ClassAd integers; None for another value."""
+    """Return the integer part of a number, limited to ClassAd's integers; None if *value* is not a number."""
     number = valid_number(value)
     return None if number is None else max(-MAX_CLASSAD_INTEGER, min(int(number), MAX_CLASSAD_INTEGER))
 

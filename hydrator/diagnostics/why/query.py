@@ -1,4 +1,4 @@
-"""Query about one job: query its schedd and the pool's slots, and build the explanation.
+"""Explain one job: query the job's schedd and the pool's slots, and build the explanation.
 
 ``hydrator why`` and the daemon's page use this module, so both give the same answer.
 """
@@ -32,7 +32,7 @@ from .schedd_facts import ScheddFacts, can_release, fetch_schedd_facts
 from .summary import JobSummary, summarize_jobs
 
 JOB_PATTERN = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?\Z")
-"""A job, or all jobs of a cluster, as typed by a user."""
+"""The number of a job (``12.0``), or of a cluster for all its jobs (``12``), as a user types it."""
 
 
 class WhyPoolClient(ScheddProbe, Protocol):
@@ -65,25 +65,27 @@ class WhyQuery:
     knowledge_error: str | None = None
     privacy: Privacy = field(default_factory=Privacy)
     fetch_knowledge: Callable[[frozenset[Did]], DaemonKnowledge | None] | None = None
-    """Fetches the knowledge over HTTP if the daemon's state is unreadable."""
+    """Fetches the daemon's knowledge of the given datasets over HTTP; called if ``knowledge`` is None."""
     add_similar_names: Callable[[DaemonKnowledge, frozenset[Did]], DaemonKnowledge] | None = None
-    """Adds existing names that are similar to unknown ones."""
+    """Adds similar names that exist, for each given dataset that no catalogue has."""
     can_offer_release: bool = False
-    """True if the answer may offer `hydrator release` where the schedd allows it."""
+    """True if the answer may propose `hydrator release`; the schedd must allow the release too."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhyResult:
-    """The answers, and by schedd the reason of a failed query."""
+    """The answers, and for each schedd that did not answer, the reason."""
 
     answers: tuple[JobExplanation, ...]
     unreachable_schedds: Mapping[str, str] = field(default_factory=dict)
     summary: JobSummary = field(default_factory=JobSummary)
-    """Summary of the kinds of jobs without an answer of their own."""
+    """Summary of the cluster's jobs that have no answer of their own in ``answers``."""
 
 
 def ask_job(query: WhyQuery, cluster: int, proc: int | None, schedd: str | None) -> WhyResult:
-    """Find the job at its schedd and evaluate it against every slot; equal jobs of a cluster share an answer.
+    """Find a job at its schedd, and evaluate the match of the job with every slot.
+
+    Equal jobs of a cluster share one answer.
 
     Raises:
         ConfigError: several schedds have a job with this number.
@@ -111,7 +113,7 @@ def ask_job(query: WhyQuery, cluster: int, proc: int | None, schedd: str | None)
 
 
 def _knowledge_for(query: WhyQuery, jobs: Sequence[JobFacts]) -> DaemonKnowledge | None:
-    """Return the daemon's knowledge of the datasets of *jobs*; over HTTP if its state is unreadable."""
+    """Return the daemon's knowledge of the datasets of *jobs*; fetch it if ``query.knowledge`` is None."""
     wanted_dids = frozenset(did for job in jobs for did in job.datasets)
     knowledge = (
         query.fetch_knowledge(wanted_dids)
@@ -155,12 +157,12 @@ def _explain_queued_job(query: WhyQuery, schedd: str, row: Mapping[str, Any]) ->
 
 
 def _attribute_text(ad: Mapping[str, str], name: str) -> str | None:
-    """Return the text of the attribute *name*, in any letter case."""
+    """Return the text of the attribute *name* in *ad*; attribute names ignore letter case."""
     return next((text for key, text in ad.items() if key.lower() == name.lower()), None)
 
 
 def _count_uploads(query: WhyQuery, schedd: str, ad: Mapping[str, str], facts: ScheddFacts) -> int:
-    """Return how many jobs of the user send input now; 0 if the schedd does not limit their number."""
+    """Return how many jobs of the job's user send input files now; 0 if the schedd has no limit for this."""
     user = parse_string_literal(_attribute_text(ad, "User"))
     if facts.max_uploads is None or user is None:
         return 0
@@ -173,14 +175,14 @@ def _count_uploads(query: WhyQuery, schedd: str, ad: Mapping[str, str], facts: S
 def _explain_ended_job(
     query: WhyQuery, names: Iterable[str], cluster: int, proc: int | None, unreachable_schedds: dict[str, str]
 ) -> JobExplanation:
-    """Explain a job that is not in a queue, from the schedds' histories."""
+    """Find a job that is in no queue in the schedds' histories, and return how the job ended."""
     for name in names:
         if name in unreachable_schedds:
             continue
         try:
             ad = query.pool.find_ended_job(name, cluster, proc)
         except PoolError as error:
-            unreachable_schedds[name] = f"its history: {error.reason}"
+            unreachable_schedds[name] = f"the query of the schedd's history failed: {error.reason}"
             continue
         if ad:
             return _history_answer(ad, name, query.now)

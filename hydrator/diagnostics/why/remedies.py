@@ -21,7 +21,7 @@ from .pool_facts import JobFacts, SlotGroup
 
 
 def cheapest_remedy_text(sites: Sequence[SiteMatch]) -> str | None:
-    """Return the cheapest change, and all sites where the job would match after it."""
+    """Return the cheapest change, and all sites where the job would match after this change."""
     best = min((at.remedy for at in sites if at.remedy), key=lambda way: way.cost, default=None)
     if best is None:
         return None
@@ -54,13 +54,13 @@ def _cause_remedy(
         case MismatchCause.CORES | MismatchCause.MEMORY | MismatchCause.DISK | MismatchCause.GPUS:
             return Remedy(4, f"ask for {capacity_text(cause, [group])} or less")
         case MismatchCause.PATH:
-            return Remedy(7, "submit the job again with a [[storage]] for the site")
+            return Remedy(7, "submit the job again after adding a [[storage]] table for the site")
         case MismatchCause.REQUIREMENT:
-            return Remedy(7, "change the job's own requirements (condor_qedit, or submit again)")
+            return Remedy(7, "change the job's own requirements (with condor_qedit, or submit the job again)")
         case MismatchCause.START:
             return Remedy(8, "the site's operator changes START")
         case _:
-            return Remedy(9, "build the job for that platform")
+            return Remedy(9, "build the job for the platform of these slots")
 
 
 def _misses_remedy(job: JobFacts, now: datetime) -> Remedy:
@@ -93,7 +93,7 @@ def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], now: datetime) ->
 
 
 def _manual_remedy(missing: Sequence[MissingDataset]) -> Remedy:
-    """Return what a person must do about the first dataset of *missing* that waiting does not bring."""
+    """Return the work that a person must do for the first of *missing* that does not arrive by itself."""
     first = next((one for one in missing if _arrival_remedy(one) is None), None)
     match first.reason if first else None:
         case (
@@ -105,7 +105,7 @@ def _manual_remedy(missing: Sequence[MissingDataset]) -> Remedy:
             name = (
                 f"with {first.similar_names[0]} instead of {first.did}"
                 if first.similar_names
-                else "with another name"
+                else "with another dataset name"
             )
             if first.reason is MissingReason.PRIVATE:
                 name = "by `hydrator submit`"
@@ -119,7 +119,7 @@ def _manual_remedy(missing: Sequence[MissingDataset]) -> Remedy:
 
 
 def _combined_arrival_remedies(missing: Sequence[MissingDataset]) -> list[Remedy]:
-    """Return the change after which all of *missing* count; an empty list if a person must act."""
+    """Return the change after which the job can use all of *missing*; empty if a person must act."""
     all_remedies = [_arrival_remedy(one) for one in missing]
     if any(way is None for way in all_remedies):
         return []
@@ -133,7 +133,7 @@ def _combined_arrival_remedies(missing: Sequence[MissingDataset]) -> list[Remedy
 
 
 def _arrival_remedy(missing: MissingDataset) -> Remedy | None:
-    """Return the change after which a dataset counts; None if a person must act on the data."""
+    """Return the change after which the job can use the dataset at the site; None if a person must act."""
     match missing.reason:
         case MissingReason.STATE | MissingReason.NOT_YET_IN_SLOTS | MissingReason.NOT_IN_DEMAND if (
             missing.state == DatasetState.AVAILABLE

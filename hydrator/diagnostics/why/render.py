@@ -22,7 +22,7 @@ def render_answer(answer: JobExplanation, hide: Callable[[str], str] = str) -> R
     """Return *answer* as text; *hide* redacts every text."""
     job = answer.job
     head = f"job {job.name}: " if job.name else ""
-    like_it_text = f" (and {job.job_count - 1} like it)" if job.job_count > 1 else ""
+    like_it_text = f" (and {job.job_count - 1} like it in the cluster)" if job.job_count > 1 else ""
     lines = [f"{head}{answer.verdict}{like_it_text}"]
     lines += [answer.wait] if answer.wait else []
     lines += [*answer.notes, *([answer.funnel] if answer.funnel and answer.sites else [])]
@@ -42,7 +42,7 @@ def _table_rows(sites: Sequence[SiteMatch]) -> Iterable[tuple[str, str, str, str
             head = ("", "", "")
         if at.held_change:
             advice = "see hydrator status and docs/how-to/operate/when-a-change-is-held.md"
-            yield (*head, f"data: a change of this site is held: {at.held_change}; {advice}")
+            yield (*head, f"data: the daemon holds back a change of this site: {at.held_change}; {advice}")
         elif not at.reasons:
             yield (*head, "")
 

@@ -47,7 +47,7 @@ class ScheddFacts:
     immutable_attributes: frozenset[str] = frozenset()
 
     def pools_of(self, flock_to: str | None) -> tuple[str, ...]:
-        """Return the collectors in the schedd's list to which a job with this FlockTo may flock."""
+        """Return the other pools' collectors to which a job may flock; *flock_to* is the job's FlockTo."""
         if self.flocks_by_default:
             return self.flock_collectors
         names = {word.lower() for word in _split_words(flock_to)}
@@ -55,7 +55,7 @@ class ScheddFacts:
 
 
 def fetch_schedd_facts(pool: ScheddProbe, schedd: str) -> ScheddFacts:
-    """Query the settings of *schedd*; a schedd that does not answer counts as one without settings."""
+    """Query the settings of *schedd*; if the schedd does not answer, return the defaults."""
     try:
         return parse_schedd_facts(pool.config_of("schedd", list(_SETTINGS), schedd))
     except PoolError:
@@ -99,12 +99,15 @@ def can_release(pool: ScheddProbe, schedd: str, facts: ScheddFacts) -> bool:
 
 
 def _max_uploads(config: Mapping[str, str | None]) -> int | None:
-    """Return the schedd's limit for one user; a negative setting means a fifth of MAX_CONCURRENT_UPLOADS."""
+    """Return the limit of uploading jobs for one user; None without a limit.
+
+    A negative MAX_CONCURRENT_UPLOADS_PER_USER means a fifth of MAX_CONCURRENT_UPLOADS.
+    """
     version = re.match(r"\s*([0-9]{1,4})\.", config.get("CONDOR_VERSION") or "")
-    if version and int(version[1]) < 25:  # an older schedd ignores the parameters
+    if version and int(version[1]) < 25:  # a schedd before 25 ignores these settings
         return None
     if not _is_true(config.get("SCHEDD_ENABLE_PER_USER_MATCH_LIMITS") or ""):
-        return None  # schedds before 25 do not have this parameter
+        return None  # a schedd before 25 does not have this setting
     setting = config.get("MAX_CONCURRENT_UPLOADS_PER_USER")
     if setting is None:
         return None

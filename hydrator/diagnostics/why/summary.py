@@ -17,29 +17,29 @@ from .pool_facts import JobFacts, JobStatus
 class JobSummary:
     """Counts of jobs, and the sites with the data of the idle jobs, according to the daemon.
 
-    ``complete_by_site`` counts an idle job at each site that has all its data. ``complete_nowhere``
+    ``complete_by_site`` counts an idle job at each site that has all data of the job. ``complete_nowhere``
     counts idle jobs without such a site; ``example`` is one of them. ``unknown_jobs`` counts
     idle jobs whose data is unknown.
     """
 
     job_kinds: int = 0
-    """kinds of jobs without an explanation"""
+    """number of kinds of jobs that have no explanation of their own"""
     jobs: int = 0
-    """jobs of these kinds"""
+    """number of jobs of these kinds"""
     by_status: Annotated[Mapping[str, int], Title("STATUS")] = field(default_factory=dict)
-    """jobs"""
+    """number of these jobs, by job status"""
     complete_by_site: Annotated[Mapping[Site, int], Title("SITE")] = field(default_factory=dict)
-    """idle jobs with all their data there"""
+    """number of idle jobs that have all their data at the site"""
     complete_nowhere: int = 0
-    """idle jobs without a site that has all their data"""
+    """number of idle jobs without a site that has all their data"""
     unknown_jobs: int = 0
-    """idle jobs whose data is unknown"""
+    """number of idle jobs whose data is unknown"""
     example: str | None = None
-    """one of these jobs"""
+    """an idle job without a site that has all its data, else any of these jobs"""
 
     @property
     def text(self) -> str:
-        """The summary as one line for people."""
+        """Return the summary as one line for people."""
         if not self.jobs:
             return ""
         states = shorten_list([f"{number} {status}" for status, number in self.by_status.items()])
@@ -49,9 +49,9 @@ class JobSummary:
         )
         if self.complete_by_site:
             places = [f"{number} at {site}" for site, number in self.complete_by_site.items()]
-            line += f"; idle with all their data at one site: {shorten_list(places)}"
+            line += f"; idle jobs with all their data at one site: {shorten_list(places)}"
         if self.complete_nowhere:
-            line += f"; idle without a site that has all their data: {self.complete_nowhere}"
+            line += f"; idle jobs without a site that has all their data: {self.complete_nowhere}"
         return line + (f"; for example: hydrator why {self.example}" if self.example else "")
 
 
@@ -60,7 +60,7 @@ def summarize_jobs(jobs: Sequence[JobFacts], knowledge: DaemonKnowledge | None) 
 
     Args:
         jobs: one job of each kind.
-        knowledge: the daemon's knowledge; None if it is unknown.
+        knowledge: the daemon's knowledge; None if it cannot be read.
     """
     facts_by_site = {site: here.facts for site, here in knowledge.snapshot.sites.items()} if knowledge else {}
     complete: Counter[Site] = Counter()
@@ -91,7 +91,7 @@ def summarize_jobs(jobs: Sequence[JobFacts], knowledge: DaemonKnowledge | None) 
 
 
 def _complete_sites(job: JobFacts, facts_by_site: Mapping[Site, Mapping[Did, Fact]], now: int) -> list[Site]:
-    """Return the sites that have all of the job's datasets, by facts that are not too old for it."""
+    """Return the sites that have all of the job's datasets, by facts that are not too old for the job."""
     if job.invalid_names:
         return []
     return [site for site, facts in facts_by_site.items() if _has_all_data(job, facts, now)]

@@ -1,4 +1,4 @@
-"""Verdict on a job as a whole: its status, limits, notes and wait. Pure."""
+"""Verdict on a job as a whole: its status, the limits that block it, notes, and its wait for data. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -56,27 +56,28 @@ def verdict_text(
 
 
 _RECENT_SECONDS = 600
-"""Older answers of the negotiator do not count: it considers jobs about once a minute."""
+"""Ignore older answers of the negotiator, because the negotiator considers jobs about once a minute."""
 
 
 _NO_MATCH = "no match found"
 
 
 def find_block_reason(job: JobFacts, matching_sites: Sequence[str], now: datetime) -> str | None:
-    """Return why an idle job recently got no slot although slots match; None if no attribute has a reason."""
+    """Return why an idle job recently got no slot although slots match; None if its ad has no reason."""
     if job.status is not JobStatus.IDLE:
         return None
     if job.max_uploads and job.uploads >= job.max_uploads:
         return (
             f"its schedd requests no slots for its user: {format_count(job.uploads, 'job')} of the user send"
-            f" input files or wait to, and the limit is {job.max_uploads} (MAX_CONCURRENT_UPLOADS_PER_USER)"
+            f" input files or wait to send them, and the limit is {job.max_uploads}"
+            " (MAX_CONCURRENT_UPLOADS_PER_USER)"
         )
     reason = str(job.status_attributes.get("LastRejMatchReason") or "").partition(" |")[0].strip()
     rejected_at = valid_number(job.status_attributes.get("LastRejMatchTime"))
     if (
         not reason
         or rejected_at is None
-        or abs(to_unix(now) - rejected_at) > _RECENT_SECONDS  # the schedd's clock may be ahead of this one
+        or abs(to_unix(now) - rejected_at) > _RECENT_SECONDS  # the schedd's clock may be ahead of this host's
         or reason == _NO_MATCH
     ):
         return None
@@ -90,24 +91,25 @@ def find_block_reason(job: JobFacts, matching_sites: Sequence[str], now: datetim
 
 
 def _misses_note(job: JobFacts, now: datetime) -> str:
-    """Return the datasets that the job could not read, the last first; empty without misses."""
+    """Return a note about the datasets that the job could not read, the latest first; empty without any."""
     if not job.misses or job.status not in {JobStatus.IDLE, JobStatus.HELD}:
         return ""
     each = [f"{miss.did} at {miss.site} {ago_text(miss.missed_at, now)}" for miss in reversed(job.misses)]
-    return f"it ran and could not read {shorten_list(deduplicate(each))}"
+    return f"the job ran and could not read {shorten_list(deduplicate(each))}"
 
 
 def list_notes(job: JobFacts, now: datetime) -> tuple[str, ...]:
     notes = []
     if not job.has_required_datasets:
-        notes.append("it names no datasets (RequiredDatasets), so data locality does not restrict it")
+        notes.append("the job names no datasets (RequiredDatasets), so data locality does not restrict it")
     elif not job.is_transformed:
         notes.append(
-            "the schedd's transform was not applied (no DataLocalityTransformed): it was not installed when"
-            " the job was submitted; the job keeps its own expressions, so data locality does not restrict it"
+            "the schedd's transform was not applied (no DataLocalityTransformed), because the transform was"
+            " not installed when the job was submitted; the job keeps its own expressions, so data"
+            " locality does not restrict it"
         )
     elif job.is_released:
-        notes.append("it was released: its data no longer decides where it runs")
+        notes.append("the job was released: its data no longer decides where it runs")
     if misses := _misses_note(job, now):
         notes.append(misses)
     reason = job.status_attributes.get("LastRejMatchReason")
@@ -119,13 +121,15 @@ def list_notes(job: JobFacts, now: datetime) -> tuple[str, ...]:
 
 
 def wait_text(job: JobFacts, now: datetime) -> str | None:
-    """Return the end of the job's wait for its data, in words."""
+    """Return a sentence: until when the job runs only at sites with its data; None without such a limit."""
     if not (job.is_transformed and job.has_required_datasets) or job.is_released:
         return None
     if job.any_after is None:
-        return "it runs only where all its data is (DataLocality = require)"
+        return "the job runs only at sites with all its data (DataLocality = require)"
     at = f"{nearest_moment(job.any_after):%Y-%m-%d %H:%M} UTC"
     left = job.any_after - to_unix(now)
     if left > 0:
-        return f"it insists on its data until {at} (for {format_duration(left)}), then it may run anywhere"
-    return f"it may run anywhere since {at} ({format_duration(-left)} ago)"
+        return (
+            f"the job insists on its data until {at} (for {format_duration(left)}), then it may run anywhere"
+        )
+    return f"the job may run anywhere since {at} ({format_duration(-left)} ago)"

@@ -112,7 +112,7 @@ def test_site_without_a_path_has_the_cause_path():
     answer = explain(JOB, [slots(clause)], None, now=NOON)
     assert [reason.cause for reason in answer.sites[0].reasons] == [MismatchCause.PATH]
     assert "[[storage]]" in answer.sites[0].reasons[0].text
-    assert "submit the job again with a [[storage]] for the site" in (answer.remedy or "")
+    assert "submit the job again after adding a [[storage]] table for the site" in (answer.remedy or "")
 
 
 def test_the_funnel_counts_slots_from_data_to_cores():
@@ -176,7 +176,7 @@ def test_release_is_not_offered_for_incomplete_data(state):
 def test_release_is_offered_neither_for_a_typo_nor_for_a_site_without_slots():
     asks = replace(JOB, can_release=True)
     typo = explain(asks, [slots(MISSING)], beliefs(), now=NOON)
-    assert typo.remedy == "submit the job again with another name (then the job matches at CAM)"
+    assert typo.remedy == "submit the job again with another dataset name (then the job matches at CAM)"
     down = explain(asks, [slots(MISSING)], beliefs(RAL={L1: fact(DatasetState.AVAILABLE)}), now=NOON)
     assert "release" not in down.remedy
 
@@ -214,17 +214,17 @@ def test_missed_site_names_the_dataset_the_time_and_the_end_of_avoidance():
     (reason,) = answer.sites[0].reasons
     assert reason.cause is MismatchCause.UNREADABLE_DATA
     assert reason.text == (
-        f"the job could not read {L1} there 12 min ago, although the slot ad listed it;"
+        f"the job could not read {L1} at this site 12 min ago, although the slot ad listed it;"
         " the job avoids the site until 12:48 UTC; see the job's stderr"
     )
-    assert f"it ran and could not read {L1} at CAM 12 min ago" in answer.notes
+    assert f"the job ran and could not read {L1} at CAM 12 min ago" in answer.notes
     assert answer.remedy == "the job tries the site again, in 48 min (then the job matches at CAM)"
     assert answer.funnel == "1 slot → 1 with the data → 0 where the job could read its data"
 
 
 def test_held_job_names_its_misses():
     held = missed_job(JobStatus="5", HoldReason='"its datasets could not be read at CAM"')
-    assert f"it ran and could not read {L1} at CAM 12 min ago" in explain(held, [], None, now=NOON).notes
+    assert f"the job ran and could not read {L1} at CAM 12 min ago" in explain(held, [], None, now=NOON).notes
 
 
 def test_unreported_miss_is_not_called_a_requirement_of_the_owner():
@@ -233,7 +233,7 @@ def test_unreported_miss_is_not_called_a_requirement_of_the_owner():
     )
     answer = explain(JOB, [slots(clause)], None, now=NOON)
     assert [reason.cause for reason in answer.sites[0].reasons] == [MismatchCause.UNREADABLE_DATA]
-    assert "ended with status 85" in answer.sites[0].reasons[0].text
+    assert "exit status 85" in answer.sites[0].reasons[0].text
 
 
 def refused(reason: str, ago: timedelta = MINUTE, **more) -> JobFacts:
@@ -354,10 +354,12 @@ def test_held_change_is_shown_at_its_site():
     )
     answer = explain(JOB, [slots(MISSING, told=SlotDatasetState(False, "PARTIAL"))], known, now=NOON)
     rows = render_answer(answer).rows
-    assert rows[-1][3].startswith("data: a change of this site is held: 5 of 6 datasets would leave")
+    assert rows[-1][3].startswith(
+        "data: the daemon holds back a change of this site: 5 of 6 datasets would leave"
+    )
     assert answer.sites[0].held_change == "5 of 6 datasets would leave"
     free = explain(JOB, [slots(FINE)], known, now=NOON)
-    assert "a change of this site is held" in render_answer(free).rows[0][3]
+    assert "the daemon holds back a change of this site" in render_answer(free).rows[0][3]
 
 
 def test_slots_of_a_flocked_pool_are_listed_separately():
@@ -746,7 +748,8 @@ def test_further_job_kinds_are_summed_up_by_status_and_complete_sites():
     assert (summed.complete_by_site, summed.complete_nowhere, summed.example) == ({CAM: 3}, 5, "7.30")
     assert summed.text == (
         "and 3 more kinds of the cluster's jobs, 10 jobs: 8 idle, 2 running;"
-        " idle with all their data at one site: 3 at CAM; idle without a site that has all their data: 5;"
+        " idle jobs with all their data at one site: 3 at CAM;"
+        " idle jobs without a site that has all their data: 5;"
         " for example: hydrator why 7.30"
     )
 

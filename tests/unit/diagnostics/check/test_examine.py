@@ -268,14 +268,14 @@ WIDE = {"PartitionableSlot": True, "TotalSlotCpus": 8, "Start": "true"}
 
 def slow(*slots: dict, merges: bool = True) -> list[Finding]:
     found = findings(Pool(slots_there=list(slots)), merges=merges)
-    return [finding for finding in found if "merge only" in finding.message]
+    return [finding for finding in found if "with datasets per merge" in finding.message]
 
 
 @pytest.mark.parametrize("via", ["merge", None])
 def test_partitionable_slots_without_a_hook_are_named_as_slow_to_start_jobs(via):
     (found,) = slow(slot(**WIDE, DataLocalityVia=via), slot("slot1@b", **WIDE))
     assert found.level is Level.ADVICE
-    assert found.message.startswith("1 partitionable slot hydrated by merge only")
+    assert found.message.startswith("1 partitionable slot without a hook")
     assert found.message.endswith("whichever takes longer: slot1@a")
     assert "static slots" in found.todo
 

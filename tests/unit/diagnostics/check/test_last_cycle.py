@@ -34,8 +34,11 @@ def test_no_finding_before_the_first_cycle():
 @pytest.mark.parametrize(
     ("ill", "seen"),
     [
-        ({"catalogues": {"list": "/srv/l.json: Permission denied"}}, "catalogue list: /srv/l.json: Perm"),
-        ({"publishers": {"collector": {"error": "no token"}}}, "publisher collector: no token"),
+        (
+            {"catalogues": {"list": "/srv/l.json: Permission denied"}},
+            "catalogue list failed: /srv/l.json: Perm",
+        ),
+        ({"publishers": {"collector": {"error": "no token"}}}, "publisher collector failed: no token"),
     ],
 )
 def test_failure_of_the_daemons_last_cycle_is_a_finding(ill, seen):
@@ -50,7 +53,7 @@ def test_failure_of_the_daemons_last_cycle_is_a_finding(ill, seen):
         ({"misspelt": {"lofar:l1": ["Lofar:L1"]}}, "no catalogue has the wanted dataset lofar:l1"),
         (
             {"clashes": [["Lofar:L1", "lofar:l1"]]},
-            "only letter case distinguishes these names: Lofar:L1, lofar:l1",
+            "these names differ only in letter case: Lofar:L1, lofar:l1",
         ),
     ],
 )
