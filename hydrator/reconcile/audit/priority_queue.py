@@ -140,7 +140,7 @@ class AuditQueue(Generic[T]):
 
         Args:
             item: the item that :meth:`take_next` returned.
-            is_reported: True if a job reported the item; the item then has another turn after RETRY_TURNS turns.
+            is_reported: a job reported the item; the item then has another turn after RETRY_TURNS turns.
         """
         if item not in self._item_sites:
             return
