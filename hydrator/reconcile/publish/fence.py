@@ -1,7 +1,7 @@
 """Fence: stop the work of an old configuration after a reload has replaced this configuration.
 
-A reload cannot stop a thread that waits for a catalogue's answer. Instead, it closes a fence. Then the objects
-of the old configuration begin no new work, and work that still runs saves and publishes nothing more.
+A reload cannot stop a thread that waits for a catalogue's answer. So the reload closes a fence. Then the
+objects of the old configuration begin no new work, and work that still runs saves and publishes nothing more.
 """
 
 import threading

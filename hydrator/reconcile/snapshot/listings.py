@@ -61,7 +61,7 @@ class ListingChange:
         return site in self.current.get(did, NO_LISTINGS)
 
     def lost_and_available_dids(self) -> tuple[dict[Site, set[Did]], dict[Site, set[Did]]]:
-        """Return, by site, the datasets that the site no longer lists, and those that were AVAILABLE there."""
+        """Return, by site, the datasets that the site no longer lists, and those that were AVAILABLE."""
         lost: dict[Site, set[Did]] = {}
         available: dict[Site, set[Did]] = {}
         for did, listings in self.previous.items():
@@ -74,7 +74,7 @@ class ListingChange:
         return lost, available
 
     def new_counts(self) -> Counter[Site]:
-        """Return, by site, the number of datasets that the site did not list before; empty in the first cycle."""
+        """Return, by site, the number of newly listed datasets; empty in the first cycle."""
         counts: Counter[Site] = Counter()
         for did, listings in self.current.items() if self.previous else ():
             counts.update(listings.keys() - self.previous.get(did, NO_LISTINGS).keys())
@@ -86,7 +86,7 @@ class ListingChange:
         memories: Mapping[str, CatalogueMemory],
         retired: AbstractSet[Site],
     ) -> ListedCounts:
-        """Return the counts of *memories*: these are the *current* memories plus the facts of held datasets."""
+        """Return the counts of *memories*: the *current* memories plus the facts of held datasets."""
         held_dids = [
             did
             for name, memory in memories.items()

@@ -162,7 +162,7 @@ def _build_snapshot(
 def pick_better(one: Fact, other: Fact, now: datetime = AT_LAST_POLL) -> Fact:
     """Return the fact with the better state; if the states are equal, the newer fact.
 
-    Unless the dataset is complete, use the larger fraction of both facts. AT_LAST_POLL counts as the time *now*.
+    Unless the dataset is complete, use the larger of both fractions. AT_LAST_POLL counts as the time *now*.
     """
     one_as_of, other_as_of = (now if fact.as_of is AT_LAST_POLL else fact.as_of for fact in (one, other))
     is_other_better = (_STATE_RANK[other.state], other_as_of) > (_STATE_RANK[one.state], one_as_of)
