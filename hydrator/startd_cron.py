@@ -135,7 +135,7 @@ class SourceUnavailable(HookError):
 
 
 class OutputError(SourceUnavailable):
-    """The startd does not read the output. The hook then prints nothing more, so a cut line stays cut."""
+    """The startd does not read the output. The hook then prints nothing after a cut line."""
 
 
 class InvalidAd(HookError):
@@ -1078,7 +1078,7 @@ def error_for_status(status: int, answer: "dict[str, str]", url_text: str) -> Ho
     return SourceUnavailable(f"{url_text} answers {status}")
 
 
-# ---------------------------------------------------------------- files kept between runs
+# ---------------------------------------------------------------- files that the hook keeps between runs
 
 
 class CachedAd:
@@ -1173,7 +1173,7 @@ def find_cache_directory(settings: HookSettings) -> "CacheDirectory | None":
         defaults.insert(
             0, os.path.join(os.path.dirname(os.path.abspath(settings.glidein_path)), "hydrator-hook")
         )
-    spare = environ.get("TMPDIR") or "/tmp"  # noqa: S108 - CacheDirectory makes a private folder in it
+    spare = environ.get("TMPDIR") or "/tmp"  # noqa: S108 - the hook makes a private folder in /tmp
     for path in [*defaults, *candidate_directories(spare)]:
         try:
             return CacheDirectory(path)
@@ -1413,7 +1413,7 @@ def ask_source(settings: HookSettings, site: str, cached: "CachedAd | None") -> 
 def ask_or_use_cache(
     settings: HookSettings, site: str, cache: "CacheDirectory | None"
 ) -> "tuple[CachedAd, str]":
-    """Return the source's ad and ""; if the source fails, the local copy and the reason."""
+    """Return the source's ad and ""; if the source fails, the local copy of the ad and the reason."""
     if settings.jitter_seconds:
         time.sleep(settings.jitter_seconds * int.from_bytes(os.urandom(4), "big") / 2**32)
     cached = read_cached_ad(cache, settings, site, int(time.time()))
@@ -1464,7 +1464,7 @@ def run_hook(settings: HookSettings, output_fd: int) -> int:
 
 
 def print_once(output_fd: int, text: bytes) -> None:
-    """Print *text*; raise OutputError after a failure, because an incomplete line must stay incomplete."""
+    """Print *text*; raise OutputError after a failure: the hook must not complete a cut line."""
     try:
         write(output_fd, text, WRITE_SECONDS)
         drain(output_fd, DRAIN_SECONDS)

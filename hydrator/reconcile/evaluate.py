@@ -292,7 +292,7 @@ class _Cycle:
         published_generations: Mapping[Site, int],
         sites_to_renumber: AbstractSet[Site],
     ) -> dict[Site, SiteAd]:
-        """Return the ad of every draft with its generation; skip the withheld sites."""
+        """Return an ad with a generation for every draft, except for withheld sites."""
         return assign_generations(
             {site: draft for site, draft in drafts.items() if site not in withheld_sites},
             self.state.ads,

@@ -128,7 +128,7 @@ class Reconciler:
 
     @property
     def demand_error(self) -> str | None:
-        """Return the reason why the collector could not list the schedds; None if it could."""
+        """Return the reason why the collector could not list the schedds; None without an error."""
         return self._schedds.error
 
     @property

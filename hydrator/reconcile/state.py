@@ -94,7 +94,7 @@ class StateSaver:
         """Return the commands that are not executed yet; ``problem`` has the error if reading failed."""
         try:
             return self._commands.read_pending() if self._commands else PendingCommands()
-        except Exception as error:  # noqa: BLE001 - a bug here must not stop the cycle
+        except Exception as error:  # noqa: BLE001 - a bug of this queue must not stop the cycle
             return PendingCommands(problem=self._bugs.report("the reading of commands", error))
 
     def remove_commands(self, commands: PendingCommands) -> str | None:

@@ -225,7 +225,7 @@ def expire_and_confirm(
 
 
 def apply_corrections(memories: Mapping[str, CatalogueMemory], audit: Audit) -> Mapping[str, CatalogueMemory]:
-    """Return a copy of *memories* with the actual fact instead of each false claim."""
+    """Return a copy of *memories* in which the actual facts replace the false claims."""
     changed: dict[str, dict[Did, DatasetRecord]] = {}
     for (claim, by), correction in sorted(audit.corrections.items(), key=lambda item: item[0]):
         if claim.catalogue not in memories:

@@ -38,7 +38,7 @@ class DesiredSitesController:
     """A controller that updates ``DESIRED_Sites`` of queued jobs from the site ads, one run at a time.
 
     If a schedd rejected an edit, the controller edits only one job of this schedd in each run, until the
-    schedd accepts the edit.
+    schedd accepts an edit.
 
     Args:
         sites: the queues of the schedds.

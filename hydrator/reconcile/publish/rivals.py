@@ -46,7 +46,7 @@ class RivalDetector:
             writes.sent_versions.append(_ad_version(ad))
 
     def note_read_back(self, publisher: str, published_ads: Mapping[Site, PublishedAd]) -> None:
-        """Record the ads that were read back after a sending.
+        """Record the ads that this daemon read back after it had sent its ads.
 
         After this daemon's ad of a site was read back once, every other ad of the site is from a rival.
         """

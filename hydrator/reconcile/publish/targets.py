@@ -69,7 +69,7 @@ class PublishTargets:
         }
 
     def rejected_ads(self) -> dict[str, dict[str, str]]:
-        """Return, by publisher, the ads that were read back and rejected, each with the reason."""
+        """Return, by publisher, the ads that the daemon read back and rejected, each with the reason."""
         rejected = {
             target.name: dict(target.publisher.rejected)
             for target in self._targets
@@ -137,7 +137,7 @@ class PublishTargets:
         return {name: reason for name, reason in reasons.items() if reason}
 
     def forget_rivals(self) -> None:
-        """Forget all sent ads. A stand-by daemon reads back the leader's ads; the leader is not a rival."""
+        """Forget all sent ads, so that a stand-by daemon does not report the leader's ads as a rival's."""
         self._rival_detector = RivalDetector()
 
 

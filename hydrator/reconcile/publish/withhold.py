@@ -63,7 +63,7 @@ def _choose_reason(state: ReconcileState, answers: Answers, unanswered_sources: 
         for name, answer in answers.items()
         if not _has_complete_memory(state.memories.get(name), answer)
     ]
-    more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+    more = f" (further missing answers: {len(reasons) - 1})" if len(reasons) > 1 else ""
     return f"{reasons[0]}{more}; until then the published ad is unchanged" if reasons else None
 
 

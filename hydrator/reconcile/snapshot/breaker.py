@@ -181,7 +181,9 @@ class _DoubtfulLoss:
 
 @dataclass(frozen=True, slots=True)
 class LossCheck:
-    """One check of the memories before and after this cycle's answers; call :meth:`run` once.
+    """One check for lost datasets between the memories before and after this cycle's answers.
+
+    Call :meth:`run` once.
 
     Args:
         previous: the memories before this cycle's answers, by catalogue.
@@ -192,7 +194,7 @@ class LossCheck:
         retired: sites that the operator removed.
         limits: the limits above which the breaker holds a loss.
         now: aware UTC time of this cycle.
-        previous_counts: the numbers of datasets in *previous*, and the datasets that changed since; or None.
+        previous_counts: the counts of *previous*, and the datasets that changed since; None if unknown.
     """
 
     previous: Mapping[str, CatalogueMemory]
@@ -327,7 +329,8 @@ def _find_causes(doubts: Mapping[Site, _DoubtfulLoss], limits: BreakerLimits) ->
         others, limits.all_share, limits.min_datasets
     )
     causes = {site: HoldCause.SITE if site in alone else HoldCause.ALL for site in sorted(losing)}
-    # If another site is held, also hold a site that lost all its datasets, even if these are few.
+    # If the breaker holds the loss of another site, it also holds the loss of a site that lost all its
+    # datasets, even if these are few.
     emptied = {site for site in losing if alone and doubts[site].is_everything_missing}
     return causes if is_total_shrink else {s: cause for s, cause in causes.items() if s in alone | emptied}
 

@@ -57,7 +57,7 @@ class ListingChange:
     previous_counts: ListedCounts
 
     def lists_now(self, did: Did, site: Site) -> bool:
-        """Return True if *site* lists *did* after the answers."""
+        """Return True if a catalogue lists *did* at *site* after the answers of this cycle."""
         return site in self.current.get(did, NO_LISTINGS)
 
     def lost_and_available_dids(self) -> tuple[dict[Site, set[Did]], dict[Site, set[Did]]]:

@@ -1,7 +1,7 @@
 """Merge of the facts of all catalogues into one fact per dataset and site.
 
-A merge starts from the result of the previous merge and recomputes only the changed datasets. This equals a
-full merge if ``shared_inputs`` (the few values that every dataset depends on) are unchanged.
+A merge starts from the result of the previous merge and recomputes only the changed datasets. The result
+equals that of a full merge if ``shared_inputs`` (the few values that every dataset depends on) are unchanged.
 docs/explanation/incremental-evaluation.md has an example.
 """
 
