@@ -131,7 +131,7 @@ class BadUsage(HookError):
 
 
 class SourceUnavailable(HookError):
-    """A source that did not answer in this run: the hook prints its local copy."""
+    """A source that did not answer in this run: the hook prints the local copy of the last answer."""
 
 
 class OutputError(SourceUnavailable):
@@ -139,11 +139,11 @@ class OutputError(SourceUnavailable):
 
 
 class InvalidAd(HookError):
-    """An invalid answer of the source: the hook prints its local copy."""
+    """An invalid answer of the source: the hook prints the local copy of the last valid answer."""
 
 
 class AdNotServed(HookError):
-    """The source refuses access or has no ad of the site: the hook does not print its local copy."""
+    """The source refuses access or has no ad of the site: the hook does not print the local copy."""
 
 
 # ---------------------------------------------------------------- literals: text -> value, value -> text
@@ -673,7 +673,7 @@ def find_site(settings: HookSettings) -> str:
 def site_from_environment(settings: HookSettings) -> str:
     """Return the site from the environment variables ``NAME`` or ``_CONDOR_NAME``, in any letter case.
 
-    NAME is each of --site-keys. pyglidein sets the second form.
+    NAME is each name in --site-keys. pyglidein sets ``_CONDOR_NAME``.
     """
     values = {name.lower(): value for name, value in settings.environ.items()}
     candidates = [
@@ -1268,7 +1268,7 @@ def find_startd(pid: int) -> "tuple[int, str, list[str]]":
 
 
 def read_process(pid: int) -> "tuple[int, str, list[str]]":
-    """Return parent, start time and arguments of process *pid*; 0 and empty texts if it is not in /proc."""
+    """Return parent, start time and arguments of process *pid*; 0 and empty texts without such a process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read(4096).rpartition(b")")[2].split()

@@ -236,7 +236,7 @@ class _Cycle:
     def merge_corrected(self, breaker: BreakerResult, audit: Audit) -> MergedSnapshot:
         """Merge the catalogues, with the audit's corrections, into one snapshot.
 
-        Merge a dataset again only if an answer, the breaker or a correction changed it.
+        Merge a dataset again only if an answer, the breaker or a correction changed the dataset.
         """
         corrections = _corrections_past_breaker(audit, breaker.held_losses, self.policy.breaker_limits)
         corrected = apply_corrections(breaker.memories, corrections)

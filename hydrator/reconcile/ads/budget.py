@@ -23,7 +23,7 @@ _ENTRY_BYTES = 4
 class Budget:
     """The maximum bytes of one attribute's line, and of the four long attributes together.
 
-    These are ``AvailableDatasets``, ``DatasetStates``, ``DatasetFractions`` and ``DatasetAsOf``.
+    The four are ``AvailableDatasets``, ``DatasetStates``, ``DatasetFractions`` and ``DatasetAsOf``.
     """
 
     line_bytes: int = 60_000

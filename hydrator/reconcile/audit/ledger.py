@@ -2,8 +2,8 @@
 
 A poll reads every dataset by a cheap query. The audit verifies a few datasets by an expensive query. If
 the two answers differ, the daemon uses the audit's answer until the poll's answer changes. A false claim
-lowers the trust in the site only after a later poll repeats the claim: until then, somebody may have deleted
-the dataset between the two queries. A failed query of the audit is not evidence.
+lowers the trust in the site only after a later poll repeats the claim: until then, the dataset may have been
+deleted between the two queries. A failed query of the audit is not evidence.
 
 This module is pure: the time is an argument.
 """
@@ -136,7 +136,7 @@ class Audit:
 
     @property
     def sites_with_false_claims(self) -> frozenset[Site]:
-        """Return the sites with a false claim inside the audit window."""
+        """Return the sites with a false claim that is younger than the audit window."""
         return frozenset(site for site, tally in self.tallies.items() if tally.false_count)
 
     def count_false_claims(self, site: Site) -> int:

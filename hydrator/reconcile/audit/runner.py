@@ -105,7 +105,7 @@ class AuditRunner:
     def update(
         self, memories: Mapping[str, CatalogueMemory], audit: Audit, retired: AbstractSet[Site]
     ) -> None:
-        """Store the results of a cycle for the next queries; any thread may call this."""
+        """Store the results of a cycle for the next queries; any thread may call this method."""
         self._input = _AuditInput(memories, audit, retired)
 
     def take_verdicts(self) -> tuple[Verdict, ...]:

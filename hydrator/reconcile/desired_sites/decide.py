@@ -149,7 +149,7 @@ def _can_be_listed(site: Site) -> bool:
 
 
 def _is_plain(text: str) -> bool:
-    """Return True if *text* needs no escapes. A schedd does not decode escapes."""
+    """Return True if *text* needs no escapes, because a schedd does not decode escapes."""
     return text.isprintable() and not {'"', "\\"} & set(text)
 
 

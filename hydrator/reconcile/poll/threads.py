@@ -36,7 +36,7 @@ class UnfinishedWork:
 
     @property
     def reason(self) -> str:
-        """Return a sentence for people: since when there is no answer."""
+        """Return a sentence with the time of the request."""
         return f"no answer yet to the request of {self.started_at:%Y-%m-%d %H:%M:%S} UTC"
 
 

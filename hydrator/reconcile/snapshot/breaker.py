@@ -6,9 +6,9 @@ holds the loss: it keeps the facts of these datasets in the ads, each with its a
 a held dataset becomes UNKNOWN at the age limit.
 
 The breaker cannot distinguish a fault from a real loss by the answers: an emptied list, and a storage
-element that lost its site, look like deleted data. But if the site still lists a dataset, in another state,
-this is not a loss. Datasets that are no longer demanded, retired sites and removed catalogues are not
-losses either.
+element that belongs to no site any more, look like deleted data. But if the
+site still lists a dataset, in another state, this is not a loss. Datasets that are no longer demanded,
+retired sites and removed catalogues are not losses either.
 """
 
 from collections.abc import Collection, Mapping
