@@ -420,7 +420,7 @@ def check_generation(generation: object, now: int) -> None:
 
 
 def limit_times(ad: "dict[str, object]", moment: int, now: int) -> "dict[str, object]":
-    """Return *ad* with DataLocalityAsOf set to *moment* or *now*, the earlier; limit DatasetAsOf to it."""
+    """Return *ad* with DataLocalityAsOf = *moment*, at most *now*; no DatasetAsOf is later than this time."""
     if moment > now + MAX_SKEW_SECONDS:
         raise InvalidAd(
             f"the ad's time is {moment - now} s in the future: synchronize the clocks of node and daemon"

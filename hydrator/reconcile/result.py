@@ -32,8 +32,8 @@ class CycleReport:
 
     ``held_reasons`` has, by site, the reason why the daemon does not publish a change of the ad yet.
     ``poll_durations`` has the catalogues that answered or failed in this cycle.
-    ``pending_since`` has the catalogues whose poll is still running. For these
-    catalogues, ``catalogue_errors`` has the error of the last answer, or says that the answer is overdue.
+    ``pending_since`` has the catalogues whose poll is still running. For these catalogues,
+    ``catalogue_errors`` has the error of the last answer, or says that the answer is overdue.
     ``history_entries`` are the ads that got a new generation.
     ``rejected`` has, by publisher, the ads that the daemon read back and rejected, each with the reason.
     ``implausible_generations`` has, by site, a generation in the future, which every hook rejects.

@@ -112,8 +112,8 @@ def fit_to_budget(
 ) -> BudgetFit:
     """Choose the demand entries at *positions* that fit into the ad of a site.
 
-    If not all entries fit, first omit the attribute ``AvailableDatasets``. Job expressions do not need it:
-    they read the states in ``DatasetStates``.
+    If not all entries fit, first omit the attribute ``AvailableDatasets``. Job expressions do not
+    need this attribute: they read the states in ``DatasetStates``.
     """
     room = _SizeCounter(facts, demand_index, budget, as_of, has_list=True)
     choice = room.fill(positions)

@@ -1,6 +1,7 @@
 """Plan of one publisher: one action for each site, and the reason.
 
-*due* means that the publisher received the ad at least ``refresh_after`` ago.
+*due* means that the publisher received the ad at least ``refresh_after`` ago. An ad without a newer as_of is
+due only if the publisher drops ads after some time.
 
 desired  published           newer as_of  due   action
 -------  ------------------  -----------  ----  ----------------------------------------

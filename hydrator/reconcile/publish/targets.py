@@ -54,7 +54,7 @@ class PublishTargets:
         self._rival_detector = RivalDetector()
 
     def read_back(self, timeout: timedelta | None) -> dict[str, PublishedAds]:
-        """Return, by publisher, the ads that were read back; or an error if *timeout* ends before."""
+        """Return, by publisher, the ads that were read back, or the error; wait at most *timeout*."""
         unfinished = {target.name: self._senders.find_unfinished(target.name) for target in self._targets}
         work = {
             target.name: partial(_read_published, target.publisher, self._bugs)

@@ -151,7 +151,7 @@ class _SiteLoss:
 
 @dataclass(frozen=True, slots=True)
 class _DoubtfulLoss:
-    """The missing datasets of one site: ``confirmed_dids`` are missing in enough polls, the others not."""
+    """The missing datasets of one site: the loss of ``confirmed_dids`` is certain, the rest doubtful."""
 
     loss: _SiteLoss
     missing_polls: Mapping[Did, int]
