@@ -14,8 +14,9 @@ exit 2
 __doc__ = """The hook: prints one site's data-locality ad into the slot ads of the startd that runs it.
 
 The hook is one file for Python 3.6 or later that needs the standard library only, because administrators copy
-it to worker nodes, where STARTD_CRON runs it. ``--help`` lists the options. The hook reads an option that is
-not given as ``HYDRATOR_<OPTION>`` from the environment, then from a glidein's ``glidein_config`` file.
+it to worker nodes, where STARTD_CRON runs it. ``--help`` lists the options. If an option is not on the
+command line, the hook reads ``HYDRATOR_<OPTION>`` from the environment, else from a glidein's
+``glidein_config`` file.
 
 The hook prints these lines. After a failure without a local copy it prints only the first three::
 
@@ -29,9 +30,9 @@ The hook prints these lines. After a failure without a local copy it prints only
     - locality update:true         `update:true` if this startd did not get this generation before
 
 Exit status 0: the hook printed the source's current answer. 1: the source failed. Then the hook printed
-the source's last answer from the local copy with its old ``DataLocalityAsOf``, so expressions can compute
-the age. Without a local copy, or if the source refuses access or has no such site, it printed the error
-only; the startd then keeps its earlier attributes.
+the source's last answer from the local copy with the old ``DataLocalityAsOf``, so expressions can compute
+the age. Without a local copy, or if the source refuses access or does not have the site, the hook printed
+only the error; the startd then keeps the earlier attributes.
 2: wrong usage or configuration; the hook printed the error only.
 
 With every status but 0 the hook prints one line on stderr, which the startd does not log, and the same text
@@ -130,19 +131,19 @@ class BadUsage(HookError):
 
 
 class SourceUnavailable(HookError):
-    """A source that did not answer in this run: the hook prints its local copy."""
+    """A source that did not answer in this run: the hook prints the local copy of the last answer."""
 
 
 class OutputError(SourceUnavailable):
-    """The startd does not read the output. The hook prints no more, so a cut line stays incomplete."""
+    """The startd does not read the output. The hook then prints nothing after a cut line."""
 
 
 class InvalidAd(HookError):
-    """An invalid answer of the source: the hook prints its local copy."""
+    """An invalid answer of the source: the hook prints the local copy of the last valid answer."""
 
 
 class AdNotServed(HookError):
-    """The source refuses access or has no ad of the site: the hook does not print its local copy."""
+    """The source refuses access or has no ad of the site: the hook does not print the local copy."""
 
 
 # ---------------------------------------------------------------- literals: text -> value, value -> text
@@ -357,7 +358,7 @@ def read_classads(text: bytes, site: str, now: int) -> "dict[str, object]":
         raise first_error
     if not ads:
         raise AdNotServed(
-            f"has no DataLocality ad for site {short_repr(site)}: check that the daemon runs, and --site"
+            f"has no DataLocality ad for site {short_repr(site)}: check --site, and that the daemon runs"
         )
     return max(ads, key=as_of_seconds)
 
@@ -387,7 +388,7 @@ def as_of_seconds(ad: "dict[str, object]") -> int:
 
 
 def validate(ad: "dict[str, object]", site: str, now: int) -> "dict[str, object]":
-    """Return *ad* with no time after *now*.
+    """Check *ad*; return it with times that are not after *now*.
 
     Raises:
         InvalidAd: the ad is incomplete, of another contract version or site, or too far in the future.
@@ -409,20 +410,20 @@ def validate(ad: "dict[str, object]", site: str, now: int) -> "dict[str, object]
 
 
 def check_generation(generation: object, now: int) -> None:
-    """Reject a *generation* far in the future. It is the Unix time of the ad's last change."""
+    """Reject a *generation*, the Unix time of the ad's last change, that is far in the future."""
     ahead = generation - now if isinstance(generation, int) else 0
     if ahead > MAX_AHEAD_SECONDS + MAX_SKEW_SECONDS:
         raise InvalidAd(
-            f"its generation {generation} is {ahead} s in the future: run hydrator renumber at the daemon, "
-            "or correct this node's clock"
+            f"the ad's generation {generation} is {ahead} s in the future: "
+            "run hydrator renumber on the daemon's host, or correct this node's clock"
         )
 
 
 def limit_times(ad: "dict[str, object]", moment: int, now: int) -> "dict[str, object]":
-    """Return *ad* with AsOf *moment*, at most *now*, and no DatasetAsOf later than that."""
+    """Return *ad* with DataLocalityAsOf = *moment*, at most *now*; no DatasetAsOf is later than this time."""
     if moment > now + MAX_SKEW_SECONDS:
         raise InvalidAd(
-            f"its time is {moment - now} s in the future: synchronize the clocks of node and daemon"
+            f"the ad's time is {moment - now} s in the future: synchronize the clocks of node and daemon"
         )
     moment = min(moment, now)
     facts = ad["DatasetAsOf"]
@@ -453,9 +454,9 @@ def letters(name: str) -> str:
 def spellings(ad: "dict[str, object]") -> str:
     """Return the letters of each dataset name in *ad*, with commas between, for the attribute DatasetLetters.
 
-    Jobs compare letters because a look-up in ``DatasetStates`` ignores letter case. If the letters of two
-    names differ in case only, the text has the full names of all datasets too. The same code, with the
-    reason, is in hydrator/domain/classad.py.
+    A look-up in ``DatasetStates`` ignores letter case, so jobs also compare the letters of the name. If the
+    letters of two names differ in case only, the text has the full names of all datasets too. The same code,
+    with the reason, is in hydrator/domain/classad.py.
     """
     states = ad["DatasetStates"]
     names = sorted(states) if isinstance(states, dict) else []
@@ -538,7 +539,7 @@ def find_glidein_config(positional: "list[str]", environ: "dict[str, str]") -> "
 
 
 def read_glidein_values(path: str) -> "dict[str, str]":
-    """Read the ``KEY value`` lines of a file; if a key comes twice, its last line counts."""
+    """Read the ``KEY value`` lines of a file; if a key comes twice, use the last value."""
     values = {}  # type: dict[str, str]
     try:
         with open(path, encoding="utf-8", errors="replace") as lines:
@@ -587,7 +588,9 @@ class HookSettings:
             self.url = Url(self.location.replace("{site}", "x"))
             self.proxy = proxy_for(self.url, environ, self.glidein_values)
             if self.token and not self.url.is_https and (self.proxy or not self.url.is_local):
-                raise BadUsage("a token is sent over https only, or to this host: write --url https://...")
+                raise BadUsage(
+                    "the hook sends a token over https only, or to this host: write --url https://..."
+                )
 
     def value(self, name: str) -> str:
         return next((level[name] for level in self.levels if level.get(name)), "")
@@ -636,7 +639,7 @@ class HookSettings:
         except (OSError, ValueError) as trouble:
             raise BadUsage(f"cannot read the token in {short_repr(path)}: {trouble}") from trouble
         if not token or not is_printable(token):
-            raise BadUsage(f"{short_repr(path)} has no token: write one line without spaces")
+            raise BadUsage(f"{short_repr(path)} has no token: write the token on one line without spaces")
         return token
 
 
@@ -670,7 +673,7 @@ def find_site(settings: HookSettings) -> str:
 def site_from_environment(settings: HookSettings) -> str:
     """Return the site from the environment variables ``NAME`` or ``_CONDOR_NAME``, in any letter case.
 
-    NAME is each of --site-keys. pyglidein sets the second form.
+    NAME is each name in --site-keys. pyglidein sets ``_CONDOR_NAME``.
     """
     values = {name.lower(): value for name, value in settings.environ.items()}
     candidates = [
@@ -979,7 +982,7 @@ def decompress_gzip(body: bytes, source_name: str) -> bytes:
 def http_get(
     url: Url, fields: "dict[str, str]", settings: HookSettings
 ) -> "tuple[int, dict[str, str], bytes]":
-    """Send one GET; return status, fields and body. Follow no redirect, so a token goes to *url* only."""
+    """Send one GET; return status, fields and body. Do not follow redirects: only *url* gets the token."""
     import socket
 
     proxy = settings.proxy
@@ -1075,7 +1078,7 @@ def error_for_status(status: int, answer: "dict[str, str]", url_text: str) -> Ho
     return SourceUnavailable(f"{url_text} answers {status}")
 
 
-# ---------------------------------------------------------------- files kept between runs
+# ---------------------------------------------------------------- files that the hook keeps between runs
 
 
 class CachedAd:
@@ -1087,7 +1090,7 @@ class CachedAd:
 
 
 class CacheDirectory:
-    """A private directory for small files. PermissionError if other users may write to it.
+    """A private directory for small files. Raise PermissionError if other users may write to the directory.
 
     All paths are relative to the opened directory, so no other process can replace the directory meanwhile.
     """
@@ -1099,7 +1102,7 @@ class CacheDirectory:
         if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
             os.close(self.directory)
             raise PermissionError(
-                13, "it is another user's directory, or others may write in it: run chmod 700"
+                13, "the directory belongs to another user, or others may write in it: run chmod 700"
             )
 
     def read(self, name: str) -> bytes:
@@ -1117,7 +1120,7 @@ class CacheDirectory:
             return b""
 
     def put(self, name: str, text: bytes) -> None:
-        """Replace the file *name* atomically, or remove it after an error: it must not stay outdated."""
+        """Replace the file *name* atomically; after an error remove the file, because it is outdated."""
         draft = f"{name}.{os.getpid()}.new"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -1135,9 +1138,9 @@ class CacheDirectory:
             return
 
     def sweep(self, now: int) -> None:
-        """Remove files of startds and drafts older than 30 days.
+        """Remove the files of startds, and unfinished files, that are older than 30 days.
 
-        A startd whose file is removed while it still runs gets one needless ``update:true``.
+        If the startd of a removed file still runs, it gets one needless ``update:true``.
         """
         try:
             names = os.listdir(self.directory)
@@ -1170,7 +1173,7 @@ def find_cache_directory(settings: HookSettings) -> "CacheDirectory | None":
         defaults.insert(
             0, os.path.join(os.path.dirname(os.path.abspath(settings.glidein_path)), "hydrator-hook")
         )
-    spare = environ.get("TMPDIR") or "/tmp"  # noqa: S108 - CacheDirectory makes a private folder in it
+    spare = environ.get("TMPDIR") or "/tmp"  # noqa: S108 - the hook makes a private folder in /tmp
     for path in [*defaults, *candidate_directories(spare)]:
         try:
             return CacheDirectory(path)
@@ -1265,7 +1268,7 @@ def find_startd(pid: int) -> "tuple[int, str, list[str]]":
 
 
 def read_process(pid: int) -> "tuple[int, str, list[str]]":
-    """Return parent, start time and arguments of process *pid*; 0 and empty texts if it is not in /proc."""
+    """Return parent, start time and arguments of process *pid*; 0 and empty texts without such a process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read(4096).rpartition(b")")[2].split()
@@ -1410,7 +1413,7 @@ def ask_source(settings: HookSettings, site: str, cached: "CachedAd | None") -> 
 def ask_or_use_cache(
     settings: HookSettings, site: str, cache: "CacheDirectory | None"
 ) -> "tuple[CachedAd, str]":
-    """Return the source's ad and ""; if the source fails, the local copy and the reason."""
+    """Return the source's ad and ""; if the source fails, the local copy of the ad and the reason."""
     if settings.jitter_seconds:
         time.sleep(settings.jitter_seconds * int.from_bytes(os.urandom(4), "big") / 2**32)
     cached = read_cached_ad(cache, settings, site, int(time.time()))
@@ -1436,7 +1439,7 @@ def run_hook(settings: HookSettings, output_fd: int) -> int:
     """Query the source, print all blocks, and store the printed generation; return the exit status."""
     site = find_site(settings)
     if settings.under_glidein and not settings.environ.get("GLIDEIN_PERIODIC_SCRIPT"):
-        return 0  # GlideinWMS tests every script once at the start of a glidein; the test passed
+        return 0  # GlideinWMS only tests the script at the start of a glidein; the test passed
     cache = find_cache_directory(settings)
     cached, failure = ask_or_use_cache(settings, site, cache)
     name = startd_instance_name() if cache else ""
@@ -1452,7 +1455,7 @@ def run_hook(settings: HookSettings, output_fd: int) -> int:
         age = max(
             0, int(time.time()) - as_of_seconds(cached.ad)
         )  # 0 if the node's clock was set back during the run
-        print_error(f"{failure}; printed the last answer of the source, which is {age} s old")
+        print_error(f"{failure}; the hook printed the last answer of the source, which is {age} s old")
     elif cache is None:
         print_error(
             "no private directory for the local copy, so each run requests the complete ad: set --cache-dir"
@@ -1461,7 +1464,7 @@ def run_hook(settings: HookSettings, output_fd: int) -> int:
 
 
 def print_once(output_fd: int, text: bytes) -> None:
-    """Print *text*; raise OutputError after a failure, because an incomplete line must stay incomplete."""
+    """Print *text*; raise OutputError after a failure: the hook must not complete a cut line."""
     try:
         write(output_fd, text, WRITE_SECONDS)
         drain(output_fd, DRAIN_SECONDS)
@@ -1497,7 +1500,7 @@ def print_help_or_run(argv: "list[str]", environ: "dict[str, str]", output_fd: i
 def main(argv: "list[str]", environ: "dict[str, str]", output_fd: int = 1) -> int:
     """Run the hook; return the exit status and never raise.
 
-    The hook also prints the error for the pool. It prints no OutputError, because then it cannot print.
+    The hook also prints the error for the pool. After an OutputError the hook cannot print any more.
     """
     under_glidein = bool(argv) and os.path.basename(argv[0]) == "glidein_config"
     try:

@@ -1,7 +1,7 @@
 """Demand: the datasets that jobs name or named recently, plus pins and patterns.
 
-A dataset stays demanded for some time after its last job, so that the next run of a campaign finds the
-dataset in the ads. If a dataset is no longer demanded, it leaves the ads; this is not a loss of data.
+A dataset stays demanded for some time after its last job left the queue, so that the next run of a campaign
+finds the dataset in the ads. A dataset that is no longer demanded leaves the ads; this is not a loss of data.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -36,7 +36,7 @@ class RememberedJobs:
 
 @dataclass(frozen=True, slots=True)
 class DemandMemory:
-    """The demand of every schedd at its last answer, and the dataset names that are not valid DIDs."""
+    """The demand from the last answer of every schedd, and the dataset names that are not valid DIDs."""
 
     entries: tuple[RememberedJobs, ...] = ()
     rejected_texts: Mapping[str, str] = field(default_factory=dict)
@@ -112,9 +112,9 @@ def _jobs_of_schedd(
 def _parse_group(
     group: QueuedJobs, default_scope: str | None, rejected_texts: dict[str, str]
 ) -> tuple[Did, ...]:
-    """Return the group's DIDs, sorted, without duplicates.
+    """Return the DIDs that the jobs of *group* name, sorted, without duplicates.
 
-    If one DID is not valid, return none, because such jobs cannot match any slot.
+    If one name is not a valid DID, return no DIDs, because then the jobs cannot match any slot.
     """
     try:
         return tuple(sorted({parse_did(text, default_scope) for text in group.datasets}))
@@ -124,5 +124,5 @@ def _parse_group(
 
 
 def _make_printable(text: str) -> str:
-    """Return the text of a job's owner, shortened and with escapes for unprintable characters."""
+    """Return *text*, which a job's owner wrote, shortened and with escapes for unprintable characters."""
     return escape_unprintable(text[:MAX_DID_CHARS])

@@ -89,7 +89,7 @@ class Evaluation:
     """The conclusions of one cycle: the new state, the snapshot and the ads to send.
 
     ``withheld_reasons`` has the sites that get no ad yet, each with the reason. ``released`` has, by site,
-    the datasets that the shrink breaker kept in the ad until now, each with the reason why it left.
+    the datasets that the shrink breaker kept in the ad until now, each with the reason why it leaves now.
     """
 
     state: ReconcileState
@@ -116,7 +116,7 @@ def evaluate(
     polls_started_at: Mapping[str, datetime] | None = None,
     withheld_reasons: Mapping[Site, str] | None = None,
 ) -> Evaluation:
-    """Compute the ad that every site should have from the state and the answers.
+    """Compute the ad of every site from the last state and the answers of this cycle.
 
     Args:
         state: the state after the last cycle, with the audit's verdicts since then.
@@ -167,7 +167,7 @@ def _apply_answers(
 def _reusable_results(
     previous: Evaluation | None, state: ReconcileState, answers: Collection[str], policy: ReconcilePolicy
 ) -> ReusableResults | None:
-    """Return the results of *previous* if catalogues, policy and memories are still the same; else None."""
+    """Return the results of *previous* if catalogues, policy and memories are unchanged, else None."""
     results = previous.reusable if previous else None
     if (
         results is None
@@ -208,7 +208,7 @@ class _Cycle:
         return frozenset(site for site in sites if self.policy.is_retired(site))
 
     def hold_losses(self, approved_losses: Mapping[Site, AbstractSet[Did]]) -> BreakerResult:
-        """Run the shrink breaker; reuse its last counts if the retired sites are the same."""
+        """Run the shrink breaker; reuse the counts of the last cycle if the retired sites are unchanged."""
         retired = self.find_retired_sites()
         counts = self.reusable.listed_counts if self.reusable and self.reusable.retired == retired else None
         return LossCheck(
@@ -236,7 +236,7 @@ class _Cycle:
     def merge_corrected(self, breaker: BreakerResult, audit: Audit) -> MergedSnapshot:
         """Merge the catalogues, with the audit's corrections, into one snapshot.
 
-        Merge a dataset again only if an answer, the breaker or a correction changed it.
+        Merge a dataset again only if an answer, the breaker or a correction changed the dataset.
         """
         corrections = _corrections_past_breaker(audit, breaker.held_losses, self.policy.breaker_limits)
         corrected = apply_corrections(breaker.memories, corrections)
@@ -250,7 +250,7 @@ class _Cycle:
         )
 
     def draft_ads(self, merged: MergedSnapshot, audit: Audit) -> DraftSet:
-        """Draft the ad of every site in the snapshot that is not retired."""
+        """Draft the ad of every site in the snapshot, except the retired sites."""
         facts_by_site = {
             site: facts for site, facts in merged.snapshot.sites.items() if not self.policy.is_retired(site)
         }
@@ -266,10 +266,10 @@ class _Cycle:
     def add_unseen_and_rolled_back(
         self, drafts: Mapping[Site, Draft], audit: Audit, breaker: BreakerResult
     ) -> dict[Site, Draft]:
-        """Add to *drafts* the sites that no catalogue answered for, and the sites that are rolled back.
+        """Add to *drafts* the sites without an answer of any catalogue, and the sites that are rolled back.
 
-        A site without an answer keeps its ad and its age. Its ad becomes empty when it is older than
-        ``policy.max_age``, or when the breaker releases datasets of the site.
+        A site without an answer keeps its last ad, with the age of the facts. This ad becomes empty when the
+        facts are older than ``policy.max_age``, or when the breaker releases datasets of the site.
         """
         now, max_age = self.now, self.policy.max_age
         kept_ads = {site: ad for site, ad in self.state.ads.items() if site not in drafts}
@@ -292,7 +292,7 @@ class _Cycle:
         published_generations: Mapping[Site, int],
         sites_to_renumber: AbstractSet[Site],
     ) -> dict[Site, SiteAd]:
-        """Return the ad of every draft with its generation; skip the withheld sites."""
+        """Return an ad with a generation for every draft, except for withheld sites."""
         return assign_generations(
             {site: draft for site, draft in drafts.items() if site not in withheld_sites},
             self.state.ads,
@@ -323,9 +323,9 @@ def _corrections_past_breaker(
     """Return *audit* without corrections that would remove datasets which the shrink breaker holds.
 
     An emptied catalogue gives the audit the same wrong answer as the poll. So the audit could remove one
-    held dataset a second. Corrections by a probe always count, because a probe reads the storage.
-    Drop other corrections of held datasets. Of the corrections whose false claim no later poll has
-    repeated, keep fewer at each site than the breaker's ``min_datasets``, oldest first.
+    held dataset a second. Keep all corrections by a probe, because a probe reads the storage. Drop all other
+    corrections of held datasets. If no later poll has repeated a false claim, its correction may be wrong
+    too: keep fewer of these at each site than the breaker's ``min_datasets``, the oldest first.
     """
     doubtful = {(site, did) for site, held in held_losses.items() for did in held.missing_polls}
     max_unrepeated = limits.min_datasets - 1 if limits.confirming_polls else len(audit.corrections)
@@ -347,10 +347,11 @@ def _corrections_past_breaker(
 def keep_disputed_matches(
     matches: Mapping[str, frozenset[Did]], state: ReconcileState
 ) -> dict[str, frozenset[Did]]:
-    """Return *matches* plus the earlier matches that are missing without evidence that they are gone.
+    """Return *matches* plus earlier matches that the search no longer finds but that may still exist.
 
-    A catalogue whose search finds nothing may have lost its datasets, or be broken. So an earlier match
-    stays demanded while the shrink breaker holds it, or while a catalogue could not read it.
+    If a search finds nothing, the catalogue may have lost its datasets, or it may be broken. So a dataset of
+    an earlier match stays demanded while the shrink breaker holds the dataset, or while a catalogue does not
+    answer for the dataset.
     """
     doubtful = {did for held in state.held_losses.values() for did in held.missing_polls}
     doubtful |= {did for memory in state.memories.values() for did in memory.unseen_reasons}

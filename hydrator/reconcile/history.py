@@ -44,14 +44,14 @@ class HistoryEntry:
         other = len(self.changes) - came - left
         parts = [(came, "came"), (left, "left"), (other, "changed")]
         counts = [f"{number} {word}" for number, word in parts if number]
-        return ", ".join(counts) or "only ages or fractions"
+        return ", ".join(counts) or "only ages or fractions changed"
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeContext:
     """The values that explain a change of an ad.
 
-    ``released`` has the datasets whose loss the shrink breaker no longer holds back, each with the reason.
+    ``released`` has the datasets that the shrink breaker no longer keeps in the ad, each with the reason.
     ``colliding_dids`` are the datasets whose DIDs differ only in letter case.
     """
 

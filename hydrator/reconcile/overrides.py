@@ -10,7 +10,7 @@ from hydrator.domain.model import Did, Site, SiteAd
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """A rollback: since ``started_at`` the daemon publishes an earlier ``ad`` of a site with its old ages."""
+    """A rollback of a site: since ``started_at`` the daemon publishes ``ad``, an earlier ad of the site."""
 
     started_at: datetime
     ad: SiteAd
@@ -34,14 +34,14 @@ class Approve:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Roll a site back: publish *ad*, which is of an earlier generation, again."""
+    """Roll a site back: publish *ad*, an earlier ad of the site, again."""
 
     ad: SiteAd
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """End the rollback of the site that :class:`Return` began."""
+    """End the rollback that a :class:`Return` command began at the site."""
 
     site: Site
 
@@ -72,7 +72,7 @@ class PendingCommands:
 
     @property
     def approvals(self) -> dict[Site, frozenset[Did]]:
-        """Return, by site, the datasets that may leave the ad."""
+        """Return, by site, the held datasets that the operator allows to leave the ad."""
         approved: dict[Site, frozenset[Did]] = {}
         for _, order in self.commands:
             if isinstance(order, Approve):

@@ -74,7 +74,7 @@ def read_all(catalogues: Sequence[Catalogue], dids: AbstractSet[Did]) -> dict[st
 
 
 class Reconciler:
-    """A runner of cycles over one set of catalogues, schedds and publishers; it keeps their state.
+    """A runner of cycles over one set of catalogues, schedds and publishers, with the state between cycles.
 
     Only :meth:`query_schedds` is thread-safe: the daemon runs one cycle at a time.
 
@@ -128,7 +128,7 @@ class Reconciler:
 
     @property
     def demand_error(self) -> str | None:
-        """Return the reason why the collector could not list the schedds; None if it could."""
+        """Return the reason why the collector could not list the schedds; None without an error."""
         return self._schedds.error
 
     @property
@@ -145,7 +145,7 @@ class Reconciler:
         return self.apply_demand(self.query_schedds())
 
     def query_schedds(self) -> ScheddAnswers:
-        """Query the schedds. This may be slow; it does not change the reconciler."""
+        """Query the schedds; return their answers for :meth:`apply_demand`. The query may be slow."""
         return self._schedds.query()
 
     def apply_demand(self, answers: ScheddAnswers) -> frozenset[Did]:
@@ -173,7 +173,7 @@ class Reconciler:
         Poll every catalogue without a running poll. If no poll *is_due*, poll only the catalogues
         that were not queried yet about all demanded datasets.
         If the state cannot be saved (disk full), publish the ads all the same, because published ads
-        expire. This is safe: generations are Unix times, so a restart cannot reset them.
+        expire. This is safe: generations are Unix times, so they rise even after a restart without state.
 
         Raises:
             SupersededByReload: a reload has replaced this reconciler; nothing more was saved or sent.
@@ -293,7 +293,7 @@ class _PollAnswers:
     """Pattern matches and results of the polls of one cycle.
 
     ``pending_since`` has the catalogues whose poll is still running, with the start of the poll.
-    ``overdue_names`` are the catalogues whose poll runs so long that further polls were due twice.
+    ``overdue_names`` are the catalogues whose poll has run so long that two later polls were due.
     """
 
     matches: Mapping[str, frozenset[Did]]
@@ -328,7 +328,7 @@ def _planned_result(name: str, actions: PlanOrError) -> PublishResult:
 
 
 def _held_reasons(evaluation: Evaluation, confirming_polls: int) -> dict[Site, str]:
-    """Return, by site, the reason why its ad does not change: shrink breaker, rollback or lost state."""
+    """Return, by site, the reason why the ad does not change: shrink breaker, rollback or lost state."""
     reasons = {site: held.text(confirming_polls) for site, held in evaluation.state.held_losses.items()}
     reasons |= {site: rollback.text for site, rollback in evaluation.state.rollbacks.items()}
     return {**reasons, **evaluation.withheld_reasons}

@@ -30,10 +30,10 @@ class PublishResult:
 class CycleReport:
     """The results of the cycle that began at ``started_at``: answers, evaluation, ads sent and read back.
 
-    ``held_reasons`` has, by site, the change of its ad that the daemon does not publish yet, and why.
+    ``held_reasons`` has, by site, the reason why the daemon does not publish a change of the ad yet.
     ``poll_durations`` has the catalogues that answered or failed in this cycle.
-    ``pending_since`` has the catalogues whose poll is still running. For these, ``catalogue_errors`` has the
-    error of the last answer, or says that the answer is overdue.
+    ``pending_since`` has the catalogues whose poll is still running. For these catalogues,
+    ``catalogue_errors`` has the error of the last answer, or says that the answer is overdue.
     ``history_entries`` are the ads that got a new generation.
     ``rejected`` has, by publisher, the ads that the daemon read back and rejected, each with the reason.
     ``implausible_generations`` has, by site, a generation in the future, which every hook rejects.
@@ -76,7 +76,7 @@ class CycleReport:
 
 
 def history_entries(previous: ReconcileState, report: CycleReport) -> list[HistoryEntry]:
-    """Build an entry for every ad that got a new generation in this cycle."""
+    """Build a history entry for every ad that got a new generation in this cycle."""
     evaluation = report.evaluation
     colliding_dids = frozenset(did for clash in evaluation.snapshot.case_collisions for did in clash)
     entries = []

@@ -18,7 +18,7 @@ from hydrator.reconcile.snapshot.memory import CatalogueMemory
 
 @dataclass(frozen=True, slots=True)
 class ReconcileState:
-    """The complete state of the daemon between two cycles; a store saves it over a restart."""
+    """The complete state of the daemon between two cycles; a store keeps the state over a restart."""
 
     memories: Mapping[str, CatalogueMemory] = field(default_factory=dict)
     demand: DemandMemory = field(default_factory=DemandMemory)
@@ -59,13 +59,14 @@ class CommandSource(Protocol):
         """Return the commands that are not executed yet; do not remove them."""
 
     def remove_processed(self, pending: PendingCommands) -> None:
-        """Remove the commands *pending*; raise StateError if the daemon would execute them again."""
+        """Remove the commands *pending*; raise StateError if a command remains and would run again."""
 
 
 class StateSaver:
-    """A saver of cycles and reader of commands. It returns an error as a sentence and does not raise it.
+    """An object that saves the results of cycles and reads the operator's commands.
 
-    So the daemon still publishes after an error; otherwise the published ads would expire.
+    The methods return an error as a sentence and raise no error. So the daemon still publishes after an
+    error; otherwise the published ads would expire.
 
     Args:
         store: the place that keeps the state; None if the state is not saved.
@@ -90,16 +91,16 @@ class StateSaver:
         return None
 
     def read_commands(self) -> PendingCommands:
-        """Return the commands that are not executed yet; ``problem`` says why they cannot be read."""
+        """Return the commands that are not executed yet; ``problem`` has the error if reading failed."""
         try:
             return self._commands.read_pending() if self._commands else PendingCommands()
-        except Exception as error:  # noqa: BLE001 - a bug here must not stop the cycle
+        except Exception as error:  # noqa: BLE001 - a bug of this queue must not stop the cycle
             return PendingCommands(problem=self._bugs.report("the reading of commands", error))
 
     def remove_commands(self, commands: PendingCommands) -> str | None:
         """Remove executed commands; return the error as a sentence, or None.
 
-        Call this after the effects of *commands* are on disk.
+        Call this method only after the effects of *commands* are on disk.
         """
         try:
             if self._commands:

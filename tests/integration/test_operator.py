@@ -43,7 +43,7 @@ def test_held_change_is_listed_approved_and_rolled_back_beside_the_daemon(daemon
     wait_for(lambda: held(daemon) == ["CAM"], PATIENCE, "the hold")
     assert listed(daemon) == set(DIDS)
     (row,) = [row for row in said(daemon, "plan") if row["action"] == "held"]
-    assert (row["site"], "6 of 6 datasets would leave at once" in row["why"]) == ("CAM", True)
+    assert (row["site"], "6 of 6 datasets would leave the ad at once" in row["why"]) == ("CAM", True)
     before = daemon.generation()
 
     assert said(daemon, "approve", "CAM") == {"CAM": 6}

@@ -1,7 +1,8 @@
-"""Size budget of a site's ad: choose the demand entries whose datasets all fit, most demanded first.
+"""Size budget of a site's ad: choose the demand entries that fit into the ad, most demanded first.
 
-The code stops soon after the ad is full, so it does not read all demand entries. It runs only for sites
-with changed datasets; see docs/explanation/incremental-evaluation.md.
+An entry fits if all its datasets at the site fit. The choice ends soon after the ad is full, so it does not
+read all demand entries. The daemon repeats the choice only for sites with changed datasets; see
+docs/explanation/incremental-evaluation.md.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ _ENTRY_BYTES = 4
 class Budget:
     """The maximum bytes of one attribute's line, and of the four long attributes together.
 
-    These are ``AvailableDatasets``, ``DatasetStates``, ``DatasetFractions`` and ``DatasetAsOf``.
+    The four are ``AvailableDatasets``, ``DatasetStates``, ``DatasetFractions`` and ``DatasetAsOf``.
     """
 
     line_bytes: int = 60_000
@@ -31,7 +32,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class DemandIndex:
-    """The demand entries, most demanded first; ``positions_by_did`` has the entries that name a dataset."""
+    """The demand entries, most demanded first.
+
+    ``positions_by_did`` has, by dataset, the positions of the entries that name the dataset.
+    """
 
     entries: Sequence[DemandEntry]
     positions_by_did: Mapping[Did, Sequence[int]]
@@ -51,7 +55,10 @@ class DemandIndex:
 
 
 class OmittedEntries(Sequence[DemandEntry]):
-    """The demand entries at *positions* but not at *fitting_positions*, computed when they are read."""
+    """The demand entries that do not fit into an ad: those at *positions* but not at *fitting_positions*.
+
+    Each read of the sequence computes the entries again.
+    """
 
     __slots__ = ("_entries", "_fitting_positions", "_positions")
 
@@ -86,7 +93,10 @@ class OmittedEntries(Sequence[DemandEntry]):
 
 @dataclass(frozen=True, slots=True)
 class BudgetFit:
-    """The datasets that fit, and the positions of their entries; ``has_list`` if AvailableDatasets fits."""
+    """The datasets that fit into a site's ad, and the positions of the demand entries that fit.
+
+    ``has_list`` is True if the attribute ``AvailableDatasets`` fits too.
+    """
 
     dids: AbstractSet[Did]
     positions: AbstractSet[int]
@@ -100,9 +110,10 @@ def fit_to_budget(
     budget: Budget,
     as_of: datetime,
 ) -> BudgetFit:
-    """Choose the entries at *positions* that fit.
+    """Choose the demand entries at *positions* that fit into the ad of a site.
 
-    If not all fit, first drop ``AvailableDatasets``: job expressions look states up in ``DatasetStates``.
+    If not all entries fit, first omit the attribute ``AvailableDatasets``. Job expressions do not
+    need this attribute: they read the states in ``DatasetStates``.
     """
     room = _SizeCounter(facts, demand_index, budget, as_of, has_list=True)
     choice = room.fill(positions)
@@ -158,7 +169,7 @@ class _SizeCounter:
 
     @property
     def _is_full(self) -> bool:
-        """Return True if no further entry fits, not even the shortest."""
+        """Return True if the ad has no room for another dataset, not even for one with the shortest name."""
         if self._states_bytes + self._min_entry_bytes > self._budget.line_bytes:
             return True
         return not self._has_list and self._total_bytes + self._min_entry_bytes > self._budget.ad_bytes
@@ -199,7 +210,10 @@ class _SizeCounter:
         return True
 
     def _find_covered_positions(self, first_position: int) -> set[int]:
-        """Return the entries from *first_position* on that need no further datasets of the site."""
+        """Return the positions of entries whose datasets at the site are all in the ad already.
+
+        The positions begin at *first_position*.
+        """
         entries, facts, fitting_dids = self._demand_index.entries, self._facts, self._dids
         positions = {
             place

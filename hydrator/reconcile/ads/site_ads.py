@@ -105,7 +105,7 @@ def dids_without_room(drafts: Mapping[Site, Draft]) -> dict[Site, frozenset[Did]
 def draft_site_ads(
     snapshot: Snapshot, demand: Demand, *, budget: Budget, trust: Mapping[Site, float] | None = None
 ) -> Mapping[Site, Draft]:
-    """Build the draft of every site of *snapshot* for this *demand*.
+    """Build the draft of every site's ad from *snapshot* and *demand*.
 
     Args:
         snapshot: the state of every dataset and site.
@@ -170,8 +170,9 @@ def assign_generations(
 ) -> dict[Site, SiteAd]:
     """Return the ad of every draft, with a new generation only if the content changed.
 
-    If a generation is ``MAX_AHEAD`` or more ahead of *now*, it was forged, or the clock was wrong.
-    Hooks reject such an ad, so the next generation starts from *now* instead.
+    A generation is a Unix time. If a generation is ``MAX_AHEAD`` or more ahead of *now*, the
+    generation was forged or the clock was wrong. Hooks reject this ad, so the next generation starts from
+    *now*.
 
     Args:
         drafts: by site, the content to advertise.
@@ -248,7 +249,10 @@ def _collect_inputs(
 def _update_positions(
     positions: Sequence[int], dids: Sequence[Did], facts: Mapping[Did, Fact], demand_index: DemandIndex
 ) -> Sequence[int]:
-    """Return *positions* after the changes: *dids* are the datasets that the site gained or lost."""
+    """Return the *positions* of the entries that name a dataset of *facts*, updated after a change.
+
+    *dids* are the datasets that the site gained or lost.
+    """
     if not dids:
         return positions
     updated_positions = list(positions)
@@ -301,7 +305,7 @@ def redraft(ad: SiteAd, trust: float, *, now: datetime, max_age: timedelta) -> D
 
 
 def shift_ad_times(ad: SiteAd, shift: timedelta) -> SiteAd:
-    """Return *ad* with every time earlier by *shift*. If the content changes, add 1 to the generation."""
+    """Return *ad* with *shift* subtracted from its times. If the content changes, add 1 to the generation."""
     lines = dict(ad.content)
     ages = _ENTRY.findall(lines.get("DatasetAsOf", ""))
     if not ages:

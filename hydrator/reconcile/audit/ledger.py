@@ -1,9 +1,9 @@
 """Ledger of the audit: false claims, the trust in each site, and the corrections.
 
 A poll reads every dataset by a cheap query. The audit verifies a few datasets by an expensive query. If
-both answers differ, the daemon uses the audit's answer until the poll's answer changes. The false claim
-counts against the trust in the site only after a later poll repeats it. Before that, the dataset may just
-have been deleted between both queries. A failed query of the audit is not evidence.
+the two answers differ, the daemon uses the audit's answer until the poll's answer changes. A false claim
+lowers the trust in the site only after a later poll repeats the claim: until then, the dataset may have been
+deleted between the two queries. A failed query of the audit is not evidence.
 
 This module is pure: the time is an argument.
 """
@@ -35,7 +35,7 @@ class VerificationMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class AuditQuery:
-    """The subject of one expensive query to a catalogue: one dataset, at all sites."""
+    """One dataset that the audit verifies, at all sites, by one expensive query to a catalogue."""
 
     catalogue: str
     did: Did
@@ -60,9 +60,9 @@ class Claim:
 class Verdict:
     """The result of the audit of one claim.
 
-    ``actual_fact`` is the fact that the audit found instead (None: the site has nothing of the dataset).
-    ``is_recheck`` means that the audit repeated the query because the claim was false before. Such a
-    verdict does not count for the trust in the site.
+    If the claim is false, ``actual_fact`` is the fact that the audit found (None: the site has nothing of
+    the dataset). ``is_recheck`` means that the audit repeated the query because the claim was false before.
+    The verdict of a recheck does not change the trust in the site.
     """
 
     claim: Claim
@@ -75,10 +75,11 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """A false claim; the daemon uses ``actual_fact`` instead (None: the site has nothing of the dataset).
+    """The correction of a false claim: the daemon uses ``actual_fact`` in place of the claim.
 
-    The audit found it first at ``first_found_at`` and last at ``found_at``. ``repeated_at`` is the time of
-    the first later poll in which the catalogue repeated the claim; None if no poll has repeated it.
+    ``actual_fact`` is None if the site has nothing of the dataset. The audit found that the claim is false
+    first at ``first_found_at`` and last at ``found_at``. ``repeated_at`` is the time of the first later poll
+    in which the catalogue repeated the claim; None if no poll has repeated the claim.
     """
 
     found_at: datetime
@@ -135,11 +136,11 @@ class Audit:
 
     @property
     def sites_with_false_claims(self) -> frozenset[Site]:
-        """Return the sites with a false claim inside the audit window."""
+        """Return the sites with a false claim that is younger than the audit window."""
         return frozenset(site for site, tally in self.tallies.items() if tally.false_count)
 
     def count_false_claims(self, site: Site) -> int:
-        """Return the number of claims about *site* that have a correction."""
+        """Return the number of claims about *site* that the audit found false and still corrects."""
         return len({claim for claim, _ in self.corrections if claim.site == site})
 
 
@@ -161,7 +162,11 @@ def claims(
 
 
 def record_verdicts(audit: Audit, verdicts: Iterable[Verdict]) -> Audit:
-    """Add *verdicts*. A false claim counts later, when a poll repeats it: see :func:`expire_and_confirm`."""
+    """Add *verdicts* to *audit*.
+
+    A false claim lowers the trust in the site only after a poll repeats the claim: see
+    :func:`expire_and_confirm`.
+    """
     tallies, corrections = dict(audit.tallies), dict(audit.corrections)
     for verdict in verdicts:
         claim, key = verdict.claim, (verdict.claim, verdict.method)
@@ -192,7 +197,7 @@ def expire_and_confirm(
         audit: the audit after :func:`record_verdicts`.
         memories: by catalogue, its last answers.
         now: aware UTC time of this cycle.
-        window: the maximum age of a verdict that counts.
+        window: the maximum age of a verdict that counts for the trust in a site.
         max_age: the maximum age of a correction; older corrections are dropped.
 
     Returns:
@@ -220,7 +225,7 @@ def expire_and_confirm(
 
 
 def apply_corrections(memories: Mapping[str, CatalogueMemory], audit: Audit) -> Mapping[str, CatalogueMemory]:
-    """Return a copy of *memories* with the actual fact instead of each false claim."""
+    """Return a copy of *memories* in which the actual facts replace the false claims."""
     changed: dict[str, dict[Did, DatasetRecord]] = {}
     for (claim, by), correction in sorted(audit.corrections.items(), key=lambda item: item[0]):
         if claim.catalogue not in memories:
@@ -261,7 +266,7 @@ def _count_verdict(tally: AuditTally, answered_at: datetime, *, is_true: bool) -
 
 
 def _expire_hours(tally: AuditTally, oldest_hour: int) -> AuditTally:
-    """Return *tally* without the hours up to *oldest_hour*, with the trust from the other hours."""
+    """Return *tally* without the counts up to *oldest_hour*; compute the trust from the later hours."""
     tally = replace(
         tally,
         counts_by_hour={hour: counts for hour, counts in tally.counts_by_hour.items() if hour > oldest_hour},

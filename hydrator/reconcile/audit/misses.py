@@ -1,11 +1,11 @@
 """Misses: datasets that a job did not find at its site.
 
-The job wrapper (``job_wrapper.py``) reports a miss in the job's ad and exits with MISSED_EXIT_STATUS. The
-submit commands write submit files with which the schedd queues such a job again, avoids the sites of its
-misses, and holds the job after some tries. Tested on HTCondor 23.9.6 and 25.14.1
+The job wrapper (``job_wrapper.py``) reports a miss in the job's ad and exits with MISSED_EXIT_STATUS. With a
+submit file from the submit commands, the schedd then queues the job again. The job avoids the sites of its
+misses, and the schedd holds the job after some tries. Tested on HTCondor 23.9.6 and 25.14.1
 (tests/integration/test_job_start.py):
 
-* A job may change its own ad through condor_chirp without more rights. A delayed update must have a name
+* A job may change its own ad through condor_chirp without more permissions. A delayed update must have a name
   that CHIRP_DELAYED_UPDATE_PREFIX allows (``Chirp*``), and at most about 990 bytes. The attribute survives
   the next start of the job.
 * If a file of transfer_output_files is missing in the sandbox, HTCondor holds the job before it evaluates

@@ -1,4 +1,4 @@
-"""Queue of the audit: return one item at a time to verify; every item has its turn, doubtful items first.
+"""Queue of the audit: return one item at a time to verify. Every item has its turn, doubtful items first.
 
 The queue uses no clock and no random numbers: the order depends only on the seed, the previous turns and
 the items. In a turn the queue returns one item.
@@ -29,7 +29,7 @@ SMALL_SITE_ITEMS = 100
 
 
 class AuditItem(Protocol):
-    """An item of the queue. Its text identifies the item and decides its place in the queue."""
+    """An item to verify. The queue sorts items of equal priority by a hash of ``str(item)`` and the seed."""
 
     def __hash__(self) -> int: ...
     def __str__(self) -> str: ...
@@ -42,7 +42,8 @@ T = TypeVar("T", bound=AuditItem)
 class NextItem(Generic[T]):
     """The item to verify now, and the reason.
 
-    ``is_recheck`` means that the item was found false before, ``is_reported`` that a job reported a miss.
+    ``is_recheck`` means that the audit found the item false before, and ``is_reported`` that a job reported
+    that it could not find the item's dataset.
     """
 
     item: T
@@ -52,9 +53,10 @@ class NextItem(Generic[T]):
 
 @dataclass
 class _SiteQueue(Generic[T]):
-    """The queue of one site: items that were never verified, and the others, longest ago first.
+    """The queue of one site.
 
-    An entry may be out of date; then the queue drops the entry when it is first in the queue.
+    ``new_items`` were never verified. ``old_items`` were verified before; the item that was verified longest
+    ago is first. An outdated entry stays in its list until it is first; then the queue drops the entry.
     """
 
     new_items: list[tuple[int, T]] = field(default_factory=list)
@@ -67,8 +69,8 @@ class _SiteQueue(Generic[T]):
 class AuditQueue(Generic[T]):
     """A queue that is fair to all sites.
 
-    The sites have turns one after another; an item is a turn for all its sites. So the audit finds a
-    small share of false claims equally soon at a large and at a small site. Within a site, new items come
+    The sites take turns. The verification of an item is a turn for all sites of the item. So the audit finds
+    a small share of false claims equally soon at a large and at a small site. Within a site, new items come
     first, in an order that only *seed* decides. Then come the items that were verified longest ago.
     """
 
@@ -89,11 +91,11 @@ class AuditQueue(Generic[T]):
         disputed_items: Collection[T] = (),
         sites_with_false_claims: AbstractSet[Site] = frozenset(),
     ) -> None:
-        """Replace the items of the queue; keep the record of their previous turns.
+        """Replace the items of the queue. The queue still knows when it last returned each item.
 
         Args:
             items: all items, with the sites of each.
-            disputed_items: items that were found false, to verify again from time to time.
+            disputed_items: items that the audit found false and verifies again from time to time.
             sites_with_false_claims: the sites with a recent false claim.
         """
         for item in [item for item in self._item_sites if item not in items]:
@@ -111,15 +113,18 @@ class AuditQueue(Generic[T]):
         self._sites_with_false_claims = sites_with_false_claims
 
     def prioritize(self, item: T) -> None:
-        """Schedule *item* for one of the next turns, because a job reported it; ignore an unknown item."""
+        """Schedule *item* for one of the next turns, because a job could not find the item's dataset.
+
+        Ignore an item that is not in the queue.
+        """
         if item in self._item_sites:
             self._reported_items[item] = min(self._reported_items.get(item, self._turn), self._turn)
 
     def take_next(self) -> NextItem[T] | None:
         """Return the next item to verify, or None if the queue is empty.
 
-        At most every second turn is for items that jobs reported or that were found false. So even if jobs
-        report all datasets, these turns are at most half of all turns.
+        At most every second turn is reserved for items that jobs reported or that the audit found false.
+        So the other items have turns even if jobs report all datasets.
         """
         turn = self._next_disputed() if self._turn % 2 == 0 else None
         if turn is None:
@@ -131,11 +136,11 @@ class AuditQueue(Generic[T]):
         return turn
 
     def mark_failed(self, item: T, *, is_reported: bool = False) -> None:
-        """Record that the verification of *item* failed: its next turn is before all verified items.
+        """Record that the verification of *item* failed; the item comes before all verified items.
 
         Args:
             item: the item that :meth:`take_next` returned.
-            is_reported: a job had reported the item; the queue then returns it again after RETRY_TURNS.
+            is_reported: a job reported the item; the item then has another turn after RETRY_TURNS turns.
         """
         if item not in self._item_sites:
             return

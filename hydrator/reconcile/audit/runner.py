@@ -1,8 +1,8 @@
-"""Runner of the audit: make expensive queries, one at a time, in separate threads, so that no cycle waits.
+"""Runner of the audit: make expensive queries in separate threads, so that no cycle waits for them.
 
 A cycle calls ``update`` with its memories, and ``take_verdicts`` to get the verdicts since the last call.
-Other threads call ``verify_next`` and ``probe_next``. A failed query gives no verdict: it is counted, and
-after several failures the runner makes fewer queries.
+Other threads call ``verify_next`` and ``probe_next``. A failed query gives no verdict. After failures in a
+row the runner makes fewer queries.
 """
 
 import queue
@@ -43,7 +43,7 @@ class AuditAttempt:
 
 @dataclass(frozen=True, slots=True)
 class _AuditInput:
-    """The results of a cycle that the audit needs to choose its queries."""
+    """The results of the last cycle, from which the audit chooses its next queries."""
 
     memories: Mapping[str, CatalogueMemory]
     audit: Audit
@@ -51,7 +51,7 @@ class _AuditInput:
 
 
 class _Backoff:
-    """Exponential backoff: skip 1, 3, 7, … queries after failures in a row."""
+    """Exponential backoff: after 1, 2, 3, … failures in a row, skip the next 1, 3, 7, … queries."""
 
     def __init__(self) -> None:
         self._failures = 0
@@ -67,16 +67,17 @@ class _Backoff:
 
 
 class AuditRunner:
-    """A runner of the audit's queries, with their queues and verdicts.
+    """A runner of the audit's queries, with the queues of datasets to verify and the new verdicts.
 
     ``verify_next`` and ``probe_next`` may run at the same time, each in one thread.
 
     Args:
-        auditors: the auditors, by catalogue. The audit does not verify the files of other catalogues, but
-            may probe their storage.
+        auditors: by catalogue, the auditor that verifies its datasets file by file. Without an auditor for
+            a catalogue, the audit can only probe the storage.
         probe: the probe of the storage; None if the operator configured none.
-        clock: the time for verdicts.
-        seed: decides the order of datasets. Each start has another seed, so that no dataset is always last.
+        clock: returns the aware UTC time that a new verdict gets.
+        seed: a number that decides the order of datasets. Each start of the daemon has another seed, so that
+            no dataset is always last.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class AuditRunner:
     def update(
         self, memories: Mapping[str, CatalogueMemory], audit: Audit, retired: AbstractSet[Site]
     ) -> None:
-        """Store the results of a cycle for the next queries; any thread may call this."""
+        """Store the results of a cycle for the next queries; any thread may call this method."""
         self._input = _AuditInput(memories, audit, retired)
 
     def take_verdicts(self) -> tuple[Verdict, ...]:
@@ -115,10 +116,14 @@ class AuditRunner:
         return tuple(verdicts)
 
     def report_misses(self, misses: Iterable[Miss]) -> tuple[Miss, ...]:
-        """Queue the datasets that jobs did not find; return the new misses. Only one thread may call this."""
+        """Queue the datasets of *misses* for verification; return the misses that were not known before.
+
+        Only one thread may call this method.
+        """
         reported = dict.fromkeys(misses)
         new = tuple(miss for miss in reported if miss not in self._known_misses)
-        for miss in reported:  # move the miss to the end: the oldest are forgotten first
+        # Move each miss to the end of the dict: the code below forgets misses from the beginning.
+        for miss in reported:
             self._known_misses.pop(miss, None)
             self._known_misses[miss] = None
         for miss in {(miss.site, miss.did): miss for miss in new}.values():
@@ -129,7 +134,7 @@ class AuditRunner:
         return new
 
     def verify_next(self) -> AuditAttempt | None:
-        """Verify one dataset by its files; return None if no dataset is queued, or during a backoff."""
+        """Verify one dataset file by file; return None if none is queued or the backoff skips the turn."""
         audit_queue, backoff = self._files
         self._bring_up_to_date(VerificationMethod.FILES)
         turn = None if backoff.should_skip() else audit_queue.take_next()
@@ -151,7 +156,7 @@ class AuditRunner:
         return self._conclude(turn, reading)
 
     def probe_next(self) -> AuditAttempt | None:
-        """Probe one dataset in the storage; return None if no dataset is queued, or during a backoff."""
+        """Probe one dataset in the storage; return None if none is queued or the backoff skips the turn."""
         audit_queue, backoff = self._storage
         self._bring_up_to_date(VerificationMethod.PROBE)
         turn = None if self._probe is None or backoff.should_skip() else audit_queue.take_next()
@@ -178,7 +183,7 @@ class AuditRunner:
         )
 
     def close(self) -> None:
-        """Close all connections, also during a query."""
+        """Close the connections of all auditors, also during a query."""
         for auditor in self._auditors.values():
             auditor.close()
 
@@ -234,7 +239,7 @@ class AuditRunner:
         sites_by_claim = {
             claim: frozenset({site})
             for query, sites in all_claims.items()
-            if not is_opaque(query.did)  # ps would show the DID to all users
+            if not is_opaque(query.did)  # private: ps would show the DID to all users
             for site in sites
             if self._probe.can_check(query.catalogue, site)
             and (claim := Claim(query.catalogue, query.did, site)) not in corrected
@@ -261,7 +266,10 @@ def _did_if_reported(next_item: NextItem[AuditQuery] | NextItem[Claim], did: Did
 
 
 def _facts_by_site(query: AuditQuery, seen: Seen, sites: AbstractSet[Site]) -> dict[Site, Fact | None]:
-    """Return, by site, the fact in *seen*, the audit's answer, with the rules for the answer of a poll."""
+    """Return, by site, the fact that the audit's answer *seen* gives by the same rules as a poll.
+
+    None means that the answer has no fact about the site.
+    """
     did: Did = query.did
     answer = Survey(query.catalogue, seen.as_of, frozenset(sites), {did: seen})
     record = apply_survey(CatalogueMemory(), answer, {did}, now=seen.as_of).records[did]

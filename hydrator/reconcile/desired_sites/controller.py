@@ -1,4 +1,4 @@
-"""Controller of ``DESIRED_Sites``: query the queues, decide, and edit the lists at a limited rate."""
+"""Controller of ``DESIRED_Sites``, a job's list of sites: query the queues and edit the lists slowly."""
 
 import threading
 from collections import Counter
@@ -22,10 +22,10 @@ MAX_BATCH = 500
 
 @dataclass(frozen=True, slots=True)
 class DesiredSitesResult:
-    """The result of one run at one schedd: jobs by status, and the number of edited jobs.
+    """The result of one run at one schedd: the number of jobs by status, and the number of edited jobs.
 
-    ``error`` is the reason why the run ended early. ``disjoint_example`` is the id of a job whose own
-    list of sites has no site with the job's data.
+    ``error`` is the reason why the run ended early. ``disjoint_example`` is the id of one job
+    whose own list of sites has no site with the job's data.
     """
 
     jobs_by_status: Mapping[DesiredSitesStatus, int] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class DesiredSitesController:
     """A controller that updates ``DESIRED_Sites`` of queued jobs from the site ads, one run at a time.
 
     If a schedd rejected an edit, the controller edits only one job of this schedd in each run, until the
-    schedd accepts the edit.
+    schedd accepts an edit.
 
     Args:
         sites: the queues of the schedds.
@@ -46,7 +46,7 @@ class DesiredSitesController:
         max_age: the maximum age of a fact, for jobs that set no limit.
         default_scope: the scope of datasets that jobs name without a scope.
         edits_per_second: the maximum number of jobs to edit in a second.
-        interval: the time between runs; a run edits at most ``edits_per_second`` times these seconds.
+        interval: the time between runs. A run edits at most ``edits_per_second`` jobs times these seconds.
     """
 
     def __init__(
@@ -74,7 +74,10 @@ class DesiredSitesController:
         self._sites.close()
 
     def run_once(self, ads: Mapping[Site, SiteAd]) -> Mapping[str, DesiredSitesResult]:
-        """Edit the lists to match *ads*; return the result by schedd. After ``close``, return none."""
+        """Edit ``DESIRED_Sites`` of the queued jobs to match the site *ads*; return the result by schedd.
+
+        After :meth:`close` the result is empty.
+        """
         facts_by_site = {site: facts_of(ad) for site, ad in ads.items()}
         try:
             answers = self._sites.read_job_groups()

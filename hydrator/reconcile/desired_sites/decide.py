@@ -1,13 +1,13 @@
 """Decision on ``DESIRED_Sites`` of queued jobs: which sites to list, and when not to edit the list.
 
 This module is pure. A job asks for a list with ``DataLocalityDesiredSites = true``. The daemon lists the
-sites that have all datasets of the job, by facts that are not older than the job allows. If there is no
-such site, or if the job may run anywhere by now, the daemon restores the job's own list. So an old,
-missing or empty answer never restricts a job.
+sites that have all datasets of the job, by facts that are not older than the job allows. If no site has all
+datasets, or if the job may now run at any site, the daemon restores the job's own list. So facts that are old
+or missing never restrict a job.
 
 The daemon saves the job's own list in ``DataLocalityDesiredSitesKept``, together with the list that it
-wrote. It edits ``DESIRED_Sites`` only while this equals the list that it wrote. So it never overwrites the
-edit of a user.
+wrote. It edits ``DESIRED_Sites`` again only while the attribute equals the list that the daemon wrote. So the
+daemon never overwrites the edit of a user.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,8 +32,8 @@ class DesiredSitesStatus(StrEnum):
 
     SET = "set"  # the list names the sites that have all data of the jobs
     NO_SITE = "no_site"  # the ads show no site with all data of the jobs: the jobs keep their own list
-    DISJOINT = "disjoint"  # no site of their own list has their data: the jobs keep that list
-    FREE = "free"  # the jobs may run anywhere by now: they keep their own list
+    DISJOINT = "disjoint"  # the jobs' own list has no site with their data: the jobs keep this list
+    FREE = "free"  # the jobs may now run at any site: the jobs keep their own list
     FOREIGN = "foreign"  # another writer changed the list: the daemon does not edit it
 
 
@@ -41,7 +41,8 @@ class DesiredSitesStatus(StrEnum):
 class DesiredSitesEdit:
     """An edit: set the list of ``jobs`` to ``value``, or remove the list if ``value`` is None.
 
-    If ``is_restore``, the edit restores the jobs' own list; otherwise it saves this list, ``original``.
+    ``original`` is the jobs' own list. If ``is_restore``, the edit restores this list. Otherwise the schedd
+    saves this list in the jobs' ads together with ``value``.
     """
 
     jobs: JobGroup
@@ -90,7 +91,7 @@ def sites_with(
 ) -> list[Site]:
     """Return the sites where facts younger than *max_age* say that all *datasets* are AVAILABLE, sorted.
 
-    If a text is not a DID, no site has it.
+    If a name in *datasets* is not a valid DID, return no site.
     """
     try:
         dids = [parse_did(text, default_scope) for text in datasets]
@@ -125,7 +126,7 @@ def _choose_sites(
     max_age: timedelta,
     default_scope: str | None,
 ) -> tuple[DesiredSitesStatus, list[Site] | None]:
-    """Return the status of *jobs*, and the sites that their list should have; None for their own list."""
+    """Return the status of *jobs*, and the sites to list; None if the jobs should have their own list."""
     if (
         (jobs.mode or "").lower() != "require"
         and jobs.any_after is not None
@@ -143,12 +144,12 @@ def _choose_sites(
 
 
 def _can_be_listed(site: Site) -> bool:
-    """Return True if *site* can be an item of a list: no comma, and no blanks at its ends."""
+    """Return True if *site* can be an item of a list: it has no comma, and no blank at its start or end."""
     return "," not in site and site == site.strip() != "" and _is_plain(site)
 
 
 def _is_plain(text: str) -> bool:
-    """Return True if *text* needs no escapes. A schedd does not decode them, so the text would change."""
+    """Return True if *text* needs no escapes, because a schedd does not decode escapes."""
     return text.isprintable() and not {'"', "\\"} & set(text)
 
 

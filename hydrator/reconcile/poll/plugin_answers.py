@@ -15,7 +15,7 @@ _MOST_BYTES = 2**63 - 1
 
 
 class CheckedCatalogue:
-    """A wrapper that checks each answer of a catalogue from a plugin.
+    """A wrapper that checks each answer of a catalogue that a plugin provides.
 
     See :class:`hydrator.domain.ports.Catalogue` for the methods.
     """
@@ -35,10 +35,10 @@ class CheckedCatalogue:
         """
         survey: Any = self._inner.read(dids)
         if not isinstance(survey, Survey):
-            raise CatalogueGarbled(self.name, f"its answer is a {type(survey).__name__}, not a Survey")
+            raise CatalogueGarbled(self.name, f"the plugin returned a {type(survey).__name__}, not a Survey")
         problem = _survey_problem(survey)
         if problem:
-            raise CatalogueGarbled(self.name, f"its answer is garbled: {problem}")
+            raise CatalogueGarbled(self.name, f"the plugin's answer is garbled: {problem}")
         readings = {did: survey.readings[did] for did in dids if did in survey.readings}
         return replace(
             survey, readings={did: _check_reading(did, reading) for did, reading in readings.items()}
@@ -48,7 +48,7 @@ class CheckedCatalogue:
         """See :meth:`hydrator.domain.ports.Catalogue.find`."""
         matches = self._inner.find(patterns)
         if not _is_text_set(matches):
-            raise CatalogueGarbled(self.name, "its search returned something other than a set of names")
+            raise CatalogueGarbled(self.name, "the plugin's find() did not return a set of names")
         return frozenset(matches)
 
     def close(self) -> None:
@@ -62,26 +62,26 @@ def _check_reading(did: Did, reading: Reading) -> Reading:
 
 def _survey_problem(survey: Any) -> str | None:  # noqa: ANN401 - a plugin may return any value
     if not _is_time(survey.started_at):
-        return "its time is not an aware datetime"
+        return "Survey.started_at is not a datetime with a time zone"
     if not _is_text_set(survey.sites):
-        return "its sites are not a set of names"
-    return None if isinstance(survey.readings, Mapping) else "its readings are not a mapping"
+        return "Survey.sites is not a set of names"
+    return None if isinstance(survey.readings, Mapping) else "Survey.readings is not a mapping"
 
 
 def _reading_problem(did: Did, reading: Any) -> str | None:  # noqa: ANN401 - a plugin may return any value
     if _is_instance(reading, Unseen):
-        return None if isinstance(reading.reason, str) else "the reason is not a text"
+        return None if isinstance(reading.reason, str) else "Unseen.reason is not a text"
     if not _is_instance(reading, Seen):
-        return f"it is a {type(reading).__name__}, not a reading"
+        return f"the reading is a {type(reading).__name__}, not Seen or Unseen"
     if not _is_time(reading.as_of):
-        return "its time is not an aware datetime"
+        return "Seen.as_of is not a datetime with a time zone"
     if not _is_text_set(reading.unreachable_sites) or not _is_text_set(reading.case_variants):
-        return "its unreachable sites or case variants are not a set of names"
+        return "Seen.unreachable_sites or Seen.case_variants is not a set of names"
     size: Any = reading.bytes_total
     if size is not None and (type(size) is not int or not 0 <= size <= _MOST_BYTES):
-        return "its size is not a number of bytes"
+        return "Seen.bytes_total is not a number of bytes"
     if not isinstance(reading.replicas, tuple):
-        return "its replicas are not a tuple"
+        return "Seen.replicas is not a tuple"
     return next((problem for one in reading.replicas if (problem := _replica_problem(did, one))), None)
 
 

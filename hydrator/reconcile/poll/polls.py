@@ -16,12 +16,14 @@ from .threads import run_in_thread
 
 OVERDUE_AFTER_POLLS = 2
 """A running poll is overdue when this many later polls were due; after one later poll it may just be slow."""
-_NOT_ASKED_YET = Unseen("the query began before the dataset was demanded; the next query includes it")
+_NOT_ASKED_YET = Unseen(
+    "the query began before the dataset was demanded; the next query will have the dataset"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class PollResult:
-    """One answer of one catalogue: the datasets of the query, and the matches of the patterns, if any.
+    """One answer of one catalogue, with the datasets of the query and the matches of the patterns, if any.
 
     ``started_at`` is the time when the poll began. ``duration`` is the time that the query of the datasets
     took; zero if the clock was set back.
@@ -45,7 +47,11 @@ class PollResult:
 
 @dataclass(slots=True)
 class _RunningPoll:
-    """A running poll: first the search for patterns, then the reading, when the gate of its round opens."""
+    """A running poll of one catalogue.
+
+    The poll first searches for the patterns. Then it waits until ``gate`` of its :class:`_PollRound` opens,
+    and queries the datasets.
+    """
 
     started_at: datetime
     matches: "Future[frozenset[Did] | None]"
@@ -56,14 +62,18 @@ class _RunningPoll:
 
 @dataclass(slots=True)
 class _PollRound:
-    """Catalogues that are polled together: the datasets that one finds are queried in all of them."""
+    """Polls of several catalogues that begin together.
+
+    ``gate`` opens after the searches. Then each poll queries its catalogue about ``demanded_dids``, so also
+    about the datasets that the search in another catalogue found.
+    """
 
     demanded_dids: frozenset[Did] = frozenset()
     gate: threading.Event = field(default_factory=threading.Event)
 
 
 class CataloguePoller:
-    """A poller of *catalogues*, with at most one running poll for each.
+    """A poller of *catalogues*, with at most one running poll for each catalogue.
 
     Args:
         catalogues: the catalogues; the poller queries each in its own thread.
@@ -104,7 +114,7 @@ class CataloguePoller:
         )
 
     def names_to_ask(self, demanded_dids: AbstractSet[Did]) -> frozenset[str]:
-        """Return the catalogues whose last query did not have all of *demanded_dids*."""
+        """Return the catalogues whose last query did not ask about all *demanded_dids*."""
         return frozenset(
             name for name in self.names if not demanded_dids <= self._asked_dids.get(name, frozenset())
         )
@@ -200,7 +210,7 @@ class CataloguePoller:
 
 
 def read_catalogue(catalogue: Catalogue, dids: AbstractSet[Did], bugs: BugReporter) -> Survey | Unseen:
-    """Query one catalogue about *dids*. If it raises an exception or returns no Survey, return Unseen."""
+    """Query one catalogue about *dids*. Return Unseen if it raises an exception or returns no Survey."""
     part = f"catalogue {catalogue.name}"
     try:
         answer = catalogue.read(dids)
@@ -216,7 +226,7 @@ def read_catalogue(catalogue: Catalogue, dids: AbstractSet[Did], bugs: BugReport
 def _require_survey(answer: object) -> None:
     """Raise TypeError if *answer* is not a Survey with an aware time."""
     if not isinstance(answer, Survey):
-        raise TypeError(f"its answer is a {type(answer).__name__}, not a Survey")
+        raise TypeError(f"the catalogue returned a {type(answer).__name__}, not a Survey")
     at: object = answer.started_at
     if not isinstance(at, datetime) or at.utcoffset() is None:
-        raise TypeError("the time of its answer is not an aware datetime")
+        raise TypeError("Survey.started_at is not a datetime with a time zone")

@@ -17,7 +17,7 @@ class DemandPoller:
     """A poller of the schedds. Only :meth:`query` is thread-safe.
 
     Args:
-        queues: the schedds' queues; None if only pins and patterns make demand.
+        queues: the schedds' queues; None if only pins and patterns name datasets.
         bugs: counts and logs exceptions that *queues* should not raise.
     """
 
@@ -30,7 +30,7 @@ class DemandPoller:
         self._has_listed_schedds = False
 
     def query(self) -> ScheddAnswers:
-        """Query the schedds. This may be slow; it does not change the poller."""
+        """Query the schedds; return their answers for :meth:`record`. The query may be slow."""
         try:
             answers = self._queues.read_demand() if self._queues else {}
         except PoolError as error:
@@ -41,7 +41,7 @@ class DemandPoller:
         return answers
 
     def record(self, answers: ScheddAnswers, memory: DemandMemory) -> None:
-        """Store *answers*; if the collector could not list the schedds, store Unseen for all known ones."""
+        """Store *answers*; if the collector could not list the schedds, store Unseen for every known one."""
         self.error = answers if isinstance(answers, str) else None
         self._has_listed_schedds = self._has_listed_schedds or not self.error
         if isinstance(answers, str):

@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 def run_in_thread(name: str, work: Callable[[], _T]) -> "Future[_T]":
-    """Run *work* in its own daemon thread. Its log lines have the number of the current cycle."""
+    """Run *work* in its own daemon thread. The log lines of *work* have the current cycle's number."""
     future: Future[_T] = Future()
     context = copy_context()
 
@@ -36,14 +36,14 @@ class UnfinishedWork:
 
     @property
     def reason(self) -> str:
-        """Return the reason as a sentence for people."""
-        return f"it was asked at {self.started_at:%Y-%m-%d %H:%M:%S} UTC and has not answered yet"
+        """Return a sentence with the time of the request."""
+        return f"no answer yet to the request of {self.started_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 class ParallelWorkers(Generic[_T]):
-    """Threads that do one piece of work at a time for each part, such as a publisher.
+    """Threads that do one piece of work at a time for each part of the daemon, such as a publisher.
 
-    The name of a thread is *name* and the name of the part.
+    The name of each thread is *name* and the name of the part, such as ``publisher collector``.
     """
 
     def __init__(self, name: str, clock: Clock) -> None:
@@ -54,7 +54,7 @@ class ParallelWorkers(Generic[_T]):
     def run(
         self, work: Mapping[str, Callable[[], _T]], timeout: timedelta | None
     ) -> dict[str, _T | UnfinishedWork]:
-        """Return the result of each part's *work*; UnfinishedWork if it takes longer than *timeout*.
+        """Run the *work* of each part; return its result, or UnfinishedWork after *timeout*.
 
         Without a *timeout*, wait for all results. A part that is still busy with earlier work gets no new
         work: return the result of the earlier work, once there is one.

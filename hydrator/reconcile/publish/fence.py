@@ -1,7 +1,7 @@
-"""Fence: stop the work of an old configuration after a reload has replaced it.
+"""Fence: stop the work of an old configuration after a reload has replaced this configuration.
 
-A reload cannot stop a thread that waits for a catalogue's answer. So it closes a fence. Then the objects
-of the old configuration begin no new work, and work that still runs saves and publishes nothing more.
+A reload cannot stop a thread that waits for a catalogue's answer. So the reload closes a fence. Then the
+objects of the old configuration begin no new work, and work that still runs saves and publishes nothing more.
 """
 
 import threading
@@ -38,7 +38,7 @@ class Fence:
 
     @contextmanager
     def turn(self, name: str) -> Iterator[None]:
-        """Run the block as a turn of the kind *name*, after a running turn of this kind has ended.
+        """Run the ``with`` block as a turn of the kind *name*, after a running turn of this kind has ended.
 
         Raises:
             SupersededByReload: no further turn may begin.
@@ -57,7 +57,7 @@ class Fence:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Run the block as a step; ``close`` waits for the end of the block.
+        """Run the ``with`` block as a step; ``close`` waits for the end of the block.
 
         Raises:
             SupersededByReload: the fence is closed.

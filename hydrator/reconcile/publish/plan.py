@@ -1,4 +1,7 @@
-"""Plan of one publisher: publish, refresh, hold, withdraw, or nothing, and why.
+"""Plan of one publisher: one action for each site, and the reason.
+
+*due* means that the publisher received the ad at least ``refresh_after`` ago. An ad without a newer as_of is
+due only if the publisher drops ads after some time.
 
 desired  published           newer as_of  due   action
 -------  ------------------  -----------  ----  ----------------------------------------
@@ -36,7 +39,7 @@ class Policy:
     """The rule of one publisher for sending an unchanged ad again.
 
     ``refresh_after`` is the maximum time since the publisher received the ad. ``has_expiring_ads`` means
-    that the publisher drops ads after some time, so an ad must be sent again even if its age is the same.
+    that the publisher drops ads after some time, so the daemon sends ads again even without newer facts.
     """
 
     refresh_after: timedelta
@@ -54,8 +57,9 @@ def plan(
 ) -> Plan:
     """Choose the fewest actions that turn *published* into *desired*.
 
-    A collector forgets an ad after ``ClassAdLifetime`` seconds [1], so an unchanged ad is sent again once
-    it is ``policy.refresh_after`` old. Withdraw only a *retired* site; keep the ad of an unknown site.
+    A collector forgets an ad after ``ClassAdLifetime`` seconds [1]. So send an unchanged ad again when it is
+    ``policy.refresh_after`` old. Withdraw only the ads of *retired* sites: a site that is neither desired nor
+    retired keeps its ad.
 
     Args:
         published: the ads that were read back from the publisher, by site.
@@ -87,18 +91,20 @@ def _action(
     withheld_reasons: Mapping[Site, str],
 ) -> Action:
     if site in retired:
-        return Withdraw(site, "retired in the configuration")
+        return Withdraw(site, "the site is retired in the configuration")
     if ad is None:
         return Hold(
             site,
-            withheld_reasons.get(site, "the daemon has no facts about it; to remove its ad, retire the site"),
+            withheld_reasons.get(
+                site, "the daemon has no facts about the site; retire the site to remove its ad"
+            ),
         )
     if published_ad is None:
         return Publish(ad, "not published")
     if published_ad.generation != ad.generation:
         return Publish(ad, f"replaces generation {published_ad.generation}")
     is_newer = to_unix(ad.as_of) != to_unix(published_ad.as_of)
-    # If the publisher received the ad in the future, the clock was set back: its age is unknown, hence abs().
+    # If received_at is in the future, the clock was set back. The ad's age is unknown, hence abs().
     # An as_of in the future would look fresh to jobs until that time, so send a correct ad at once.
     is_ahead = to_unix(published_ad.as_of) > to_unix(now)
     is_due = (is_ahead or abs(now - published_ad.received_at) >= policy.refresh_after) and (

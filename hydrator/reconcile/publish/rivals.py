@@ -2,9 +2,9 @@
 
 If two daemons publish to one pool by accident, each replaces the ads of the other again and again. An ad
 that is read back has one of three origins: this daemon sent it; or it was published before this daemon's
-first ad was read back; or a rival sent it. The detector reports a rival only after its second ad within
-``RIVAL_WINDOW``, because a single ad may be the last ad of a daemon that just stopped. So it reports neither
-a restart nor a change of the leader. This module is pure: the time is an argument.
+first ad was read back; or a rival sent it. The detector reports a rival only after the rival's second ad
+within ``RIVAL_WINDOW``, because a single ad may be the last ad of a daemon that just stopped. So the detector
+reports neither a restart nor a change of the leader. This module is pure: the time is an argument.
 """
 
 from collections import deque
@@ -46,9 +46,9 @@ class RivalDetector:
             writes.sent_versions.append(_ad_version(ad))
 
     def note_read_back(self, publisher: str, published_ads: Mapping[Site, PublishedAd]) -> None:
-        """Record the ads that were read back after a sending.
+        """Record the ads that this daemon read back after it had sent its ads.
 
-        If this daemon's ad of a site was read back, any other ad of the site is from now on a rival's.
+        After this daemon's ad of a site was read back once, every other ad of the site is from a rival.
         """
         for site, ad in published_ads.items():
             writes = self._writes.get((publisher, site))
@@ -79,7 +79,8 @@ class RivalDetector:
             return None
         first = rivals[0]
         return (
-            f"another daemon publishes to it too and replaced the ads of {format_count(len(rivals), 'site')},"
+            f"another daemon also writes to this publisher and replaced the ads of"
+            f" {format_count(len(rivals), 'site')},"
             f" for example the ad of {first.site} by generation {first.generation}"
             f" with facts of {first.as_of:%Y-%m-%d %H:%M:%S} UTC"
         )

@@ -34,12 +34,12 @@ class PublishTarget:
 
 
 class PublishTargets:
-    """The publishers, each in its own thread, so that one that hangs or fails does not delay the others.
+    """The publishers, each in its own thread. A publisher that hangs or fails does not delay the others.
 
     Args:
         targets: the publishers with their policies.
         clock: aware UTC time.
-        fence: the gate that a reload closes; after that nothing more is sent.
+        fence: the gate that a reload closes; after a reload these publishers send nothing more.
         bugs: counts and logs exceptions that no publisher should raise.
     """
 
@@ -54,7 +54,7 @@ class PublishTargets:
         self._rival_detector = RivalDetector()
 
     def read_back(self, timeout: timedelta | None) -> dict[str, PublishedAds]:
-        """Return, by publisher, the ads that it has now; or an error after *timeout*."""
+        """Return, by publisher, the ads that were read back, or the error; wait at most *timeout*."""
         unfinished = {target.name: self._senders.find_unfinished(target.name) for target in self._targets}
         work = {
             target.name: partial(_read_published, target.publisher, self._bugs)
@@ -69,7 +69,7 @@ class PublishTargets:
         }
 
     def rejected_ads(self) -> dict[str, dict[str, str]]:
-        """Return, by publisher, the ads that were read back and rejected, each with the reason."""
+        """Return, by publisher, the ads that the daemon read back and rejected, each with the reason."""
         rejected = {
             target.name: dict(target.publisher.rejected)
             for target in self._targets
@@ -85,7 +85,7 @@ class PublishTargets:
         now: datetime,
         withheld_reasons: Mapping[Site, str],
     ) -> dict[str, PlanOrError]:
-        """Return, by publisher, its plan; or the error if its ads could not be read or its plan failed."""
+        """Return, by publisher, the plan; or the error if reading its ads or making the plan failed."""
 
         def plan_for(target: PublishTarget) -> PlanOrError:
             published_ads = published[target.name]
@@ -137,14 +137,14 @@ class PublishTargets:
         return {name: reason for name, reason in reasons.items() if reason}
 
     def forget_rivals(self) -> None:
-        """Forget all sent ads. A stand-by daemon reads back the leader's ads; the leader is not a rival."""
+        """Forget all sent ads, so that a stand-by daemon does not report the leader's ads as a rival's."""
         self._rival_detector = RivalDetector()
 
 
 def apply_plan(
     actions: Plan, publisher: Publisher, fence: Fence | None = None, bugs: BugReporter | None = None
 ) -> PublishResult:
-    """Execute *actions*, then read the ads back. List the sites whose ads are not as they should be.
+    """Execute *actions*, then read the ads back. The result lists the sites whose ads are not as planned.
 
     Raises:
         SupersededByReload: *fence* is closed, so nothing may be sent.
@@ -197,7 +197,7 @@ def _read_published(publisher: Publisher, bugs: BugReporter) -> PublishedAds:
     try:
         published_ads = publisher.published()
         if not isinstance(published_ads, Mapping):
-            raise TypeError(f"it returned a {type(published_ads).__name__}, not ads by site")  # noqa: TRY301
+            raise TypeError(f"published() returned a {type(published_ads).__name__}, not a Mapping")  # noqa: TRY301
     except PublishError as error:
         return error
     except BaseException as error:  # noqa: BLE001 - a bug of one publisher must not stop the others

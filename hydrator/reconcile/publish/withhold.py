@@ -1,8 +1,8 @@
 """Withheld sites: do not replace published ads while a daemon without state collects its data again.
 
 A daemon that lost its state does not know the demand of a schedd that does not answer, or the replicas of
-a catalogue that does not answer. A published ad of an earlier daemon may have both. So the daemon does not
-replace this ad until all schedds and catalogues have answered, or for a limited time.
+a catalogue that does not answer. The ad that was published before may have these datasets. So the daemon does
+not replace this ad until all schedds and catalogues have answered, or until a time limit ends.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,9 +15,9 @@ from hydrator.reconcile.state import ReconcileState
 
 
 class Withholding:
-    """The choice of sites whose ads are not replaced yet.
+    """The choice of sites whose published ads the daemon does not replace yet.
 
-    It ends at the latest ``max_withhold`` after the first cycle that withheld a site.
+    The daemon replaces all ads at the latest ``max_withhold`` after the first cycle that withheld a site.
     """
 
     def __init__(self, policy: ReconcilePolicy) -> None:
@@ -63,7 +63,7 @@ def _choose_reason(state: ReconcileState, answers: Answers, unanswered_sources: 
         for name, answer in answers.items()
         if not _has_complete_memory(state.memories.get(name), answer)
     ]
-    more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+    more = f" (further missing answers: {len(reasons) - 1})" if len(reasons) > 1 else ""
     return f"{reasons[0]}{more}; until then the published ad is unchanged" if reasons else None
 
 

@@ -6,9 +6,9 @@ holds the loss: it keeps the facts of these datasets in the ads, each with its a
 a held dataset becomes UNKNOWN at the age limit.
 
 The breaker cannot distinguish a fault from a real loss by the answers: an emptied list, and a storage
-element that lost its site, look like deleted data. But if the site still lists a dataset, in another state,
-this is not a loss. Datasets that are no longer demanded, retired sites and removed catalogues are not
-losses either.
+element that belongs to no site any more, look like deleted data. But if the
+site still lists a dataset, in another state, this is not a loss. Datasets that are no longer demanded,
+retired sites and removed catalogues are not losses either.
 """
 
 from collections.abc import Collection, Mapping
@@ -29,12 +29,12 @@ _MIN_TOTAL_LOSS = 2
 
 @dataclass(frozen=True, slots=True)
 class BreakerLimits:
-    """The largest loss in one cycle that the breaker does not hold.
+    """The limits of the breaker: it holds a larger loss of datasets, so the ads keep the facts.
 
     ``site_share`` (at one site) and ``all_share`` (at all sites) are shares, 0 to 1, of the listed and of
-    the AVAILABLE datasets. A loss of fewer than ``min_datasets`` is not held, unless nothing is left.
-    A hold ends after ``confirming_polls`` further polls with the same loss, each at least ``poll_spacing``
-    after the previous one; 0 turns the breaker off.
+    the AVAILABLE datasets. The breaker does not hold a loss of fewer than ``min_datasets``, unless no dataset
+    is left. A hold ends after ``confirming_polls`` further polls with the same loss, each at least
+    ``poll_spacing`` after the previous one. ``confirming_polls`` = 0 turns the breaker off.
     """
 
     site_share: float = 0.5
@@ -76,21 +76,21 @@ class HeldLoss:
         """Return a sentence with the numbers of the loss; *needed_polls* further polls end the hold."""
         if self.cause is HoldCause.UNNAMED:
             datasets = format_count(len(self.missing_polls), "dataset")
-            return f"no catalogue lists this site any more; its ad keeps {datasets}, each with its age"
+            return f"no catalogue lists this site any more; the site's ad keeps {datasets}, each with its age"
         also = ", and more at other sites" if self.cause is HoldCause.ALL else ""
         return (
             f"{len(self.missing_polls)} of {format_count(self.listed_count, 'dataset')}"
-            f" would leave at once{also}; {self.confirmations} of"
-            f" {format_count(needed_polls, 'further poll')} confirm it"
+            f" would leave the ad at once{also}; {self.confirmations} of"
+            f" {format_count(needed_polls, 'further poll')} confirm the loss"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerResult:
-    """The memories with the held facts, and the held losses.
+    """The result of the breaker: the memories with the facts of held datasets, and the held losses.
 
-    ``released`` has, by site, the datasets whose hold ended, each with the reason. ``listed_counts`` counts
-    the datasets of the memories; None if the breaker is off.
+    ``released`` has, by site, the datasets whose hold ended, each with the reason. ``listed_counts``
+    has the numbers of datasets in the memories; None if the breaker is off.
     """
 
     memories: Mapping[str, CatalogueMemory]
@@ -104,9 +104,9 @@ class _SiteLoss:
     """The loss at one site before the breaker decides.
 
     ``listed_count`` and ``available_count`` are the numbers of datasets at the site before this cycle.
-    ``available_dids`` are the compared datasets that were AVAILABLE. ``lost_dids`` are missing now;
-    ``unread_dids`` were held before and have no new answer. ``is_site_read`` means that the catalogues
-    answered for another dataset at the site.
+    ``available_dids`` are the compared datasets that were AVAILABLE. ``lost_dids`` are missing in
+    this cycle. ``unread_dids`` were held before, and this cycle has no new answer about them.
+    ``is_site_read`` means that the catalogues answered for another dataset at the site.
     """
 
     listed_count: int
@@ -151,7 +151,7 @@ class _SiteLoss:
 
 @dataclass(frozen=True, slots=True)
 class _DoubtfulLoss:
-    """The datasets of a site's loss: those not yet confirmed as lost, and those confirmed."""
+    """The missing datasets of one site: the loss of ``confirmed_dids`` is certain, the rest doubtful."""
 
     loss: _SiteLoss
     missing_polls: Mapping[Did, int]
@@ -163,7 +163,7 @@ class _DoubtfulLoss:
 
     @property
     def settled_dids(self) -> AbstractSet[Did]:
-        """Return the datasets that are certainly lost, by enough polls or by the operator's approval."""
+        """Return the datasets whose loss is final, after enough polls or by the operator's approval."""
         return self.confirmed_dids | self.loss.approved_dids
 
     @property
@@ -181,7 +181,9 @@ class _DoubtfulLoss:
 
 @dataclass(frozen=True, slots=True)
 class LossCheck:
-    """One check of the memories before and after this cycle's answers; call :meth:`run` once.
+    """One check for lost datasets between the memories before and after this cycle's answers.
+
+    Call :meth:`run` once.
 
     Args:
         previous: the memories before this cycle's answers, by catalogue.
@@ -190,7 +192,7 @@ class LossCheck:
         held_losses: the losses that the last cycle held.
         approved_losses: by site, the held datasets whose loss the operator approved.
         retired: sites that the operator removed.
-        limits: the largest loss that is not held.
+        limits: the limits above which the breaker holds a loss.
         now: aware UTC time of this cycle.
         previous_counts: the counts of *previous*, and the datasets that changed since; None if unknown.
     """
@@ -272,7 +274,7 @@ class LossCheck:
     def _hold_facts(
         self, doubts: Mapping[Site, _DoubtfulLoss], causes: Mapping[Site, HoldCause]
     ) -> dict[str, CatalogueMemory]:
-        """Return the current memories with the previous facts of held datasets and without approved ones."""
+        """Return the current memories with the facts of held datasets and without the approved losses."""
         held_dids = {site: doubts[site].missing_polls.keys() & doubts[site].loss.lost_dids for site in causes}
         released_dids = {
             site: doubt.loss.approved_dids - doubt.loss.lost_dids
@@ -288,7 +290,7 @@ class LossCheck:
     def _hold_unnamed(
         self, unnamed_sites: Mapping[Site, Collection[Did]], doubts: Mapping[Site, _DoubtfulLoss]
     ) -> dict[Site, HeldLoss]:
-        """Return a hold for each site that no catalogue lists any more. Polls cannot confirm its loss."""
+        """Return a hold for each site that no catalogue lists any more. Polls cannot confirm this loss."""
         holds = {}
         for site, dids in unnamed_sites.items():
             held = self.held_losses.get(site)
@@ -314,9 +316,9 @@ def _fact_at(memory: CatalogueMemory, site: Site, did: Did) -> Fact | None:
 
 
 def _find_causes(doubts: Mapping[Site, _DoubtfulLoss], limits: BreakerLimits) -> dict[Site, HoldCause]:
-    """Return the sites whose loss to hold, and why.
+    """Return the sites whose loss the breaker holds, each with the cause.
 
-    A site with a too large loss of its own does not count for the share of all sites.
+    A site that alone loses too many datasets is not part of the sum for ``all_share``.
     """
     losing = {site for site, doubt in doubts.items() if doubt.missing_polls}
     is_nothing_left = all(doubt.is_everything_missing for doubt in doubts.values())
@@ -327,7 +329,8 @@ def _find_causes(doubts: Mapping[Site, _DoubtfulLoss], limits: BreakerLimits) ->
         others, limits.all_share, limits.min_datasets
     )
     causes = {site: HoldCause.SITE if site in alone else HoldCause.ALL for site in sorted(losing)}
-    # If another site is held, also hold a site that lost all its datasets, even if these are few.
+    # If the breaker holds the loss of another site, it also holds the loss of a site that lost all its
+    # datasets, even if these are few.
     emptied = {site for site in losing if alone and doubts[site].is_everything_missing}
     return causes if is_total_shrink else {s: cause for s, cause in causes.items() if s in alone | emptied}
 
@@ -356,7 +359,7 @@ def _apply_holds(
 ) -> CatalogueMemory:
     """Return *memory* with the previous facts of *held_dids*, and without *released_dids*.
 
-    The *unread_sites* keep the time of their previous reading.
+    The sites in *unread_sites* keep the time of their previous reading.
     """
     changed: dict[Did, DatasetRecord] = {}
     for site, dids in held_dids.items():

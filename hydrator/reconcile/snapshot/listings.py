@@ -1,4 +1,4 @@
-"""Listings: the sites that list a dataset, before and after the answers of one cycle.
+"""Listings: the sites that have a dataset according to the catalogues, before and after a cycle's answers.
 
 The code compares only datasets that may have changed. It keeps the counts of all listed datasets from
 cycle to cycle, and updates the counts for the compared datasets only;
@@ -21,7 +21,7 @@ NO_LISTINGS: Listings = {}
 
 @dataclass(frozen=True, slots=True)
 class ListedCounts:
-    """By site, the number of demanded datasets that it lists, and of those that are AVAILABLE."""
+    """The number of demanded datasets that each site lists, and how many of these are AVAILABLE there."""
 
     listed_by_site: Mapping[Site, int] = field(default_factory=dict)
     available_by_site: Mapping[Site, int] = field(default_factory=dict)
@@ -47,18 +47,21 @@ class PreviousCounts:
 
 @dataclass(frozen=True, slots=True)
 class ListingChange:
-    """The compared datasets, with their listings before and after the answers, and the counts before."""
+    """The listings of the compared datasets before and after the answers of a cycle.
+
+    ``previous_counts`` has the numbers of all listed datasets before the answers.
+    """
 
     previous: Mapping[Did, Listings]
     current: Mapping[Did, Listings]
     previous_counts: ListedCounts
 
     def lists_now(self, did: Did, site: Site) -> bool:
-        """Return True if *site* lists *did* after the answers."""
+        """Return True if a catalogue lists *did* at *site* after the answers of this cycle."""
         return site in self.current.get(did, NO_LISTINGS)
 
     def lost_and_available_dids(self) -> tuple[dict[Site, set[Did]], dict[Site, set[Did]]]:
-        """Return, by site, the datasets that it no longer lists, and the datasets that were AVAILABLE."""
+        """Return, by site, the datasets that the site no longer lists, and those that were AVAILABLE."""
         lost: dict[Site, set[Did]] = {}
         available: dict[Site, set[Did]] = {}
         for did, listings in self.previous.items():
@@ -71,7 +74,7 @@ class ListingChange:
         return lost, available
 
     def new_counts(self) -> Counter[Site]:
-        """Return, by site, the number of datasets that it did not list before; empty in the first cycle."""
+        """Return, by site, the number of newly listed datasets; empty in the first cycle."""
         counts: Counter[Site] = Counter()
         for did, listings in self.current.items() if self.previous else ():
             counts.update(listings.keys() - self.previous.get(did, NO_LISTINGS).keys())
@@ -83,7 +86,7 @@ class ListingChange:
         memories: Mapping[str, CatalogueMemory],
         retired: AbstractSet[Site],
     ) -> ListedCounts:
-        """Return the counts of *memories*, which are *current* with the facts of held datasets."""
+        """Return the counts of *memories*: the *current* memories plus the facts of held datasets."""
         held_dids = [
             did
             for name, memory in memories.items()
@@ -107,12 +110,12 @@ def compare_listings(
     """Compare the listings of the memories before and after the answers of a cycle.
 
     Args:
-        previous: the memories before, by catalogue.
-        current: the memories after.
+        previous: the memories before the answers, by catalogue.
+        current: the memories after the answers, by catalogue.
         demanded_dids: the demanded datasets; only these are compared.
-        retired: sites that the operator removed; they count as empty.
-        previous_counts: the counts of *previous*, and the datasets that changed since; None to compare all.
-        disputed_dids: datasets with a held or approved loss; compare these even if they did not change.
+        retired: sites that the operator removed; the comparison ignores their datasets.
+        previous_counts: the counts of *previous*, and the datasets that changed since; None: compare all.
+        disputed_dids: datasets with a held or approved loss; always compare these.
     """
     if previous_counts is None:
         before = find_listings(previous, demanded_dids, retired)

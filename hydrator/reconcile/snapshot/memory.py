@@ -23,8 +23,8 @@ AT_LAST_POLL: Final = datetime.max.replace(tzinfo=UTC)
 class DatasetRecord:
     """One catalogue's last record of one dataset: its state at each site that has it.
 
-    If the last reading covers a site only in part, ``previous_facts`` has the site's fact from the last
-    complete reading, with its age, and ``facts`` the fact from the part.
+    The last reading may have a replica at a site although the catalogue could not query the whole site. Then
+    ``facts`` has the fact from this replica, and ``previous_facts`` the fact from the last complete reading.
     ``reading`` is the reading from which the record was built; None if it was not built from a reading.
     """
 
@@ -49,7 +49,7 @@ class TimestampedRows(Mapping[Did, _Row]):
 
     @abstractmethod
     def with_timestamp(self, row: _Row) -> _Row:
-        """Return *row* with its real time."""
+        """Return *row* with the real time in place of AT_LAST_POLL."""
 
     def __getitem__(self, did: Did) -> _Row:
         return self.with_timestamp(self.rows[did])
@@ -72,7 +72,7 @@ class DatasetRows(TimestampedRows[DatasetRecord]):
     Args:
         rows: by dataset. If ``read_at`` of a row is AT_LAST_POLL, the time of its facts is *polled_at*.
         polled_at: the time of the last complete answer.
-        individually_dated: the datasets whose rows have times of their own.
+        individually_dated: the datasets whose rows have a real time, not AT_LAST_POLL.
         base_version: the ``version`` of the previous rows, from which these rows were made.
         changed_since_base: the datasets whose rows differ from the previous rows.
     """
@@ -130,7 +130,7 @@ class DatasetRows(TimestampedRows[DatasetRecord]):
         )
 
     def with_records(self, records: Mapping[Did, DatasetRecord]) -> "DatasetRows":
-        """Return the rows with *records* replaced; *polled_at* and the base version are unchanged."""
+        """Return new rows with *records* in place of the old; keep *polled_at* and the base version."""
         if not records:
             return self
         return DatasetRows(
@@ -153,8 +153,8 @@ class CatalogueMemory:
     """The last answers of one catalogue.
 
     ``answered_at`` is the time of the last complete answer. ``unseen_reasons`` has the datasets that the
-    last poll did not answer for, each with the reason. ``last_read_at`` has the sites that the last answer
-    lists but could not reach, each with the time of its last reading.
+    last poll did not answer for, each with the reason. ``last_read_at`` has the sites that the catalogue
+    could not query for its last answer, each with the time of the last reading of the site.
     """
 
     answered_at: datetime | None = None

@@ -1,7 +1,7 @@
 """Merge of the facts of all catalogues into one fact per dataset and site.
 
-A merge starts from the result of the previous merge and recomputes only the changed datasets. This equals a
-full merge if ``shared_inputs`` (the few values that every dataset depends on) are unchanged.
+A merge starts from the result of the previous merge and recomputes only the changed datasets. The result
+equals that of a full merge if ``shared_inputs`` (the few values that every dataset depends on) are unchanged.
 docs/explanation/incremental-evaluation.md has an example.
 """
 
@@ -20,7 +20,7 @@ _RECENT_AGE = timedelta(seconds=2)
 
 
 class FactRows(TimestampedRows[Fact]):
-    """The facts of one site; a row with the time AT_LAST_POLL has the time *now*."""
+    """The facts of one site by dataset; a look-up replaces the time AT_LAST_POLL by *now*."""
 
     __slots__ = ("now",)
 
@@ -52,9 +52,9 @@ class MergedSnapshot:
     """A snapshot, and intermediate results from which the next merge can start.
 
     ``rows`` are the facts by site; read them through :class:`FactRows`. ``changed_dids`` has, by site, the
-    datasets whose row differs from the previous merge. Every merge recomputes ``always_recheck``: these
-    datasets have a time of their own, not the time of the last poll. ``recent_sites`` have such a fact
-    that is less than 2 s older than the cycle.
+    datasets whose row differs from the previous merge. Every merge recomputes the datasets in
+    ``always_recheck``: the rows of these datasets have a real time, not AT_LAST_POLL. ``recent_sites`` are
+    the sites with a fact of such a dataset that is less than 2 s older than the cycle.
     """
 
     snapshot: Snapshot
@@ -67,13 +67,13 @@ class MergedSnapshot:
     changed_dids: Mapping[Site, AbstractSet[Did]] | None = None
 
     def can_be_continued(self, shared_inputs: Hashable, now: datetime) -> bool:
-        """Return True if a merge of only the changed datasets has the result of a full merge."""
+        """Return True if a merge of only the changed datasets gives the same result as a full merge."""
         return shared_inputs == self.shared_inputs and now >= self.now
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One catalogue's rows; ``is_current`` means that its last answer is from this cycle."""
+    """One catalogue's rows; ``is_current`` means that the catalogue's last answer is from this cycle."""
 
     rows: Mapping[Did, DatasetRecord]
     answered_at: datetime
@@ -133,7 +133,7 @@ def _sources(memories: Mapping[str, CatalogueMemory], now: datetime) -> list[_So
 
 
 def _find_recent_sites(facts_by_did: Mapping[Did, Mapping[Site, Fact]], now: datetime) -> frozenset[Site]:
-    """Return the sites with a fact that has a time of its own and is younger than ``_RECENT_AGE``."""
+    """Return the sites with a fact that has a real time and is younger than ``_RECENT_AGE``."""
     return frozenset(
         site
         for facts in facts_by_did.values()
@@ -162,7 +162,7 @@ def _build_snapshot(
 def pick_better(one: Fact, other: Fact, now: datetime = AT_LAST_POLL) -> Fact:
     """Return the fact with the better state; if the states are equal, the newer fact.
 
-    Unless the dataset is complete, use the larger fraction of both. AT_LAST_POLL counts as the time *now*.
+    Unless the dataset is complete, use the larger of both fractions. AT_LAST_POLL counts as the time *now*.
     """
     one_as_of, other_as_of = (now if fact.as_of is AT_LAST_POLL else fact.as_of for fact in (one, other))
     is_other_better = (_STATE_RANK[other.state], other_as_of) > (_STATE_RANK[one.state], one_as_of)
@@ -186,7 +186,7 @@ def sizes_of(memories: Mapping[str, CatalogueMemory]) -> dict[Did, int]:
 def _shared_inputs(memories: Mapping[str, CatalogueMemory], now: datetime, max_age: timedelta) -> Hashable:
     """Return the values, other than the records, on which every fact depends.
 
-    Omit the time of an answer of this cycle: it is new in every cycle but changes no result.
+    Omit the time of answers of this cycle: this time is new in every cycle but changes no result.
     """
     return tuple(
         (
@@ -203,7 +203,7 @@ def _shared_inputs(memories: Mapping[str, CatalogueMemory], now: datetime, max_a
 
 
 def _age_key(answered_at: datetime, now: datetime, max_age: timedelta) -> Hashable:
-    """Return the values of an older answer's age on which the facts of the answer depend."""
+    """Return a key for the age of an earlier answer: equal keys give equal facts."""
     return answered_at, now - answered_at > max_age, now if now - answered_at < _RECENT_AGE else None
 
 
@@ -252,7 +252,7 @@ def _apply_max_age(fact: Fact, answered_at: datetime, now: datetime, max_age: ti
 def _update_rows(
     facts_by_did: Mapping[Did, Mapping[Site, Fact]], previous: Mapping[Site, dict[Did, Fact]]
 ) -> tuple[Mapping[Site, dict[Did, Fact]], Mapping[Site, AbstractSet[Did]]]:
-    """Update the *previous* rows with *facts_by_did*; return them and the changed datasets, by site."""
+    """Update the *previous* rows with *facts_by_did*; return the new rows and changed datasets, by site."""
     if not previous:
         first = _group_by_site(facts_by_did)
         return first, {site: mine.keys() for site, mine in first.items()}
@@ -298,7 +298,7 @@ def _find_changes(
 def _site_read_times(
     memories: Mapping[str, CatalogueMemory], rows: Mapping[Site, Mapping[Did, Fact]]
 ) -> dict[Site, datetime]:
-    """Return, by site, the time of its newest complete reading."""
+    """Return, by site, the time of the newest complete reading of the site."""
     times: dict[Site, datetime] = {}
     for memory in memories.values():
         if memory.answered_at is None:
@@ -343,7 +343,7 @@ def _index_names(
     demanded_dids: AbstractSet[Did],
     previous: NameIndex,
 ) -> NameIndex:
-    """Update the *previous* index for *dids*, with the collisions and misspellings by letter case."""
+    """Update the *previous* index for *dids*; find the DIDs that differ only in letter case again."""
     existing: dict[Did, frozenset[Did]] = {}
     absent: dict[Did, frozenset[Did]] = {}
     for memory in memories.values():

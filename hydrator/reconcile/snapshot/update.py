@@ -53,9 +53,9 @@ def apply_survey(
     """Return one catalogue's *memory* updated with its *answer* about the demanded datasets.
 
     Drop datasets that are no longer demanded. If the answer is pending, change nothing else. A reading with
-    a time after *now* gets the time *now*, so that no age is negative. If the catalogue no longer lists a
-    site, or could not reach it for any dataset, the site keeps its facts and their times. The memory's
-    sites do not include a site that was never read.
+    a time after *now* gets the time *now*, so that no age is negative. A site keeps its facts and their times
+    if the catalogue no longer lists the site, or could not query the site for any of the datasets. The
+    memory's sites do not include a site that the catalogue could never query.
     """
     rows = DatasetRows.wrap(memory.records)
     dropped = [] if rows.keys() <= demanded_dids else [did for did in rows.rows if did not in demanded_dids]
@@ -91,7 +91,7 @@ def _apply_readings(
         is_of_last_poll = row is not None and row.read_at is AT_LAST_POLL
         if isinstance(reading, Unseen):
             unseen_reasons[did] = reading.reason
-            if row is not None and is_of_last_poll:  # the row keeps the time of its answer
+            if row is not None and is_of_last_poll:  # keep the earlier row and its real time
                 new_records[did] = rows.with_timestamp(row)
             continue
         read_at = min(now, reading.as_of)
@@ -153,7 +153,7 @@ def _build_record(
     read_at: datetime,
     answered_at: datetime,
 ) -> DatasetRecord:
-    """Build the record of the reading *seen*, with the time *read_at*, from an answer of *answered_at*."""
+    """Build the record of *seen*, a reading of the time *read_at* in the answer of *answered_at*."""
     unread_facts = _unread_facts(seen, previous, named_sites) if previous and previous.facts else {}
     is_plain = read_at == answered_at and not unread_facts
     moment = AT_LAST_POLL if is_plain else read_at

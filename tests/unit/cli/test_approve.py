@@ -77,7 +77,7 @@ def emptied(tmp_path) -> Place:
     return place
 
 
-WHY = "6 of 6 datasets would leave at once; 0 of 2 further polls confirm it"
+WHY = "6 of 6 datasets would leave the ad at once; 0 of 2 further polls confirm the loss"
 
 
 def test_held_change_is_in_status_sites_plan_and_check(emptied):
@@ -96,7 +96,7 @@ def test_held_change_is_in_status_sites_plan_and_check(emptied):
     assert "(removal of 6 held back)" in emptied.run("sites")
     (row,) = [row for row in emptied.json("plan") if row["action"] == "held"]
     assert (row["site"], row["publisher"]) == ("CAM", None)
-    assert "6 of 6 datasets would leave at once" in row["why"]
+    assert "6 of 6 datasets would leave the ad at once" in row["why"]
     assert "hydrator approve SITE releases the held change" in emptied.run("plan")
     (warned,) = [found for found in emptied.json("check") if found["subject"] == "site CAM"]
     assert (warned["level"], warned["todo"]) == (

@@ -41,7 +41,7 @@ def test_failure_with_other_numbers_is_the_same_and_with_other_words_new():
         ({"publishers": {"file": "disk full"}}, "publishers: file"),
         ({"not_read_back": {"collector": ("UK",)}}, "not_read_back: collector"),
         ({"unsaved": "disk full"}, "unsaved"),
-        ({"held": {"UK": "6 of 6 datasets would leave at once"}}, "held: UK"),
+        ({"held": {"UK": "6 of 6 datasets would leave the ad at once"}}, "held: UK"),
     ],
 )
 def test_failure_of_another_part_is_new_beside_an_ongoing_one(more, name):

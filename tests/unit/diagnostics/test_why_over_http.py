@@ -36,7 +36,7 @@ from tests.unit.diagnostics.test_why import JOB, MISSING, slots
 RIGHT, TYPO = Did("lofar:L1234_SB001.ms"), Did("lofar:L1243_SB001.ms")
 CLASHING, TWIN = Did("lofar:Case"), Did("lofar:case")
 SILENT, UNHEARD, OLD, NOWHERE = Did("ska:silent"), Did("ska:unheard"), Did("ska:old"), Did("x:y")
-HELD = "5 of 6 datasets would leave at once; 2 of 20 further polls confirm it"
+HELD = "5 of 6 datasets would leave the ad at once; 2 of 20 further polls confirm the loss"
 TOLD = Catalogued("call", "RSE", "its rule waits", "5f3a", "ops", NOON + HOUR, NOON + 3 * HOUR, 5 * MINUTE)
 
 

@@ -394,7 +394,7 @@ def test_a_retired_site_is_withdrawn_and_not_published_again(rules):
     world = World(replica(L1, RAL))
     world.run()
     cycle = world.restarted(rules=replace(rules, pins=frozenset({L1})), state=world.cycle.state)
-    assert Withdraw(RAL, "retired in the configuration") in cycle.run().results[0].plan
+    assert Withdraw(RAL, "the site is retired in the configuration") in cycle.run().results[0].plan
     assert set(world.collector.ads) == set(world.file.ads) == {CAM}
     assert RAL not in cycle.state.ads
     assert actions(cycle.run()) == [NoOp]
@@ -750,7 +750,7 @@ def test_held_loss_is_in_summary_log_and_metrics():
     world.run()
     world.catalogue.replicas = ()
     report = world.run(MINUTE)
-    why = "6 of 6 datasets would leave at once; 0 of 20 further polls confirm it"
+    why = "6 of 6 datasets would leave the ad at once; 0 of 20 further polls confirm the loss"
     assert report.is_complete
     assert summary(report)["held"] == cycle_log_fields(report, 1)["held"] == {CAM: why}
     registry = CollectorRegistry()

@@ -65,13 +65,15 @@ def test_an_ad_that_seems_newer_there_than_here_is_put_right_when_due():
 
 def test_a_site_of_which_nothing_is_known_is_held_not_emptied():
     (action,) = decide(published(ad(L1)), [], now=NOON + 1000 * HOUR)
-    assert action == Hold(CAM, "the daemon has no facts about it; to remove its ad, retire the site", None)
+    assert action == Hold(
+        CAM, "the daemon has no facts about the site; retire the site to remove its ad", None
+    )
 
 
 def test_retired_site_alone_is_withdrawn_even_with_a_desired_ad():
     there = published(ad(L1, site=CAM), ad(L1, site=RAL))
     actions = decide(there, [ad(L2, site=CAM), ad(L1, site=RAL)], retired={CAM})
-    assert actions == (Withdraw(CAM, "retired in the configuration"), NoOp(RAL))
+    assert actions == (Withdraw(CAM, "the site is retired in the configuration"), NoOp(RAL))
 
 
 def test_a_retired_site_that_is_not_there_needs_nothing():

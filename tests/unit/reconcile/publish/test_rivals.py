@@ -62,7 +62,7 @@ def pool() -> Pool:
 
 def test_two_daemons_notice_each_other_within_some_polls(pool):
     for report in pool.turns(pool.daemon(), pool.daemon(), polls=15):
-        assert "another daemon publishes to it too" in report.rivals["collector"]
+        assert "another daemon also writes to this publisher" in report.rivals["collector"]
         assert str(CAM) in report.rivals["collector"]
 
 

@@ -117,7 +117,7 @@ def test_page_shows_a_held_change_with_its_numbers_datasets_and_command():
     text = render_overview(
         view(held_reasons={Site("CAM X"): held.text(20)}, held_losses={Site("CAM X"): held})
     )
-    assert "2 of 3 datasets would leave at once; 2 of 20 further polls confirm it" in text
+    assert "2 of 3 datasets would leave the ad at once; 2 of 20 further polls confirm the loss" in text
     assert "<code>hydrator approve &#39;CAM X&#39;</code> applies it" in text
     assert f"<li>{L1}</li><li>{L2}</li>" in text
 
