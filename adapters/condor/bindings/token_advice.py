@@ -1,4 +1,4 @@
-"""Advice after a denial: the authorization level that a call needs, and problems of the IDTOKENS."""
+"""Advice after a denial: which authorization level a call needs, and what is wrong with the IDTOKENS."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -45,11 +45,11 @@ _MAX_FILE_BYTES = 1 << 16
 
 
 def token_advice(folder: Path | None, uid: int) -> str:
-    """Return what to do when a daemon accepted none of the credentials.
+    """Return the advice after a daemon accepted none of the credentials.
 
     Args:
         folder: ``htcondor.token_directory``; None if only HTCondor's configuration sets the folder.
-        uid: the user id of this process; HTCondor uses only token files that belong to it.
+        uid: the user id of this process; HTCondor uses only token files of this user.
     """
     if folder is None:
         return f"{TOKEN_ADVICE}, and set htcondor.token_directory to its folder"
@@ -73,7 +73,8 @@ def token_advice(folder: Path | None, uid: int) -> str:
 def token_limits(folders: Iterable[Path]) -> frozenset[str]:
     """Return the levels that at least one token in *folders* allows (``condor_token_create -authz``).
 
-    Return an empty set if a token has no limit, if the folders have no token, or if a token cannot be read.
+    Return an empty set if a token has no limit, if the folders have no token, or if a token cannot be
+    read.
     """
     limits: set[str] = set()
     try:
@@ -92,7 +93,7 @@ def token_limits(folders: Iterable[Path]) -> frozenset[str]:
 
 
 def is_level_missing(allowed_levels: frozenset[str], level: str) -> bool:
-    """Return True if tokens that are limited to *allowed_levels* do not allow *level* to any identity."""
+    """Return True if tokens limited to *allowed_levels* cannot give *level* to any identity."""
     return (
         bool(allowed_levels)
         and level not in allowed_levels
