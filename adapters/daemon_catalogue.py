@@ -48,7 +48,7 @@ from hydrator.domain.untrusted import is_loopback, valid_number
 
 from .bounded_json import Bounds, Record, decode
 
-NOT_IN_DEMAND = "no job has asked the daemon for it yet"
+NOT_IN_DEMAND = "no job has named this dataset to the daemon yet"
 _MAX_QUERY_BYTES = 6000
 """Maximum length of the query in one request's URL; the daemon accepts a URL of 8192 bytes."""
 _TIMEOUT_SECONDS = 15.0

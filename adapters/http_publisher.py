@@ -81,7 +81,7 @@ class WebPublisher:
             response.raise_for_status()
             rows = [_parse_row(row) for row in response.json()["sites"]]
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as exc:
-            raise PublishError(self.name, f"cannot read back from {url}: {reason_of(exc)}") from exc
+            raise PublishError(self.name, f"cannot read the ads back from {url}: {reason_of(exc)}") from exc
         except (
             ValueError,
             KeyError,

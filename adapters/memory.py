@@ -28,7 +28,7 @@ from hydrator.domain.ports import Clock
 
 from .did_matching import case_variants, filter_by_patterns, group_by_lower_case
 
-_BROKEN_REASON = "it is broken, as configured"
+_BROKEN_REASON = "it is set to fail (is_broken)"
 
 
 def system_clock() -> datetime:

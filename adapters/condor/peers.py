@@ -58,7 +58,10 @@ class CollectorPeers:
             return f"its name is not a text of 1 to {MAX_NAME_CHARS} characters"
         if since is None or is_ahead(since, self._clock()):
             leads = short_repr(ad["DataLocalityLeadsSince"])
-            return f"it leads since {leads}, which is not a time up to now, {to_unix(self._clock())}"
+            return (
+                f"its DataLocalityLeadsSince, {leads}, is not a Unix time, "
+                f"or is a day or more ahead of this clock, {to_unix(self._clock())}"
+            )
         return (
             None
             if valid_integer(ad["LastHeardFrom"], MAX_UNIX_SECONDS) is not None

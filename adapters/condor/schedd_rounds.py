@@ -39,7 +39,7 @@ class _ScheddStatus:
 
     asked_at: float = 0.0
     failure: str = (
-        "it was not queried yet, because other schedds took too long to answer; it is among the next schedds"
+        "not queried yet, because other schedds took too long to answer; this schedd is among the next"
     )
     has_answered: bool = False
     timeouts_in_row: int = 0

@@ -135,7 +135,7 @@ class SlotMerger:
             return f"collector {collector}: {answer.reason or denial}; {MERGE_ADVICE}"
         if now - since <= 2 * self._interval:
             return None
-        return f"collector {collector}: none of {missing} merges sent to it is visible"
+        return f"collector {collector}: it shows none of the {missing} merges that the daemon sent"
 
     # Publisher
 

@@ -253,7 +253,7 @@ class _FileParser:
             else:
                 is_valid = name in self._sites
                 if not is_valid:
-                    self._add_problem(key, f"{name[:50]!r} is not in the list sites")
+                    self._add_problem(key, f"{name[:50]!r} is missing in the list sites of this file")
             states = self._parse_states(value, key)
             if is_valid and did is not None:
                 yield from (Replica(did, Site(name), *state) for state in states)

@@ -44,13 +44,24 @@ class DirectoryOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     roots: dict[str, Annotated[Path, AfterValidator(_require_absolute)]] = Field(
-        min_length=1, description="site = the folder of its measurement sets"
+        min_length=1, description="for each site, the folder with the site's measurement sets"
     )
-    scope: str = Field(pattern=r"^[A-Za-z0-9._-]+$", description="of each DID: scope:path/below/the/root")
-    patterns: list[str] = Field(default=["*.MS", "*.ms"], min_length=1, description="with * ? and **")
-    marker: str = Field("", description="name of a file that only complete folders have; see settled_minutes")
+    scope: str = Field(
+        pattern=r"^[A-Za-z0-9._-]+$", description="the scope of each DID; a DID is scope:path/below/the/root"
+    )
+    patterns: list[str] = Field(
+        default=["*.MS", "*.ms"],
+        min_length=1,
+        description="the paths of datasets below a root; a pattern may have *, ? and **",
+    )
+    marker: str = Field(
+        "", description="name of a file that each complete folder has; if empty, settled_minutes decides"
+    )
     settled_minutes: float = Field(
-        10, ge=0, le=10_080, description="without marker: a folder unchanged for so many minutes is complete"
+        10,
+        ge=0,
+        le=10_080,
+        description="if marker is empty, a folder is complete when it was unchanged for so many minutes",
     )
 
 

@@ -98,7 +98,7 @@ class BoundedHttpClient:
                 if self._budget.remaining_seconds() <= 0:
                     raise CatalogueUnreachable(self._name, "its answer did not end in time") from None
                 if self._budget.bytes_left <= 0:
-                    raise CatalogueGarbled(self._name, "the headers of its answer do not end") from None
+                    raise CatalogueGarbled(self._name, "the headers of its answer are too long") from None
                 raise
             return read(RawResponse(response.status_code, response.headers, content))
 

@@ -80,7 +80,7 @@ class TooManyFiles(CatalogueError):
 
     def __init__(self, catalogue: str, max_files: int) -> None:
         super().__init__(
-            catalogue, f"there are over {max_files} files, and [submit].max_files allows no more"
+            catalogue, f"the datasets have more than {max_files} files, the limit of [submit].max_files"
         )
 
 
@@ -119,7 +119,7 @@ class SupersededByReload(HydratorError):
     """A reload of the configuration replaced the object that does this work, so the work must not go on."""
 
     def __init__(self) -> None:
-        super().__init__("a reload has replaced the configuration of this work")
+        super().__init__("a reload replaced the configuration that this work used")
 
 
 class StateError(HydratorError):

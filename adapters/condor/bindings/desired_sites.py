@@ -93,7 +93,7 @@ class DesiredSitesEditor:
         self._edit_matching(unchanged_idle, DESIRED_SITES, _string_literal(value))
         if ids := self.query_ids(unchanged_idle, 1):
             self._edit_matching(unchanged, SAVED_ATTRIBUTE, _record_literal(**row["kept"] or {}))
-            raise rejection(f"it keeps {DESIRED_SITES} as it was submitted (of job {ids[0]})")
+            raise rejection(f"it keeps {DESIRED_SITES} of job {ids[0]} as submitted")
 
     def restore(self, constraint: str, should_opt_out: bool) -> int:
         """Restore the original DESIRED_Sites of queued jobs; remove the marks. Return the number of jobs.
@@ -132,7 +132,7 @@ class DesiredSitesEditor:
         previous = _string_literal(row["desired"])
         unchanged = f"{constraint} && {SAVED_ATTRIBUTE} isnt undefined && {DESIRED_SITES} =?= {previous}"
         if unedited := set(self.query_ids(unchanged)) & set(ids):
-            raise rejection(f"it keeps {DESIRED_SITES} as it is (of job {min(unedited)})")
+            raise rejection(f"it keeps {DESIRED_SITES} of job {min(unedited)} unchanged")
 
     # attributes of a job
 
@@ -167,7 +167,7 @@ class DesiredSitesEditor:
         return not (value is None or isinstance(value, str) or value is self._classad.Value.Undefined)
 
     def _evaluate(self, ad: Any, text: str) -> Any:
-        """Evaluate *text*. Return None for undefined, and a bindings' object if the value has no JSON form."""
+        """Evaluate *text*. Return None for undefined; return a bindings' object without JSON form as it is."""
         with suppress(Exception):
             value = self._classad.ExprTree(text).eval(ad)
             return None if value is self._classad.Value.Undefined else value

@@ -135,7 +135,7 @@ class JobMatch:
         return lambda name: expression_text(ad, name) if name in ad else None
 
     def _truth_value(self, text: str, my: Any, target: Any) -> str:
-        """Evaluate a clause; return ``true`` if it allows the match, or ``false``, ``undefined``, ``error``."""
+        """Evaluate a clause: return ``true`` (it allows the match), ``false``, ``undefined`` or ``error``."""
         try:
             value = self._parse(text).eval(my, target)
         except Exception:  # noqa: BLE001  (the bindings raise several kinds)

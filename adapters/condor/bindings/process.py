@@ -157,7 +157,7 @@ class _Child:
             ) from None
         if not isinstance(answer, dict) or answer.get("id") != (request or {"id": 0})["id"]:
             raise _ChildUnavailable(
-                f"the HTCondor process answered {line[:60]!r}, not the answer to its request"
+                f"the HTCondor process answered {line[:60]!r}, which is not the answer to the request"
             )
         self.answer_count += request is not None
         if b"\\u" in line:  # escapes of non-ASCII letters and of terminal control codes in JSON
@@ -187,7 +187,7 @@ class _Child:
         try:
             status = self._process.wait(timeout=2)
         except subprocess.TimeoutExpired:
-            return "the HTCondor process closed its channel"
+            return "the HTCondor process closed its socket"
         if status < 0:
             how = f"was killed by {signal.Signals(-status).name}"
         elif status == FATAL_STATUS:

@@ -5,20 +5,21 @@ from pathlib import Path
 
 from hydrator.domain.untrusted import claims_of
 
-READ_NEED = "READ", "it needs READ there, see ALLOW_READ in docs/reference/security.md"
+READ_NEED = "READ", "the client needs READ there, see ALLOW_READ in docs/reference/security.md"
 MERGE_ADVICE = (
-    "it needs NEGOTIATOR at the collector, see COLLECTOR.ALLOW_NEGOTIATOR and docs/explanation/slot-merge.md"
+    "the client needs NEGOTIATOR at the collector, "
+    "see COLLECTOR.ALLOW_NEGOTIATOR and docs/explanation/slot-merge.md"
 )
 _ADVERTISE_NEED = (
     "DAEMON",
-    "it needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON in docs/reference/security.md",
+    "the client needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON in docs/reference/security.md",
 )
 _RELEASE_ADVICE = (
-    "only a queue super user that the schedd has a user record of (QUEUE_SUPER_USERS, condor_qusers -add) "
+    "only a queue super user with a user record in the schedd (QUEUE_SUPER_USERS, condor_qusers -add) "
     "may edit the attributes in PROTECTED_JOB_ATTRS; no user may edit those in IMMUTABLE_JOB_ATTRS"
 )
 _DESIRED_SITES_ADVICE = (
-    "only a queue super user that the schedd has a user record of may edit other people's jobs "
+    "only a queue super user with a user record in the schedd may edit other people's jobs "
     "(QUEUE_SUPER_USERS, condor_qusers -add); no user may edit the attributes in IMMUTABLE_JOB_ATTRS: "
     "docs/explanation/desired-sites.md"
 )
@@ -61,7 +62,7 @@ def token_advice(folder: Path | None, uid: int) -> str:
             "under systemd, pass the tokens by LoadCredential="
         )
     if not owners:
-        return f"{TOKEN_ADVICE}: {folder} contains none"
+        return f"{TOKEN_ADVICE}: {folder} contains no token"
     for file, owner in owners.items():
         if owner != uid:
             return (
@@ -105,7 +106,8 @@ def describe_token_limit(allowed_levels: frozenset[str], level: str) -> str:
     """Return the advice for tokens that do not allow *level*."""
     options = " ".join(f"-authz {one}" for one in sorted({*allowed_levels, level}))
     only = ", ".join(sorted(allowed_levels))
-    return f"its token is limited to {only}: make one that allows {level} too (condor_token_create {options})"
+    todo = f"create a token that also allows {level} (condor_token_create {options})"
+    return f"its token allows only {only}: {todo}"
 
 
 def _parse_levels(token: str) -> set[str]:
