@@ -1,10 +1,11 @@
-"""Directory catalogue: measurement sets in folders below one root for each site. It is built as a plugin.
+"""Directory catalogue: measurement sets in folders below one root for each site. It is a plugin.
 
 A folder is a dataset if one of the patterns matches its path below the root. If a *marker* is configured, a
 dataset is complete when its folder has the file *marker*. Otherwise a dataset is complete when nothing in its
-folder has changed for ``settled_minutes``. An empty root looks like a root that is not mounted, so the site
-of an empty root is unreachable. The content of an unreadable folder is unknown. So, for each dataset that was
-not found in another folder of the site, the site is unreachable, too.
+folder has changed for ``settled_minutes``. An empty root may be a root that is not mounted, so the
+catalogue reports the site of an empty root as unreachable. An unreadable folder may contain any dataset.
+So the catalogue also reports its site as unreachable for each dataset that it did not find in another
+folder of the site.
 """
 
 import os
@@ -109,7 +110,7 @@ class DirectoryCatalogue:
         """Do nothing: no file stays open."""
 
     def _scan(self) -> tuple[dict[Did, dict[Site, Path]], frozenset[Site], frozenset[Site]]:
-        """Return folders by dataset and site, the unreadable sites, and the partly readable sites."""
+        """Return folders by dataset and site; sites without a readable root; sites with an unreadable folder."""
         paths: dict[Did, dict[Site, Path]] = {}
         unreadable: set[Site] = set()
         incomplete: set[Site] = set()
@@ -132,7 +133,7 @@ class DirectoryCatalogue:
         return paths, frozenset(unreadable), frozenset(incomplete)
 
     def _replica_state(self, path: Path, now: datetime) -> ReplicaState | None:
-        """Return the state of *path*: complete, incoming or partial; None if it cannot be read."""
+        """Return the state of a dataset's folder: complete, incoming or partial; None if it is unreadable."""
         marker = self._options.marker
         try:
             if marker and (path / marker).exists():

@@ -167,7 +167,7 @@ class DesiredSitesEditor:
         return not (value is None or isinstance(value, str) or value is self._classad.Value.Undefined)
 
     def _evaluate(self, ad: Any, text: str) -> Any:
-        """Evaluate *text*. Return None for undefined; return a bindings' object without JSON form as it is."""
+        """Evaluate *text*; return None for undefined, a bindings' object for a value without JSON form."""
         with suppress(Exception):
             value = self._classad.ExprTree(text).eval(ad)
             return None if value is self._classad.Value.Undefined else value
