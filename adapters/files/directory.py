@@ -110,7 +110,7 @@ class DirectoryCatalogue:
         """Do nothing: no file stays open."""
 
     def _scan(self) -> tuple[dict[Did, dict[Site, Path]], frozenset[Site], frozenset[Site]]:
-        """Return folders by dataset and site; sites without a readable root; sites with an unreadable folder."""
+        """Return folders by dataset and site; sites with an unreadable root; partly unreadable sites."""
         paths: dict[Did, dict[Site, Path]] = {}
         unreadable: set[Site] = set()
         incomplete: set[Site] = set()
