@@ -57,7 +57,7 @@ class Bounds:
 
 
 class TooLarge(ValueError):
-    """A JSON or TOML text exceeds its bounds; the message has the limit and the name of its setting."""
+    """A JSON or TOML text exceeds its bounds; the message has the limit and the setting of this limit."""
 
 
 @dataclass(frozen=True, slots=True)

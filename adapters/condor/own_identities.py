@@ -16,7 +16,8 @@ class OwnIdentities:
     """The identities of this daemon, and of the peers that the operator configured.
 
     The collectors return this daemon's identity (as for ``condor_ping``). This object queries the identity
-    at the first ad, and again when an ad has another identity: a renewed token may have changed it.
+    at the first ad, and again when an ad has another identity: a renewed token may have changed this
+        daemon's identity.
 
     Args:
         client: the client that queries the collectors.

@@ -131,7 +131,7 @@ def _read_back(path: Path, now: datetime) -> PublishedAd:
         raise ValueError("the file is incomplete: its last line is not DataLocalityVersion")
     site = Site(unquote(path.name.removesuffix(AD_SUFFIX)))
     if _unescape(_match_once(_SITE, text)) != site:
-        raise ValueError("the file has the ad of another site than its name says")
+        raise ValueError("the site of the ad is not the site in the file's name")
     return parse_published_ad(
         site, int(_match_once(_GENERATION, text)), int(_match_once(_AS_OF, text)), written_at, now
     )
@@ -140,7 +140,7 @@ def _read_back(path: Path, now: datetime) -> PublishedAd:
 def _match_once(pattern: re.Pattern[str], text: str) -> str:
     matches = pattern.findall(text)
     if len(matches) != 1:
-        raise ValueError(f"not an ad of this daemon: {len(matches)} lines like {pattern.pattern[1:40]}")
+        raise ValueError(f"not an ad of this daemon: {len(matches)} lines match {pattern.pattern[1:40]}, not 1")
     return str(matches[0])
 
 

@@ -117,7 +117,7 @@ class FileCatalogue:
             raise CatalogueGarbled(
                 self.name,
                 f"{self._path}: as_of: {contents.as_of.isoformat()} is in the future; "
-                "give the time the list was made (UTC ends in Z)",
+                "set as_of to the time when the list was made (UTC ends in Z)",
             )
         return min(contents.as_of, now)
 
@@ -176,7 +176,7 @@ class FileCatalogue:
             is_whole = _bytes_signature(before) == _bytes_signature(after) and len(data) == after.st_size
             if is_whole and _bytes_signature(self._path.stat()) == _bytes_signature(after):
                 return file_signature(before), data
-        reason = f"{self._path}: it changed during each of {MAX_READS} reads; replace it by a rename"
+        reason = f"{self._path}: the file changed during each of {MAX_READS} reads; replace it by a rename"
         raise CatalogueUnreachable(self.name, reason)
 
 

@@ -217,7 +217,7 @@ class _FileParser:
         elif count != actual_count:
             self._add_problem(
                 "count",
-                f"is {count}, but the file has {actual_count} datasets: the file is cut or count is outdated",
+                f"is {count}, but the file has {actual_count} datasets: the file is truncated or count is outdated",
             )
 
     def _parse_did(self, key: str, key_path: str) -> Did | None:
@@ -261,7 +261,7 @@ class _FileParser:
         """Parse one state, or a list of states: one state for each storage element of a site."""
         values = value if isinstance(value, list) else [value]
         if not values:
-            self._add_problem(key, "the list of states is empty; leave the site out")
+            self._add_problem(key, "the list of states is empty; omit the site")
         return [state for state in (self._parse_state(one, key) for one in values) if state]
 
     def _parse_state(self, value: object, key: str) -> tuple[ReplicaState, float | None] | None:

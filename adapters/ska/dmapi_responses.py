@@ -85,7 +85,7 @@ def parse_locations(body: Any) -> tuple[tuple[Location, ...], int]:  # noqa: ANN
 
 
 def _parse_location(entry: Any) -> tuple[str, str | None, list[Any]]:  # noqa: ANN401 - JSON
-    """Return the storage element, the area and the replicas of one row."""
+    """Return the storage element, the area and the replicas of one row of the answer."""
     if not isinstance(entry, dict):
         raise BadAnswer(f"a location is not a record{_describe_value(entry)}")
     storage, area, replicas = (

@@ -38,9 +38,9 @@ _ROUTES = ("/nodes", "/sites", "/storages", "/storage-areas", "/services")
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """A time in which a node, site, storage or area is closed, with the reason.
+    """A period in which a node, site, storage or area is closed, with the reason.
 
-    A closing without times lasts as long as Site Capabilities lists it.
+    A closing without times lasts as long as Site Capabilities lists the closing.
     """
 
     reason: str
@@ -159,7 +159,7 @@ class _UnreadableRow(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _ParentClosings:
-    """Closings of the parents of areas: nodes, sites and storages. An unreadable row has a fault instead.
+    """When the parents of areas (nodes, sites, storages) are closed; for an unreadable row, its fault.
 
     The keys are ``kind key``, for example ``node UK``.
     """
@@ -178,7 +178,7 @@ class _ParentClosings:
             self.faults[place] = str(error)
 
     def closings_of(self, row: Record, *parents: tuple[str, str]) -> tuple[Closing, ...]:
-        """Return the closings of the *parents* of *row*.
+        """Return the closings (see Closing) of the *parents* of *row*.
 
         Raises:
             _UnreadableRow: a column of *row* is unreadable, or the row of a parent is unreadable.
@@ -224,7 +224,7 @@ def build_areas(
 
 
 def _find_parents(nodes: list[Any], sites: list[Any], storages: list[Any]) -> _ParentClosings:
-    """Return the closings of all nodes, sites and storages."""
+    """Return the closings (see Closing) of all nodes, sites and storages."""
     parents = _ParentClosings()
     for row in nodes:
         name = _read_key(row, "name", "a node")

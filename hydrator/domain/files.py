@@ -75,7 +75,7 @@ def file_signature(status: os.stat_result) -> tuple[int, ...]:
 
 
 class WatchedFiles:
-    """Files to watch: the caller reads them again when one of them has changed, appeared or vanished."""
+    """Files that the caller reads again when one of them has changed, appeared or vanished."""
 
     def __init__(self, *files: Path) -> None:
         self._files = files

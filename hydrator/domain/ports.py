@@ -111,7 +111,8 @@ class Catalogue(Protocol):
         """Return all datasets whose DIDs match one of *patterns* (``*``, ``?``, ``[…]``; case-sensitive).
 
         Raises:
-            CatalogueError: the catalogue could not find all of them; it never returns only some.
+            CatalogueError: the catalogue could not find all matching datasets; an incomplete result is
+                never returned.
         """
 
     def close(self) -> None:
@@ -176,7 +177,7 @@ class Probe(Protocol):
 
 
 class Publisher(Protocol):
-    """A destination for site ads that can be read back."""
+    """A destination for site ads, from which the daemon can read the ads back."""
 
     @property
     def name(self) -> str:

@@ -2,7 +2,7 @@
 
 Requests come on the socket that is file descriptor 0, each ``{"id": …, "call": …, "args": {…}}``.
 The answer is one line, ``{"id": …, "ok": …}`` or ``{"id": …, "error": {…}}``. The bindings may print to
-descriptor 1, so it points to descriptor 2. The parent stores what arrives there, and reads it when this
+descriptor 1, so descriptor 1 points to descriptor 2. The parent stores this output, and reads it when this
 process fails.
 """
 

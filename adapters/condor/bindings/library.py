@@ -82,7 +82,7 @@ class Bindings:
     # calls to any daemon, and calls that contact no daemon
 
     def ping(self, daemon: str, level: str, name: str | None) -> Ad:
-        """Ask *daemon* which identity this client has, and if the *level* is authorized."""
+        """Ask *daemon* for this client's identity, and whether the identity is authorized for *level*."""
         ad = self.htcondor.ping(self.locate(daemon, name), level)
         return {
             "identity": self.scalar(ad, "MyRemoteUserName"),
@@ -161,7 +161,7 @@ class Bindings:
         located = [ad for ad in ads if "MyAddress" in ad]
         if not located:
             reason = (
-                "the collector has no ad of such a daemon"
+                f"the collector has no ad of any {daemon}"
                 if name is None
                 else "the collector has no ad of this daemon"
             )
@@ -169,7 +169,7 @@ class Bindings:
         return min(located, key=lambda ad: str(ad.get("Name", "")))
 
     def _find_collector_ad(self, address: str) -> Any:
-        """Return the ad of the collector at *address* itself; it may also have ads of other collectors."""
+        """Query the collector at *address*; return its own ad, not an ad of another collector."""
         ads = self.query_ads("Collector", LOCATION_ATTRIBUTES, "true", address)
         located = [ad for ad in ads if "MyAddress" in ad]
         port = address.rpartition(":")[2]
@@ -203,7 +203,7 @@ class Bindings:
         return expression_text(ad, attribute)
 
     def parse_expression(self, text: str, description: str) -> Any:
-        """Return *text* as an expression of the bindings."""
+        """Parse *text* into an expression object of the bindings."""
         try:
             return self.classad.ExprTree(text)
         except Exception as exc:

@@ -87,7 +87,7 @@ class ScheddCalls(Bindings):
         remaining = set(editor.query_ids(withheld)) if jobs else set()
         if rejected := [job for job in jobs if job in remaining]:
             raise rejection(
-                f"it rejected the edit of {len(rejected)} of {len(jobs)} jobs ({rejected[0]} first)"
+                f"it rejected the edit of {len(rejected)} of {len(jobs)} jobs (the first is {rejected[0]})"
             )
         return len(jobs)
 
