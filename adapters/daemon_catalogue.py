@@ -106,7 +106,7 @@ class DaemonCatalogue:
         """Read the daemon's facts about *dids*; a reading is as old as its oldest fact.
 
         Raises:
-            CatalogueError: the daemon did not answer, or its answer is not that of a daemon.
+            CatalogueError: the daemon did not answer, or its answer is not from a hydrator daemon.
         """
         with self._translate_errors():
             answer = self._get_json("/v1/sites")
@@ -129,7 +129,7 @@ class DaemonCatalogue:
         """Return the daemon's facts about *dids*, and why facts are missing; *now* is the time of the result.
 
         Raises:
-            CatalogueError: the daemon did not answer, or its answer is not that of a daemon.
+            CatalogueError: the daemon did not answer, or its answer is not from a hydrator daemon.
         """
         with self._translate_errors():
             held_reasons = {

@@ -162,8 +162,8 @@ class SlotTime:
 
     Between two queries an update of the startd may remove a merge. LastHeardFrom is the time of this update,
     since a merge does not change LastHeardFrom. If this object did not record when a merge was sent
-    (another process sent it, or this daemon before a restart), the slot has the attributes for the whole
-    interval.
+    (another process sent it, or this daemon before a restart), the whole interval counts as time with
+    attributes.
     """
 
     def __init__(self) -> None:

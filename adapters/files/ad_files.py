@@ -140,7 +140,9 @@ def _read_back(path: Path, now: datetime) -> PublishedAd:
 def _match_once(pattern: re.Pattern[str], text: str) -> str:
     matches = pattern.findall(text)
     if len(matches) != 1:
-        raise ValueError(f"not an ad of this daemon: {len(matches)} lines match {pattern.pattern[1:40]}, not 1")
+        raise ValueError(
+            f"not an ad of this daemon: {len(matches)} lines match {pattern.pattern[1:40]}, not 1"
+        )
     return str(matches[0])
 
 

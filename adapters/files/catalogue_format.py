@@ -217,7 +217,8 @@ class _FileParser:
         elif count != actual_count:
             self._add_problem(
                 "count",
-                f"is {count}, but the file has {actual_count} datasets: the file is truncated or count is outdated",
+                f"is {count}, but the file has {actual_count} datasets: "
+                "the file is truncated or count is outdated",
             )
 
     def _parse_did(self, key: str, key_path: str) -> Did | None:

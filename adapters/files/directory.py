@@ -129,7 +129,9 @@ class DirectoryCatalogue:
             if errors:
                 incomplete.add(site)
         if len(unreadable) == len(self._options.roots):
-            raise CatalogueUnreachable(self.name, "every root is empty or cannot be read; check that the roots are mounted")
+            raise CatalogueUnreachable(
+                self.name, "every root is empty or cannot be read; check that the roots are mounted"
+            )
         return paths, frozenset(unreadable), frozenset(incomplete)
 
     def _replica_state(self, path: Path, now: datetime) -> ReplicaState | None:

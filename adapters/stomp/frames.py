@@ -39,7 +39,7 @@ def encode_frame(frame: Frame) -> bytes:
 
 
 class FrameParser:
-    """A parser of frames; a frame may arrive in several pieces.
+    """A parser of STOMP frames; a frame may arrive in several pieces.
 
     Args:
         max_body_bytes: the limit of a frame's body. The parser discards a larger body while the body

@@ -14,8 +14,8 @@ HydratorError                   has its facts as attributes, so logs need no par
 ├── EventsError                 no events arrive from this source: the daemon still polls the catalogue
 ├── PublishError                one publisher, one cycle: the next cycle repeats the action
 ├── SupersededByReload          a reload of the configuration replaced this object: its result is dropped
-└── StateError                  the state directory is in use, or cannot be read or written └──
-StateMissing            no daemon has run with this directory yet
+└── StateError                  the state directory is in use, or cannot be read or written
+    └── StateMissing            no daemon has run with this directory yet
 
 If another service failed, the error sanitizes the service's text (:mod:`hydrator.domain.redaction`).
 The result is one line of bounded length, without the secrets of this process.

@@ -56,11 +56,11 @@ class SiteMapping:
 
         Jobs read only complete datasets from another site. At cost 0 the dataset is complete at their site
         too. At any other cost the dataset is PARTIAL at their site, with 1 - cost as its fraction. Jobs
-        that require their data do not start there. A site's own replica has priority over a replica
-        that it reads at a cost.
+        that require their data do not start at a site with a PARTIAL dataset. A site's own replica has
+        priority over a replica that it reads at a cost.
 
-        The files at a site and at the sites that it reads at cost 0 are counted together. If they are not
-        all files of the dataset, each of these sites counts only its own files. A site that reads from an
+        The files at a site and at the sites that it reads at cost 0 are counted together. If these files
+        are not all files of the dataset, each site counts only its own files. A site that reads from an
         unreachable site is unreachable as well, unless the dataset is complete at the reading site.
         """
         own = tuple(

@@ -169,7 +169,7 @@ class Bindings:
         return min(located, key=lambda ad: str(ad.get("Name", "")))
 
     def _find_collector_ad(self, address: str) -> Any:
-        """Query the collector at *address*; return its own ad, not an ad of another collector."""
+        """Query the collector at *address*; return its own ad, or the first ad if no ad has this port."""
         ads = self.query_ads("Collector", LOCATION_ATTRIBUTES, "true", address)
         located = [ad for ad in ads if "MyAddress" in ad]
         port = address.rpartition(":")[2]

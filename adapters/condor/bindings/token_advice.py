@@ -106,8 +106,10 @@ def describe_token_limit(allowed_levels: frozenset[str], level: str) -> str:
     """Return the advice for tokens that do not allow *level*."""
     options = " ".join(f"-authz {one}" for one in sorted({*allowed_levels, level}))
     only = ", ".join(sorted(allowed_levels))
-    todo = f"create a token that also allows {level} (condor_token_create {options})"
-    return f"its token allows only {only}: {todo}"
+    return (
+        f"its token allows only {only}: "
+        f"create a token that also allows {level} (condor_token_create {options})"
+    )
 
 
 def _parse_levels(token: str) -> set[str]:
