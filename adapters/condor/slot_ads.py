@@ -88,8 +88,8 @@ def select_due_slots(slots: Iterable[Slot], ads: Mapping[Site, SiteAd], refresh:
     """Return slots whose content differs from their site's ad, or whose AsOf is older by *refresh*.
 
     Slots without content come first, ordered by their startd's last update, the newest first. The rate may
-    allow merges for the first slots only. These slots keep the merge longest, because the next update of
-    their startd comes last.
+    allow merges for the first slots only. These slots keep the merge longest, because their startd has the
+    longest time until its next update.
     """
     max_lag_seconds = int(refresh.total_seconds())
     due = []

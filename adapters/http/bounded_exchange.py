@@ -199,7 +199,7 @@ class _ExchangeBudget(threading.local):
         return seconds_left if timeout is None else min(timeout, seconds_left)
 
     def count_bytes(self, count: int) -> None:
-        """Count received bytes; raise httpcore.ReadError if they are too many."""
+        """Count received bytes; raise httpcore.ReadError if the exchange received too many bytes."""
         self.bytes_left -= count
         if self.bytes_left <= 0:
             raise httpcore.ReadError("the server sends more bytes than the limit of its answer")

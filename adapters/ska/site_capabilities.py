@@ -159,7 +159,7 @@ class _UnreadableRow(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _ParentClosings:
-    """When the parents of areas (nodes, sites, storages) are closed; for an unreadable row, its fault.
+    """Closings of the parents of areas (nodes, sites, storages); for an unreadable row, its fault.
 
     The keys are ``kind key``, for example ``node UK``.
     """

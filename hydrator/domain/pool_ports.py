@@ -43,9 +43,8 @@ class Merger(Protocol):
     ) -> Mapping[str, MergeResult]:
         """Query every collector once; update slots that differ from their site's ad.
 
-        Return the result of each collector.
-
-        Remove the attributes of sites for which *is_retired* is true. After ``close`` the result is empty.
+        Remove the attributes of sites for which *is_retired* is true. Return the result by collector;
+        after ``close`` the result is empty.
         """
 
     def close(self) -> None:
@@ -188,7 +187,7 @@ class JobHistory(Protocol):
     """A port that reads ended jobs from the histories of a pool's schedds."""
 
     def read_ended_jobs(self, ended_after: datetime) -> Mapping[str, EndedJobs | Unseen]:
-        """Return, by schedd, the jobs that ended after *ended_after*, or the reason why there is no answer.
+        """Return, by schedd, the jobs that ended after *ended_after*, or the reason why the answer is missing.
 
         Raises:
             PoolError: the collector could not list the schedds.

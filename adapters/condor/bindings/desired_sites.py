@@ -99,7 +99,7 @@ class DesiredSitesEditor:
         """Restore the original DESIRED_Sites of queued jobs; remove the marks. Return the number of jobs.
 
         A ``DESIRED_Sites`` that a user set after the daemon's edit stays. With *should_opt_out*, also set
-        the attribute by which the jobs opted in to false.
+        the opt-in attribute of the jobs to false.
         """
         selection = f"({constraint}) && {QUEUED_CONSTRAINT}"
         groups: dict[str, tuple[Ad, list[str]]] = {}
