@@ -187,7 +187,7 @@ class JobHistory(Protocol):
     """A port that reads ended jobs from the histories of a pool's schedds."""
 
     def read_ended_jobs(self, ended_after: datetime) -> Mapping[str, EndedJobs | Unseen]:
-        """Return, by schedd, the jobs that ended after *ended_after*, or the reason why the answer is missing.
+        """Return, by schedd, the jobs that ended after *ended_after*, or the reason of a missing answer.
 
         Raises:
             PoolError: the collector could not list the schedds.
