@@ -1,1 +1,1 @@
-"""Adapters: each module implements a port of ``hydrator.domain.ports`` for one outside system."""
+"""Adapters: each module implements a port of ``hydrator.domain`` for one outside system."""

@@ -1,13 +1,13 @@
 """Bounded JSON: decode untrusted JSON within bounds on bytes, values and depth.
 
-A text of 50 MB of ``{},{},…`` becomes 10 GB of objects, so values are counted before the text is decoded.
-The count is quick: it is the number of bytes ``,``, ``[`` and ``{``. Some of these bytes are inside strings,
-so the count is an upper bound. Wide characters need up to four times their bytes in memory, so the byte limit
-for a text with wide characters is lower: a half or a quarter.
+A text of 50 MB of ``{},{},…`` becomes 10 GB of objects, so this module counts the values before it decodes
+the text. The count is quick: it is the number of bytes ``,``, ``[`` and ``{``. Some of these bytes are
+inside strings, so the count is an upper bound. A text with wide characters needs up to four times its
+bytes in memory, so the byte limit for such a text is lower: a half or a quarter.
 
 Some JSON values cannot be used, for example a number of 400 digits. Such a value becomes an
-:class:`UnreadableValue`, which has no JSON type. The type check of the code that reads the row then rejects
-this row only; the other rows stay valid.
+:class:`UnreadableValue`, which has no JSON type. The code that reads a row of a catalogue checks types, so
+it rejects only the row with this value.
 """
 
 import json
@@ -42,22 +42,22 @@ class Bounds:
     values_setting: str = "max_answer_values"
 
     def too_many_bytes_error(self, subject: str = "it") -> "TooLarge":
-        """Return the error for a *subject* with too many bytes."""
+        """Return the error for the text *subject*, which has too many bytes."""
         return TooLarge(f"{subject} is larger than {self.max_bytes} bytes; the limit is {self.bytes_setting}")
 
     def too_many_values_error(self, subject: str = "it") -> "TooLarge":
-        """Return the error for a *subject* with too many values."""
+        """Return the error for the text *subject*, which has too many values."""
         return TooLarge(
             f"{subject} has more than {self.max_values} values; the limit is {self.values_setting}"
         )
 
     def quarter(self) -> "Bounds":
-        """Return bounds with a quarter of the bytes and of the values."""
+        """Return bounds that allow a quarter of these bytes and values."""
         return replace(self, max_bytes=self.max_bytes // 4, max_values=self.max_values // 4)
 
 
 class TooLarge(ValueError):
-    """A JSON or TOML text exceeds its bounds; the message has the limit and the name of its setting."""
+    """A JSON or TOML text exceeds its bounds; the message has the limit and the setting of this limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class UnreadableValue:
 def decode(data: bytes | bytearray, bounds: Bounds) -> Any:  # noqa: ANN401 - JSON
     """Decode *data*, a complete JSON text. If *data* is a ``bytearray``, empty it early to free its memory.
 
-    Bytes that are not UTF-8 become lone surrogates; :func:`is_text` rejects a text that contains them.
+    Bytes that are not UTF-8 become lone surrogates; :func:`is_text` rejects a text with lone surrogates.
 
     Raises:
         TooLarge: *data* exceeds *bounds*.
@@ -94,7 +94,7 @@ def decode_row(line: bytes) -> Any:  # noqa: ANN401 - JSON
     """Decode the JSON of one row; the caller limits the length of a row. See :func:`decode`.
 
     Raises:
-        ValueError: the row is not JSON, or nested too deeply.
+        ValueError: the row is not JSON, or is nested too deeply.
     """
     try:
         return _DECODER.decode(line.decode("utf-8", "surrogateescape"))
@@ -126,7 +126,7 @@ def check_size(data: bytes | bytearray, bounds: Bounds) -> None:
 
 
 def _is_narrow(data: bytes | bytearray, bounds: Bounds) -> bool:
-    """Return whether *data*, decoded to a Python text, needs at most ``max_bytes`` of memory."""
+    """Return whether the Python text decoded from *data* needs at most ``max_bytes`` of memory."""
     if _WIDE_CHARACTER.search(data):
         return False
     return data.isascii() or len(data) <= bounds.max_bytes // 2

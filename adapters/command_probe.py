@@ -1,8 +1,8 @@
 """Command probe: run the operator's command, which looks for a dataset in the storage itself.
 
 The command is a list of words, run without a shell. ``{did}``, ``{site}`` and ``{path}`` in a word are
-placeholders. Exit status 0 means that the dataset is there, 1 that it is absent. Any other status, and a
-timeout, mean that the result is unknown.
+placeholders. Exit status 0 means that the dataset is in the storage, 1 that the dataset is absent. After
+any other status or a timeout the result is unknown.
 """
 
 import os
@@ -47,8 +47,8 @@ class CommandProbe:
     def check_dataset(self, catalogue: str, did: Did, site: Site) -> bool | None:
         """Run the command for *did*; see :class:`hydrator.domain.ports.Probe`.
 
-        Return None also if the command needs ``{path}`` and the path is unknown. Return None also for an
-        unsafe DID: the command would read it as an option (``-``) or as a path to a parent folder (``..``).
+        Also return None if the command needs ``{path}`` and the path is unknown, or if the DID is unsafe:
+        the command could read it as an option (``-``) or as a path to a parent folder (``..``).
         """
         if is_unsafe_argument(did):
             return None
@@ -69,7 +69,7 @@ class CommandProbe:
 
 
 def _fill_placeholders(word: str, did: Did, site: Site, path: str) -> str:
-    """Return *word* with its placeholders replaced; a placeholder inside an inserted value stays."""
+    """Return *word* with its placeholders replaced; do not replace a placeholder inside an inserted value."""
     values = {"{did}": str(did), "{site}": str(site), "{path}": path}
     text, rest = "", word
     while rest:

@@ -1,8 +1,8 @@
 """Catalogue of the facts of a running daemon, read over HTTP.
 
-It is for a host that can read neither the daemon's state nor the daemon's catalogues.
-The daemon has facts only about datasets that jobs name. Any other dataset is Unseen,
-not absent, and the catalogue cannot be searched.
+Commands use this catalogue on a host that can read neither the daemon's state nor the daemon's catalogues.
+The daemon has facts only about datasets that jobs name. This catalogue reports any other dataset as Unseen,
+not as absent, and cannot be searched by patterns.
 """
 
 import time
@@ -48,7 +48,7 @@ from hydrator.domain.untrusted import is_loopback, valid_number
 
 from .bounded_json import Bounds, Record, decode
 
-NOT_IN_DEMAND = "no job has asked the daemon for it yet"
+NOT_IN_DEMAND = "no job has named this dataset to the daemon yet"
 _MAX_QUERY_BYTES = 6000
 """Maximum length of the query in one request's URL; the daemon accepts a URL of 8192 bytes."""
 _TIMEOUT_SECONDS = 15.0
@@ -64,12 +64,12 @@ _REPLICA_STATES = {
 
 
 class DaemonCatalogue:
-    """A catalogue that gets its facts from a running daemon; the catalogue cannot be searched.
+    """A catalogue that gets its facts from a running daemon; it cannot be searched by patterns.
 
     Args:
         url: ``https://…``, or ``http://`` for this machine or without a token.
         token_file: a file with a bearer token, if the daemon requires one.
-        ca_cert: the CA of the daemon's certificate; None: the CAs that the system trusts.
+        ca_cert: the CA of the daemon's certificate; with None, trust the CAs that the system trusts.
         is_secret: whether the queries contain names of private datasets.
         transport: a replacement for the network, for tests.
 
@@ -106,7 +106,7 @@ class DaemonCatalogue:
         """Read the daemon's facts about *dids*; a reading is as old as its oldest fact.
 
         Raises:
-            CatalogueError: the daemon did not answer, or its answer is not that of a daemon.
+            CatalogueError: the daemon did not answer, or its answer is not from a hydrator daemon.
         """
         with self._translate_errors():
             answer = self._get_json("/v1/sites")
@@ -126,10 +126,10 @@ class DaemonCatalogue:
         )
 
     def read_knowledge(self, dids: AbstractSet[Did], now: datetime) -> DaemonKnowledge:
-        """Return what the daemon knows about *dids*; *now* is the time of the result.
+        """Return the daemon's facts about *dids*, and why facts are missing; *now* is the time of the result.
 
         Raises:
-            CatalogueError: the daemon did not answer, or its answer is not that of a daemon.
+            CatalogueError: the daemon did not answer, or its answer is not from a hydrator daemon.
         """
         with self._translate_errors():
             held_reasons = {
@@ -141,7 +141,7 @@ class DaemonCatalogue:
             return _parse_knowledge(rows, held_reasons, now)
 
     def _fetch_rows(self, dids: AbstractSet[Did]) -> tuple[list[Record], list[float]]:
-        """Fetch the rows of *dids*, and the daemon's time at each answer."""
+        """Fetch the daemon's rows about *dids*; also return the daemon's time in each answer."""
         rows: list[Record] = []
         times = []
         for query in _build_queries(sorted(dids)):
@@ -168,7 +168,7 @@ class DaemonCatalogue:
             raise CatalogueGarbled(self.name, reason) from error
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:  # noqa: ARG002 - the port has it
-        """Raise an error: a daemon cannot be searched.
+        """Raise an error, because a daemon cannot be searched by patterns.
 
         Raises:
             CatalogueError: always; the daemon has only datasets in demand.
@@ -202,7 +202,7 @@ class DaemonCatalogue:
 
 
 def _parse_reading(row: Record, answered_at: datetime) -> Reading:
-    """Parse one row of GET /v1/datasets; a site with state UNKNOWN (its fact is too old) is unreachable."""
+    """Parse one row of GET /v1/datasets. A site with state UNKNOWN, whose fact is too old, is unreachable."""
     facts: Sequence[Record] = row["sites"]
     if not facts and row["unseen"]:
         return Unseen(str(row["unseen"]))
@@ -282,7 +282,7 @@ def _parse_fraction(did: Did, value: object) -> float | None:
 
 
 def _build_queries(dids: Iterable[Did]) -> Iterator[str]:
-    """Build the queries for *dids*; no query is longer than the daemon accepts."""
+    """Build the query strings for *dids*; none is longer than the daemon accepts."""
     query = ""
     for did in dids:
         part = f"did={quote(did, safe=':/')}"

@@ -16,7 +16,7 @@ def filter_by_patterns(dids: Iterable[Did], patterns: Collection[str]) -> frozen
 
 
 def group_by_lower_case(dids: Iterable[Did]) -> Mapping[str, frozenset[Did]]:
-    """Group *dids* that a ClassAd cannot distinguish: attribute names ignore the case of ASCII letters."""
+    """Group *dids* that differ only in the case of ASCII letters, which the names in a ClassAd ignore."""
     groups: dict[str, set[Did]] = {}
     for did in dids:
         groups.setdefault(did.lower(), set()).add(did)

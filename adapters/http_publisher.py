@@ -24,7 +24,8 @@ READ_BACK_SECONDS: Final = 5.0
 class ServedAds:
     """The ads that the daemon's HTTP server serves, each with its time of publication; thread-safe.
 
-    All ads are in one immutable mapping. A change replaces the mapping, so no reader sees half a change.
+    All ads are in one immutable mapping. A change replaces the mapping, so a reader never sees half a
+    change.
     """
 
     def __init__(self) -> None:
@@ -52,12 +53,12 @@ class ServedAds:
 
 
 class WebPublisher:
-    """Publisher by the daemon's own HTTP server; an ad counts as published when this server returns it.
+    """A publisher by the daemon's own HTTP server. An ad is published when this server returns the ad.
 
     Args:
         served_ads: the ads that the server serves.
-        endpoint: returns the address of the server; None while the server does not run.
-        clock: gives the time of publication.
+        endpoint: a function that returns the address of the server; None while the server does not run.
+        clock: a function that returns the present time, the time of publication.
     """
 
     name = "http"
@@ -81,7 +82,7 @@ class WebPublisher:
             response.raise_for_status()
             rows = [_parse_row(row) for row in response.json()["sites"]]
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as exc:
-            raise PublishError(self.name, f"cannot read back from {url}: {reason_of(exc)}") from exc
+            raise PublishError(self.name, f"cannot read the ads back from {url}: {reason_of(exc)}") from exc
         except (
             ValueError,
             KeyError,
@@ -118,7 +119,7 @@ class WebPublisher:
 
 
 def _build_client(endpoint: ServerEndpoint) -> httpx.Client:
-    """Build a client for one request to this daemon itself; ignore proxy settings of the environment."""
+    """Build a client for one request to this daemon's own server; ignore the proxies of the environment."""
     verify = _trust_only(endpoint.certificate) if endpoint.certificate else True
     transport = httpx.HTTPTransport(verify=verify, uds=endpoint.socket)
     return httpx.Client(transport=transport, trust_env=False, timeout=READ_BACK_SECONDS)
@@ -127,7 +128,7 @@ def _build_client(endpoint: ServerEndpoint) -> httpx.Client:
 def _trust_only(certificate: str) -> ssl.SSLContext:
     """Build a TLS context that trusts *certificate* only.
 
-    The name in the certificate is not checked, because the client connects to an address, not to a name.
+    Do not check the name in the certificate, because the client connects to an address, not to a name.
     """
     context = ssl.create_default_context(cadata=certificate)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -136,5 +137,5 @@ def _trust_only(certificate: str) -> ssl.SSLContext:
 
 
 def _parse_row(row: Mapping[str, Any]) -> tuple[str, int, int, float]:
-    """Parse one row of ``GET /v1/sites``; raise ValueError, KeyError or TypeError if it is wrong."""
+    """Parse one row of ``GET /v1/sites``; raise ValueError, KeyError or TypeError if the row is wrong."""
     return str(row["site"]), int(row["generation"]), int(row["as_of"]), float(row["published_at"])

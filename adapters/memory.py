@@ -1,7 +1,7 @@
 """In-memory Catalogue, Publisher and Queues, for tests and demos.
 
-They implement the ports of ``hydrator.domain.ports`` and pass the same contract tests as the other adapters.
-``is_broken`` makes their methods raise the error of a server that does not answer.
+These classes implement the ports of ``hydrator.domain`` and pass the same contract tests as other
+adapters. If ``is_broken``, their methods raise the error of a server that does not answer.
 """
 
 import time
@@ -28,7 +28,7 @@ from hydrator.domain.ports import Clock
 
 from .did_matching import case_variants, filter_by_patterns, group_by_lower_case
 
-_BROKEN_REASON = "it is broken, as configured"
+_BROKEN_REASON = "it is set to fail (is_broken)"
 
 
 def system_clock() -> datetime:
@@ -37,7 +37,7 @@ def system_clock() -> datetime:
 
 
 class MemoryCatalogue:
-    """A catalogue with exactly *replicas*.
+    """A catalogue in memory that has exactly *replicas*.
 
     Args:
         name: the catalogue's name in the configuration.
@@ -95,7 +95,7 @@ class MemoryCatalogue:
         )
 
     def verify(self, did: Did) -> Seen:
-        """Return a reading with the replicas in ``audited_replicas``, or in ``replicas`` if that is None.
+        """Return a reading with the replicas in ``audited_replicas``, or with ``replicas`` if this is None.
 
         See :class:`hydrator.domain.ports.Auditor`.
         """
@@ -159,7 +159,7 @@ class MemoryPublisher:
 
 
 class MemoryQueues:
-    """The demand of the jobs of each schedd, by its name; a test may assign ``queues`` again at any time."""
+    """The demand of each schedd's jobs, by schedd name; a test may assign ``queues`` again at any time."""
 
     def __init__(
         self, queues: Mapping[str, ScheddDemand | Unseen] | None = None, *, is_broken: bool = False

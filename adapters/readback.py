@@ -1,4 +1,4 @@
-"""Ads that are read back from a publisher: untrusted, because other programs may have written them."""
+"""Ads that the daemon reads back from a publisher. They are untrusted: other programs may write ads, too."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -45,7 +45,7 @@ def short_repr(value: object) -> str:
 
 
 class ReadBackAds:
-    """The result of reading ads back: adopted ads, and the names of rejected ads with the reasons."""
+    """The result of reading ads back: adopted ads and, by name, the reasons why other ads are rejected."""
 
     def __init__(self) -> None:
         self.adopted_ads: dict[Site, PublishedAd] = {}
@@ -53,7 +53,7 @@ class ReadBackAds:
         self._unnamed_count = 0
 
     def add(self, name: object, read_ad: Callable[[], PublishedAd]) -> None:
-        """Adopt the ad that *read_ad* returns; if *read_ad* fails, record the ad called *name* as rejected.
+        """Adopt the ad that *read_ad* returns. If *read_ad* fails, reject the ad called *name*.
 
         Raises:
             FileNotFoundError: the ad no longer exists.
@@ -79,6 +79,6 @@ class ReadBackAds:
 
     @property
     def rejected(self) -> Mapping[str, str]:
-        """Return the reasons why ads were not adopted, by name."""
+        """Return, by ad name, the reasons why ads were not adopted."""
         more = {"others": f"{self._unnamed_count} more ads were rejected"} if self._unnamed_count else {}
         return {**self._rejected, **more}

@@ -20,14 +20,15 @@ from .slot_ads import NOT_DYNAMIC_SLOT
 
 
 class CollectorPublisher:
-    """A ``Publisher``: sends ads by UPDATE_AD_GENERIC and queries them back.
+    """A ``Publisher`` that sends ads to the collector by UPDATE_AD_GENERIC and reads them back by queries.
 
-    An ad expires *lifetime* after it was sent; the collector removes expired ads only every
-    CLASSAD_LIFETIME (900 s). ``received_at`` is a time of the local clock: each update measures the
-    difference between this clock and the collector's clock.
+    An ad expires *lifetime* after the daemon sent it. The collector removes expired ads only every
+    CLASSAD_LIFETIME (900 s). ``received_at`` is a time of the local clock. To convert the collector's
+    times, each update measures the difference between both clocks.
 
-    Any client with DAEMON at the collector may write such ads. So this daemon ignores an ad if the sender is
-    neither this daemon nor one of *identities*, or if its numbers are impossible; see ``rejected``.
+    Any client that the collector authorizes for DAEMON may write such ads. So this daemon ignores an ad if
+    the sender is neither this daemon nor one of *identities*, or if the ad's numbers are impossible.
+    ``rejected`` has the ignored ads, with the reasons.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class CollectorPublisher:
             raise PublishError(self.name, str(exc)) from exc
 
     def _parse_ad(self, ad: Mapping[str, Any]) -> PublishedAd:
-        """Parse an ad of the collector; raise ValueError if this daemon cannot have sent the ad."""
+        """Parse an ad from the collector; raise ValueError if this daemon cannot have sent such an ad."""
         received_at = valid_time(ad["LastHeardFrom"])
         return parse_published_ad(
             ad["Name"],
@@ -93,7 +94,7 @@ class CollectorPublisher:
 class PoolSlots:
     """A ``Slots`` port: query the generation and the site of every slot, in one query to the collector.
 
-    Only this object uses *client*, since a query may take long. Closing this object ends the client.
+    Only this object uses *client*, since a query may take long. ``close`` also ends the client.
     """
 
     def __init__(self, client: CollectorClient, site_attributes: Sequence[str]) -> None:
@@ -116,5 +117,5 @@ class PoolSlots:
 
 
 def _significant_skew(skew: timedelta) -> timedelta:
-    """Return *skew*; zero if it is 5 s or less, which a round trip and whole seconds can explain."""
+    """Return *skew*; zero if *skew* is 5 s or less, because a round trip and rounding can cause so much."""
     return skew if abs(skew) > timedelta(seconds=5) else timedelta(0)

@@ -15,11 +15,12 @@ UNAUTHENTICATED: Final = "unauthenticated@unmapped"
 class OwnIdentities:
     """The identities of this daemon, and of the peers that the operator configured.
 
-    The collectors return this daemon's identity (``condor_ping``). It is queried at the first ad, and again
-    when an ad has another identity: a renewed token may have changed the identity of this daemon.
+    The collectors return this daemon's identity (as for ``condor_ping``). This object queries the identity
+    at the first ad, and again when an ad has another identity: a renewed token may have changed this
+        daemon's identity.
 
     Args:
-        client: queries the collectors.
+        client: the client that queries the collectors.
         peer_identities: further identities that count as this daemon's, such as that of the standby.
     """
 
@@ -29,7 +30,7 @@ class OwnIdentities:
         self._own_identities: frozenset[str] = frozenset()
 
     def foreign_sender_reasons(self, ads: Collection[Mapping[str, Any]]) -> list[str | None]:
-        """Return for each ad of *ads* why it is not from this daemon; None for an ad from this daemon.
+        """Return, for each of *ads*, the reason why this daemon did not send it; None if this daemon sent it.
 
         Raises:
             PoolError: no collector returned this daemon's identity.

@@ -19,11 +19,11 @@ _log = structlog.get_logger("hydrator")
 
 
 class CollectorPeers:
-    """A ``Peers`` port; an ad expires *lifetime* after its daemon's last heartbeat.
+    """A ``Peers`` port: heartbeat ads in the collector. An ad expires *lifetime* after the last heartbeat.
 
-    Any client with DAEMON at the collector may write such ads. With a forged ad of a leader it could keep
-    every daemon on standby. So this daemon ignores an ad, and logs it once, if the sender is neither this
-    daemon nor one of *identities*, or if the numbers in the ad are impossible.
+    Any client that the collector authorizes for DAEMON may write such ads. With a forged ad of a leader a
+    client could keep every daemon on standby. So this daemon ignores an ad, and logs it once, if the
+    sender is neither this daemon nor one of *identities*, or if the numbers in the ad are impossible.
     """
 
     def __init__(
@@ -52,13 +52,16 @@ class CollectorPeers:
         return peers
 
     def _invalid_reason(self, ad: Mapping[str, Any]) -> str | None:
-        """Return why the name or the numbers of *ad* are invalid for a daemon; None if they are valid."""
+        """Return why the name or a number in the heartbeat *ad* is not valid; None if all are valid."""
         since = valid_integer(ad["DataLocalityLeadsSince"], MAX_UNIX_SECONDS)
         if not isinstance(ad["Name"], str) or not 0 < len(ad["Name"]) <= MAX_NAME_CHARS:
             return f"its name is not a text of 1 to {MAX_NAME_CHARS} characters"
         if since is None or is_ahead(since, self._clock()):
             leads = short_repr(ad["DataLocalityLeadsSince"])
-            return f"it leads since {leads}, which is not a time up to now, {to_unix(self._clock())}"
+            return (
+                f"its DataLocalityLeadsSince, {leads}, is not a Unix time, "
+                f"or is a day or more ahead of this clock, {to_unix(self._clock())}"
+            )
         return (
             None
             if valid_integer(ad["LastHeardFrom"], MAX_UNIX_SECONDS) is not None

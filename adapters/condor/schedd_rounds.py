@@ -33,13 +33,13 @@ MAX_BACKOFF = timedelta(minutes=5)
 class _ScheddStatus:
     """The last query of a schedd: the time of the query, and the failure, if any.
 
-    *timeouts_in_row* counts consecutive queries that failed after more than the stall time. The schedd is
-    not queried before *backoff_until*.
+    *timeouts_in_row* counts consecutive queries that failed after more than the stall time. The next query
+    is sent after *backoff_until*.
     """
 
     asked_at: float = 0.0
     failure: str = (
-        "it was not queried yet, because other schedds took too long to answer; it is among the next schedds"
+        "not queried yet, because other schedds took too long to answer; this schedd is among the next"
     )
     has_answered: bool = False
     timeouts_in_row: int = 0
@@ -47,12 +47,13 @@ class _ScheddStatus:
 
 
 class ScheddRounds:
-    """Separate queries of each listed schedd, so that a schedd that hangs delays only its own answer.
+    """Separate queries of all schedds in the collector: a schedd that hangs delays only its own answer.
 
     Args:
-        client: queries the collector and the schedds; closed with this object. Cycles use another client,
-            since an answer may take long.
-        make_client: makes further clients; without this function one schedd is queried at a time.
+        client: the client that queries the collector and the schedds; ``close`` also closes the client.
+            Cycles use another client, since an answer may take long.
+        make_client: a function that makes further clients. Without this function, one schedd is queried at
+            a time.
         monotonic: a clock that never goes back.
     """
 
@@ -78,7 +79,7 @@ class ScheddRounds:
         self._is_closed = False
 
     def ask(self, question: Callable[[QueueClient, str], _T]) -> dict[str, _T | Unseen]:
-        """Run *question* for each schedd; return, by schedd name, the answer or why there is none.
+        """Run *question* for each schedd; return, by schedd name, the answer or the reason why there is none.
 
         Raises:
             PoolError: the collector did not return the list of schedds.
@@ -119,7 +120,7 @@ class ScheddRounds:
     def _work_with_new_client(
         self, query: "_ScheddQuery[_T]", make_client: Callable[[], QueueClient]
     ) -> None:
-        """Query waiting schedds with a new client, and close this client at the end."""
+        """Query the schedds that still wait, with a new client; close this client at the end."""
         with self._lock:
             if self._is_closed:
                 return

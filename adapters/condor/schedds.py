@@ -19,10 +19,10 @@ OVERLAP = timedelta(minutes=5)
 
 
 class ScheddQueues(ScheddRounds):
-    """A ``Queues`` port: query the demand of each listed schedd, within the client's time limit.
+    """A ``Queues`` port: query the demand of each schedd in the collector, within the client's time limit.
 
-    With *make_client*, which makes further clients, several schedds are queried at the same time when some
-    schedds do not answer.
+    If some schedds do not answer and *make_client* is given, this object makes further
+    clients and queries several schedds at the same time.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class ScheddQueues(ScheddRounds):
 
 
 class ScheddMisses(ScheddRounds):
-    """A ``MissReports`` port: reads each schedd's queue, and the jobs that ended since its last answer."""
+    """A ``MissReports`` port: reads jobs in schedds' queues, and jobs that ended since the last answer."""
 
     def __init__(
         self, client: QueueClient, clock: Clock, *, first_period: timedelta = timedelta(hours=1)
@@ -89,7 +89,7 @@ class ScheddHistory(ScheddRounds):
         return self.ask(lambda _, schedd: self._read_newly_ended_at(schedd))
 
     def _read_newly_ended_at(self, schedd: str) -> EndedJobs:
-        """Return the jobs that ended since the last call, at the first call since the daemon started."""
+        """Return the jobs that ended since the last call; for the first call, since the daemon started."""
         is_first = schedd not in self._last_job_ids
         newest = self._client.last_ended(schedd) if is_first else self._last_job_ids[schedd]
         ended_jobs = self._query_outcomes(schedd, self._begin_at, None if is_first else newest)

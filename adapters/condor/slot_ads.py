@@ -27,7 +27,7 @@ Content = tuple[object, object, object]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One slot's ad; ``last_heard_from`` is the startd's last update, in Unix s of the collector's clock."""
+    """One slot's ad. ``last_heard_from`` is the startd's last update, in Unix s of the collector's clock."""
 
     name: str
     address: str
@@ -40,7 +40,7 @@ class Slot:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return the key of the slot's ad in a collector; HTCondor before 23.0 uses the address too."""
+        """Return the slot's name and address; HTCondor before 23.0 uses both as the key of a slot's ad."""
         return self.name, self.address
 
     @property
@@ -50,7 +50,7 @@ class Slot:
 
     @property
     def content(self) -> Content:
-        """Return the merged values of the slot: site, generation and AsOf. They show if a merge arrived."""
+        """Return site, generation and AsOf in the slot's ad. These values show whether a merge arrived."""
         return self.advertised_site, self.generation, self.as_of
 
     def has_content_of(self, ad: SiteAd) -> bool:
@@ -63,7 +63,7 @@ def parse_slots(ads: Iterable[Mapping[str, Any]], site_attributes: Sequence[str]
 
     Args:
         ads: the slot ads, with SLOT_ATTRIBUTES and *site_attributes*.
-        site_attributes: slot attributes with the site; the first that a slot has counts.
+        site_attributes: names of slot attributes; the first that a slot has gives the slot's site.
     """
     slots = []
     for ad in ads:
@@ -85,10 +85,11 @@ def select_mergeable_slots(slots: Iterable[Slot], ads: Mapping[Site, SiteAd]) ->
 
 
 def select_due_slots(slots: Iterable[Slot], ads: Mapping[Site, SiteAd], refresh: timedelta) -> list[Slot]:
-    """Return slots whose content differs from their site's ad, or whose AsOf is *refresh* older.
+    """Return slots whose content differs from their site's ad, or whose AsOf is older by *refresh*.
 
-    Slots without content come first, ordered by the latest update of their startd. If the rate does not
-    allow all slots, the first slots keep the merge for longest until their startd's next update.
+    Slots without content come first, ordered by their startd's last update, the newest first. The rate may
+    allow merges for the first slots only. These slots keep the merge longest, because their startd has the
+    longest time until its next update.
     """
     max_lag_seconds = int(refresh.total_seconds())
     due = []
@@ -108,7 +109,7 @@ def _is_behind(as_of: object, ad: SiteAd, max_lag_seconds: int) -> bool:
 def select_slots_to_withdraw(
     slots: Iterable[Slot], ads: Mapping[Site, SiteAd], is_retired: Callable[[Site], bool]
 ) -> list[Slot]:
-    """Return slots with a merge for a retired site, or for a site that is no longer the slot's site."""
+    """Return slots whose merge is from a retired site, or from a site that the slot no longer belongs to."""
     return [
         slot
         for slot in slots
@@ -122,7 +123,7 @@ def select_slots_to_withdraw(
 def split_into_batches(
     slots: Sequence[Slot], texts: Mapping[Site, str], max_slots: int, max_bytes: int
 ) -> list[list[Slot]]:
-    """Split *slots* into batches of *max_slots* slots and *max_bytes* at most; one slot may have more."""
+    """Split *slots* into batches of at most *max_slots* slots and *max_bytes* (more for a single slot)."""
     batches: list[list[Slot]] = []
     size = 0
     for slot in slots:
@@ -136,12 +137,15 @@ def split_into_batches(
 
 
 def content_of(ad: SiteAd | None) -> Content:
-    """Return the ``content`` of a slot after a merge of *ad*; None means that the merge is withdrawn."""
+    """Return the ``content`` of a slot after a merge of *ad*; *ad* None means that the merge is withdrawn."""
     return (ad.site, ad.generation, to_unix(ad.as_of)) if ad else (None, None, None)
 
 
 def count_confirmed_merges(slots: Iterable[Slot], sent_contents: Mapping[Slot, Content]) -> tuple[int, int]:
-    """Count the merges that are visible, and the merges that are missing without an update of the startd."""
+    """Count the sent merges that *slots* have, and the missing merges.
+
+    A merge is missing if the slot does not have it, although the startd has sent no update since.
+    """
     slots_by_key = {slot.key: slot for slot in slots}
     confirmed = missing = 0
     for previous, content in sent_contents.items():
@@ -157,8 +161,9 @@ class SlotTime:
     """Slot-seconds with and without the site's attributes at one collector, between two queries.
 
     Between two queries an update of the startd may remove a merge. LastHeardFrom is the time of this update,
-    since a merge does not change it. If another process sent a merge, or this daemon before its start, the
-    merge counts for the whole interval.
+    since a merge does not change LastHeardFrom. If this object did not record when a merge was sent
+    (another process sent it, or this daemon before a restart), the whole interval counts as time with
+    attributes.
     """
 
     def __init__(self) -> None:

@@ -41,15 +41,17 @@ MAX_BATCH_BYTES = 8_000_000
 class SlotMerger:
     """A ``Publisher`` and ``Merger`` that sends merges to each configured collector separately.
 
-    A slot gets a merge if it has no hook, its site has an ad, and its content differs from this ad.
-    A collector does not acknowledge a merge; the next query of the slots shows if the merge arrived.
+    A slot gets a merge if the slot has no hook, its site has an ad, and the slot's content differs from
+    this ad. A collector does not acknowledge a merge; the next query of the slots shows if the merge
+    arrived.
 
     Args:
-        client: a client that only this object uses, and closes at its end.
-        site_attributes: slot attributes with the site; the first that a slot has counts.
+        client: a client that only this object uses; ``close`` also stops the client.
+        site_attributes: names of slot attributes; the first that a slot has gives the slot's site.
         slots_per_second: the maximum rate of merges at one collector.
-        interval: time between two runs; a run sends at most as many merges as the rate allows in this time.
-        refresh: merge a slot again when its AsOf is this much older than the AsOf of the site ad.
+        interval: the time between two runs. One run sends no more merges than the rate allows in this
+            time.
+        refresh: merge a slot again when the slot's AsOf is older than the site ad's AsOf by this time.
         clock: returns the present time, aware UTC.
         name: the name of this publisher.
     """
@@ -89,7 +91,7 @@ class SlotMerger:
     def run_once(
         self, ads: Mapping[Site, SiteAd], is_retired: Callable[[Site], bool]
     ) -> Mapping[str, MergeResult]:
-        """See :class:`hydrator.domain.pool_ports.Merger`; a collector that failed last time comes last."""
+        """See :class:`hydrator.domain.pool_ports.Merger`. Collectors that failed last time come last."""
         return self._run_at_collectors(lambda collector: self._merge_at(collector, ads, is_retired))
 
     def _merge_at(
@@ -119,10 +121,11 @@ class SlotMerger:
         return replace(result, merged_count=merged_count, withdrawn_count=withdrawn_count)
 
     def _missing_merges_reason(self, collector: str, missing: int) -> str | None:
-        """Return why no merge arrived; None if the collector may only be slow.
+        """Return the reason why no merge arrived; None if the collector may only be slow.
 
-        A collector that denies merges may accept the ads and close the connection, so this method asks for
-        the authorization. If the collector allows merges, missing merges are an error after two intervals.
+        A collector that denies merges may accept the ads and then close the connection. So this method
+        asks the collector whether it authorizes merges. If it does, missing merges are an error after two
+        intervals.
         """
         answer = self._client.ping("collector", "NEGOTIATOR", collector)
         now = self._clock()
@@ -132,14 +135,14 @@ class SlotMerger:
             return f"collector {collector}: {answer.reason or denial}; {MERGE_ADVICE}"
         if now - since <= 2 * self._interval:
             return None
-        return f"collector {collector}: none of {missing} merges sent to it is visible"
+        return f"collector {collector}: it shows none of the {missing} merges that the daemon sent"
 
     # Publisher
 
     def published(self) -> Mapping[Site, PublishedAd]:
         """Return, by site, the oldest ad that a slot of this site has.
 
-        Slots without a merge, or with impossible numbers, do not count.
+        Ignore slots without a merge, or with impossible numbers.
         """
         slots, results = self._query_all_slots()
         self._raise_errors(results)
@@ -172,7 +175,7 @@ class SlotMerger:
         self._wait_until_visible(lambda slots: not select(slots))
 
     def _wait_until_visible(self, is_visible: Callable[[Sequence[Slot]], bool]) -> None:
-        """Wait a short time for a change: a collector answers from a forked copy, which may be older."""
+        """Wait briefly until the change is visible: a collector answers from a forked copy of older ads."""
         pause = 0.01
         while pause < MAX_PAUSE_SECONDS:
             slots, _ = self._query_all_slots()
@@ -224,7 +227,7 @@ class SlotMerger:
         target_slots: Sequence[Slot],
         ads: Mapping[Site, SiteAd],
     ) -> int:
-        """Merge *ads* into *target_slots*; withdraw the merge at slots whose site has no ad."""
+        """Merge *ads* into *target_slots*; withdraw the merge from slots whose site has no ad."""
         texts = {slot.site or Site(""): "" for slot in target_slots}
         texts |= {site: slot_ad_text(ads[site]) for site in texts if site in ads}
         since = max((slot.last_heard_from for slot in all_slots), default=0)

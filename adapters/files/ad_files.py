@@ -1,7 +1,7 @@
 """Ad files: publish one file per site for the hook's ``--file``. A new file replaces the old one by a rename.
 
-The file's name is the site's name with the suffix ``.ad``. All characters of the site's name
-but letters, digits and ``_ . - ~`` are percent-encoded. The file's modification time is the time of writing.
+The file's name is the site's name with the suffix ``.ad``. In it, all characters except letters, digits
+and ``_ . - ~`` are percent-encoded. The file's modification time is the time of writing.
 """
 
 import os
@@ -49,7 +49,7 @@ class AdFilePublisher:
         self.rejected: Mapping[str, str] = {}
 
     def path(self, site: Site) -> Path:
-        """Return the path of the file with the ad of *site*; the hook's ``--file`` needs it."""
+        """Return the path of the file with the ad of *site*, which the hook reads with ``--file``."""
         return self._folder / (quote(site, safe="") + AD_SUFFIX)
 
     def published(self) -> Mapping[Site, PublishedAd]:
@@ -68,7 +68,7 @@ class AdFilePublisher:
         return read_back.adopted_ads
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
-        """See :class:`hydrator.domain.ports.Publisher`. A file is replaced completely or stays unchanged."""
+        """See :class:`hydrator.domain.ports.Publisher`. A file is replaced completely or not at all."""
         try:
             self._create_folder()
             remove_leftovers(self._folder, self._clock)
@@ -110,7 +110,7 @@ class AdFilePublisher:
 
 
 def remove_leftovers(folder: Path, clock: Clock) -> None:
-    """Remove temporary files of a daemon that was killed while writing into *folder*."""
+    """Remove the temporary files of a daemon that was killed while it wrote into *folder*."""
     oldest = (clock() - LEFTOVER_AFTER).timestamp()
     for leftover in folder.glob(f"{TEMPORARY_PREFIX}*{TEMPORARY_SUFFIX}"):
         with suppress(OSError):
@@ -119,7 +119,7 @@ def remove_leftovers(folder: Path, clock: Clock) -> None:
 
 
 def _read_back(path: Path, now: datetime) -> PublishedAd:
-    """Read the ad in *path*; raise OSError, or ValueError if the ad is incomplete or foreign."""
+    """Read the ad in *path*; raise OSError, or ValueError if the ad is incomplete or from another program."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         written_at = os.fstat(file.fileno()).st_mtime
@@ -131,7 +131,7 @@ def _read_back(path: Path, now: datetime) -> PublishedAd:
         raise ValueError("the file is incomplete: its last line is not DataLocalityVersion")
     site = Site(unquote(path.name.removesuffix(AD_SUFFIX)))
     if _unescape(_match_once(_SITE, text)) != site:
-        raise ValueError("the file has the ad of another site than its name says")
+        raise ValueError("the site of the ad is not the site in the file's name")
     return parse_published_ad(
         site, int(_match_once(_GENERATION, text)), int(_match_once(_AS_OF, text)), written_at, now
     )
@@ -140,7 +140,9 @@ def _read_back(path: Path, now: datetime) -> PublishedAd:
 def _match_once(pattern: re.Pattern[str], text: str) -> str:
     matches = pattern.findall(text)
     if len(matches) != 1:
-        raise ValueError(f"not an ad of this daemon: {len(matches)} lines like {pattern.pattern[1:40]}")
+        raise ValueError(
+            f"not an ad of this daemon: {len(matches)} lines match {pattern.pattern[1:40]}, not 1"
+        )
     return str(matches[0])
 
 

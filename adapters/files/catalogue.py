@@ -51,9 +51,10 @@ class FileCatalogue:
     Args:
         name: the catalogue's name in the configuration.
         path: the file; its name ends in ``.toml`` or ``.json``.
-        clock: gives the time of the readings if the file has no ``as_of``.
-        default_scope: the scope of the names in the file that have no scope.
-        read_all: reads an open file; tests replace it.
+        clock: a function that returns the present time: the time of the readings if the file has no
+            ``as_of``.
+        default_scope: the scope for names without a scope in the file.
+        read_all: a function that reads an open file; tests replace this function.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class FileCatalogue:
         now = self._clock()
         contents = self._load()
         at = self._as_of(contents, now)
-        if not contents.has_site_list:  # the file still covers a site whose last dataset was removed
+        if not contents.has_site_list:  # the file still covers a site after its last dataset was removed
             self._known_sites |= contents.sites
         return Survey(
             catalogue=self.name,
@@ -94,7 +95,7 @@ class FileCatalogue:
         )
 
     def verify(self, did: Did) -> Seen:
-        """See :class:`hydrator.domain.ports.Auditor`. Read the file again, without the cache."""
+        """See :class:`hydrator.domain.ports.Auditor`. Read the file again, not the cache."""
         self._cache = None
         now = self._clock()
         contents = self._load()
@@ -109,14 +110,14 @@ class FileCatalogue:
         self._cache = None
 
     def _as_of(self, contents: ParsedFile, now: datetime) -> datetime:
-        """Return the time of the facts; it is never in the future, so no fact expires too late."""
+        """Return the time of the facts; never return a future time, so that no fact expires too late."""
         if contents.as_of is None:
             return now
         if contents.as_of > now + CLOCK_SKEW:
             raise CatalogueGarbled(
                 self.name,
                 f"{self._path}: as_of: {contents.as_of.isoformat()} is in the future; "
-                "give the time the list was made (UTC ends in Z)",
+                "set as_of to the time when the list was made (UTC ends in Z)",
             )
         return min(contents.as_of, now)
 
@@ -175,7 +176,7 @@ class FileCatalogue:
             is_whole = _bytes_signature(before) == _bytes_signature(after) and len(data) == after.st_size
             if is_whole and _bytes_signature(self._path.stat()) == _bytes_signature(after):
                 return file_signature(before), data
-        reason = f"{self._path}: it changed during each of {MAX_READS} reads; replace it by a rename"
+        reason = f"{self._path}: the file changed during each of {MAX_READS} reads; replace it by a rename"
         raise CatalogueUnreachable(self.name, reason)
 
 
@@ -195,6 +196,6 @@ def _bytes_signature(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _is_settled(signature: tuple[int, ...]) -> bool:
-    """Return True if the file's times are old enough: any later change then gives it other times."""
+    """Return True if the file's times are so old that any further change will change them."""
     newest = max(signature[3], signature[4]) / 1e9
     return 0 <= newest < time.time() - SETTLE_SECONDS

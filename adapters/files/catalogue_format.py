@@ -3,8 +3,8 @@
 In TOML (the same shape in JSON, where ``as_of`` is a string)::
 
     as_of = 2026-11-21T02:00:00Z      # when the list was made; default: time of reading
-    sites = ["UK", "AU", "NL"]        # all sites it covers; default: those named below
-    count = 1                         # number of datasets below: shows a torn file
+    sites = ["UK", "AU", "NL"]        # all sites of the file; default: those named below
+    count = 1                         # number of datasets below: detects a truncated file
     [datasets."lofar:L1"]
     bytes = 123
     sites.UK = "available"            # available | staging | partial | nearline | stuck
@@ -12,9 +12,8 @@ In TOML (the same shape in JSON, where ``as_of`` is a string)::
     sites.NL = ["nearline", { state = "partial", fraction = 0.1 }]    # two storage elements
 
 A program that writes the file should write a second file, then rename it. If a program
-rewrites the file in place, the daemon may read a part of it. The daemon rejects such a
-file if it can see the fault: the file changes during the read, does not parse or is
-empty, or ``count`` is wrong.
+rewrites the file in place, the daemon may read a part of it. The daemon can detect this, and rejects the
+file, if the file changes during the read, does not parse or is empty, or if ``count`` is wrong.
 """
 
 import json
@@ -62,7 +61,7 @@ class ParsedFile(NamedTuple):
 
 
 def parse_file(suffix: str, data: bytes, default_scope: str | None) -> ParsedFile:
-    """Parse *data* as TOML or JSON, by the *suffix*; *default_scope* is the scope of names without one.
+    """Parse *data* as TOML or JSON, by the *suffix*; names without a scope get *default_scope*.
 
     Raises:
         ValueError: the file is not valid; the message has all problems, each with its key.
@@ -96,7 +95,7 @@ def _decode(suffix: str, data: bytes) -> dict[str, Any]:
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object; reject a repeated key, because its valid value is unclear."""
+    """Build a JSON object; reject a repeated key, because it is unclear which of its values is valid."""
     table = dict(pairs)
     if len(table) != len(pairs):
         keys = [key for key, _ in pairs]
@@ -218,7 +217,8 @@ class _FileParser:
         elif count != actual_count:
             self._add_problem(
                 "count",
-                f"is {count}, but the file has {actual_count} datasets: the file is cut or count is outdated",
+                f"is {count}, but the file has {actual_count} datasets: "
+                "the file is truncated or count is outdated",
             )
 
     def _parse_did(self, key: str, key_path: str) -> Did | None:
@@ -253,7 +253,7 @@ class _FileParser:
             else:
                 is_valid = name in self._sites
                 if not is_valid:
-                    self._add_problem(key, f"{name[:50]!r} is not in the list sites")
+                    self._add_problem(key, f"{name[:50]!r} is missing in the list sites of this file")
             states = self._parse_states(value, key)
             if is_valid and did is not None:
                 yield from (Replica(did, Site(name), *state) for state in states)
@@ -262,7 +262,7 @@ class _FileParser:
         """Parse one state, or a list of states: one state for each storage element of a site."""
         values = value if isinstance(value, list) else [value]
         if not values:
-            self._add_problem(key, "the list of states is empty; leave the site out")
+            self._add_problem(key, "the list of states is empty; omit the site")
         return [state for state in (self._parse_state(one, key) for one in values) if state]
 
     def _parse_state(self, value: object, key: str) -> tuple[ReplicaState, float | None] | None:

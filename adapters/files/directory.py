@@ -1,10 +1,11 @@
-"""Directory catalogue: measurement sets in folders below one root for each site. It is built as a plugin.
+"""Directory catalogue: measurement sets in folders below one root for each site. It is a plugin.
 
 A folder is a dataset if one of the patterns matches its path below the root. If a *marker* is configured, a
 dataset is complete when its folder has the file *marker*. Otherwise a dataset is complete when nothing in its
-folder has changed for ``settled_minutes``. An empty root looks like a root that is not mounted, so the site
-of an empty root is unreachable. The content of an unreadable folder is unknown. So, for each dataset that was
-not found in another folder of the site, the site is unreachable, too.
+folder has changed for ``settled_minutes``. An empty root may be a root that is not mounted, so the
+catalogue reports the site of an empty root as unreachable. An unreadable folder may contain any dataset.
+So the catalogue also reports its site as unreachable for each dataset that it did not find in another
+folder of the site.
 """
 
 import os
@@ -44,13 +45,24 @@ class DirectoryOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     roots: dict[str, Annotated[Path, AfterValidator(_require_absolute)]] = Field(
-        min_length=1, description="site = the folder of its measurement sets"
+        min_length=1, description="for each site, the folder with the site's measurement sets"
     )
-    scope: str = Field(pattern=r"^[A-Za-z0-9._-]+$", description="of each DID: scope:path/below/the/root")
-    patterns: list[str] = Field(default=["*.MS", "*.ms"], min_length=1, description="with * ? and **")
-    marker: str = Field("", description="name of a file that only complete folders have; see settled_minutes")
+    scope: str = Field(
+        pattern=r"^[A-Za-z0-9._-]+$", description="the scope of each DID; a DID is scope:path/below/the/root"
+    )
+    patterns: list[str] = Field(
+        default=["*.MS", "*.ms"],
+        min_length=1,
+        description="the paths of datasets below a root; a pattern may have *, ? and **",
+    )
+    marker: str = Field(
+        "", description="name of a file that each complete folder has; if empty, settled_minutes decides"
+    )
     settled_minutes: float = Field(
-        10, ge=0, le=10_080, description="without marker: a folder unchanged for so many minutes is complete"
+        10,
+        ge=0,
+        le=10_080,
+        description="if marker is empty, a folder is complete when it was unchanged for so many minutes",
     )
 
 
@@ -98,7 +110,7 @@ class DirectoryCatalogue:
         """Do nothing: no file stays open."""
 
     def _scan(self) -> tuple[dict[Did, dict[Site, Path]], frozenset[Site], frozenset[Site]]:
-        """Return folders by dataset and site, the unreadable sites, and the partly readable sites."""
+        """Return folders by dataset and site; sites with an unreadable root; partly unreadable sites."""
         paths: dict[Did, dict[Site, Path]] = {}
         unreadable: set[Site] = set()
         incomplete: set[Site] = set()
@@ -117,11 +129,13 @@ class DirectoryCatalogue:
             if errors:
                 incomplete.add(site)
         if len(unreadable) == len(self._options.roots):
-            raise CatalogueUnreachable(self.name, "every root is empty or cannot be read: is it mounted?")
+            raise CatalogueUnreachable(
+                self.name, "every root is empty or cannot be read; check that the roots are mounted"
+            )
         return paths, frozenset(unreadable), frozenset(incomplete)
 
     def _replica_state(self, path: Path, now: datetime) -> ReplicaState | None:
-        """Return the state of *path*: complete, incoming or partial; None if it cannot be read."""
+        """Return the state of a dataset's folder: complete, incoming or partial; None if it is unreadable."""
         marker = self._options.marker
         try:
             if marker and (path / marker).exists():

@@ -9,10 +9,10 @@ file once in each of its cycles to learn which datasets the slots of a site have
 
 Times are Unix seconds. A dataset that no site has is not listed. Private
 datasets have the pseudonyms that the ads and the jobs use for them.
-After ``valid_until`` a reader must ignore the file. If the daemon got no new facts
-about a site, the site's entry and its ``as_of`` stay unchanged. When ``as_of`` is
-``max_age`` seconds old, jobs no longer use the site's facts, and a reader should not
-use them either. The daemon replaces the file by a rename and never writes in place.
+After ``valid_until`` a reader must ignore the file. If the daemon has no new facts about a site, the
+site's entry with its ``as_of`` stays unchanged. When ``as_of`` is ``max_age`` seconds old, jobs no longer
+use the site's facts, and a reader should not use them either. The daemon replaces the file by a rename and
+never writes in place.
 """
 
 import json
@@ -51,16 +51,17 @@ class _SitesFileContents:
 
 
 class SitesFilePublisher:
-    """A publisher that writes *path*, ``sites_by_dataset.json``, and reads it back.
+    """A publisher that writes the file *path*, ``sites_by_dataset.json``, and reads the file back.
 
     Args:
-        path: the file; a missing folder is created, readable by all users.
+        path: the file. If its folder is missing, the publisher creates a folder that all users can read.
         valid_for: the time from the writing of the file to ``valid_until``.
-        max_age: the largest age of a site's facts that jobs accept.
-        clock: aware UTC time.
+        max_age: the largest age of facts that jobs accept.
+        clock: a function that returns the present time, aware UTC.
 
-    ``rejected`` has the reasons why the last read-back rejected the file or a site in it. The file may be
-    incomplete, from another program, or of another version; the daemon then replaces the whole file.
+    ``rejected`` has the reasons why the last read-back rejected the file or a site in it. For example, the
+    file is incomplete, from another program, or has another version. The daemon then replaces the whole
+    file.
     """
 
     name = "sites"
@@ -77,7 +78,7 @@ class SitesFilePublisher:
         return self._load().ads
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
-        """See :class:`hydrator.domain.ports.Publisher`. The file gets all of *ads* at once, or none."""
+        """See :class:`hydrator.domain.ports.Publisher`. Write all of *ads* at once, or none."""
         if not ads:
             return
         contents, now = self._load(), self._clock()
@@ -113,7 +114,7 @@ class SitesFilePublisher:
         try:
             if not folder.is_dir():
                 folder.mkdir(parents=True)
-                folder.chmod(0o755)  # mode 0755 with any umask, so that other users can read
+                folder.chmod(0o755)  # mode 0755 with any umask, so that other users can read the file
             remove_leftovers(folder, self._clock)
             replace_file(self._path, text, mode=_MODE)
         except OSError as exc:
@@ -121,7 +122,7 @@ class SitesFilePublisher:
 
 
 def _available_dids(ad: SiteAd) -> frozenset[str]:
-    """Return the DIDs that are AVAILABLE in *ad*; DIDs that the size budget left out are missing."""
+    """Return the DIDs that are AVAILABLE in *ad*, without those that the size budget omitted from *ad*."""
     return frozenset(_AVAILABLE.findall(dict(ad.content).get("DatasetStates", "")))
 
 
@@ -172,7 +173,7 @@ def _read_ad(site: str, row: Mapping[str, Any], now: datetime) -> PublishedAd:
 def _dids_by_site(
     sites: Iterable[str], ads: ReadBackAds, datasets: Mapping[str, Sequence[str]]
 ) -> dict[Site, frozenset[str]]:
-    """Return the datasets of each adopted site; raise KeyError for a dataset's site that *sites* lacks."""
+    """Return the datasets of each adopted site; raise KeyError if a dataset's site is not in *sites*."""
     listed: dict[str, set[str]] = {site: set() for site in sites}
     for did, places in datasets.items():
         for place in places:

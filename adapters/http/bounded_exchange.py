@@ -1,9 +1,9 @@
 """Bounded HTTP exchanges: limits on the time and the bytes of a whole answer, whatever the server sends.
 
-httpx has a timeout for each read of a socket only. So a server that sends a byte now and then, or
-``100 Continue`` without end, can block a thread endlessly. httpx also decompresses a whole answer before the
-caller can check its size. In this module each read is limited to the rest of the exchange's time and bytes.
-An answer is decompressed in small pieces. Large answers of one server are received one after the other.
+The timeout of httpx is for one read of a socket. So a server can block a thread endlessly if it sends a
+byte now and then, or endless ``100 Continue``. httpx also decompresses a whole answer before the caller
+can check its size. This module limits each read to the remaining time and bytes of the exchange. It
+decompresses an answer in small pieces, and receives large answers of one server one after the other.
 """
 
 import ssl
@@ -67,7 +67,7 @@ class BoundedHttpClient:
         self._client = httpx.Client(follow_redirects=False, **client_options)
         self._client.headers["Accept-Encoding"] = "gzip"
         for transport in (self._client._transport, *self._client._mounts.values()):
-            if isinstance(transport, httpx.HTTPTransport):  # httpx has no option for this
+            if isinstance(transport, httpx.HTTPTransport):  # httpx has no option for the backend
                 pool: Any = transport._pool
                 pool._network_backend = _BudgetedBackend(pool._network_backend, self._budget)
 
@@ -81,7 +81,8 @@ class BoundedHttpClient:
     ) -> T:
         """Send a request, receive the answer before *deadline_at* (monotonic), and pass it to *read*.
 
-        *read* should return little of a large answer. The next large answer waits until *read* returns.
+        *read* should keep only a small part of a large answer. The next large answer waits until *read*
+        returns.
 
         Raises:
             CatalogueGarbled: the answer is too large, or cannot be decompressed.
@@ -98,7 +99,7 @@ class BoundedHttpClient:
                 if self._budget.remaining_seconds() <= 0:
                     raise CatalogueUnreachable(self._name, "its answer did not end in time") from None
                 if self._budget.bytes_left <= 0:
-                    raise CatalogueGarbled(self._name, "the headers of its answer do not end") from None
+                    raise CatalogueGarbled(self._name, "the headers of its answer are too long") from None
                 raise
             return read(RawResponse(response.status_code, response.headers, content))
 
@@ -150,7 +151,7 @@ def _iter_decoded(response: httpx.Response) -> Iterator[bytes]:
         zlib.error: the answer is not valid gzip, or is incomplete.
     """
     encoding = response.headers.get("content-encoding", "").strip().lower()
-    if response.is_stream_consumed:  # a test's transport has read the whole body already
+    if response.is_stream_consumed:  # the transport of a test has already read the whole body
         yield response.content
     elif encoding in {"", "identity"}:
         yield from response.iter_raw()
@@ -176,7 +177,7 @@ def _gunzip(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class _ExchangeBudget(threading.local):
-    """The remaining time and bytes of the current exchange; each thread has its own."""
+    """The remaining time and bytes of the current exchange; each thread has its own exchange."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -198,7 +199,7 @@ class _ExchangeBudget(threading.local):
         return seconds_left if timeout is None else min(timeout, seconds_left)
 
     def count_bytes(self, count: int) -> None:
-        """Count received bytes; raise httpcore.ReadError if they are too many."""
+        """Count received bytes; raise httpcore.ReadError if the exchange received too many bytes."""
         self.bytes_left -= count
         if self.bytes_left <= 0:
             raise httpcore.ReadError("the server sends more bytes than the limit of its answer")
@@ -236,7 +237,7 @@ class _BudgetedBackend(httpcore.NetworkBackend):
 
 
 class _BudgetedStream(httpcore.NetworkStream):
-    """A connection that limits each read and write to the remaining time, and counts received bytes."""
+    """A connection that counts received bytes, and limits each read and write to the remaining time."""
 
     def __init__(self, real: httpcore.NetworkStream, budget: _ExchangeBudget) -> None:
         self._real, self._budget = real, budget

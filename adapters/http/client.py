@@ -1,4 +1,4 @@
-"""JSON client over HTTP: limits time, size and rate, retries, and raises each failure as a CatalogueError."""
+"""JSON client over HTTP: limit time, size and rate; retry; raise each failure as a CatalogueError."""
 
 import math
 import re
@@ -61,7 +61,7 @@ class TokenSource(Protocol):
 
     @property
     def token_validity(self) -> TokenValidity | None:
-        """Return the validity of the current token; None where the daemon does not renew it."""
+        """Return the validity of the current token; None if the daemon does not renew this token."""
 
     def token(self) -> str:
         """Return a token that is valid now; raise CatalogueError if there is none."""
@@ -115,7 +115,8 @@ class JsonClient:
         name: the catalogue's name, for errors.
         url: the prefix of every path.
         token_source: the source of the bearer token; None: send no token.
-        ca_cert: the certificate authority of the server; None: the authorities that the system trusts.
+        ca_cert: the certificate authority of the server; None: trust the authorities that the system
+            trusts.
         transport, monotonic, rate_limiter: replacements for tests.
 
     Raises:
@@ -158,16 +159,18 @@ class JsonClient:
         within_seconds: float = math.inf,
         read: Callable[[Any], Any] = lambda body: body,
     ) -> JsonResponse:
-        """Get *path*; return an answer with status 200, or 404: the caller decides what a 404 means.
+        """Get *path*; return an answer with status 200 or 404. The caller decides what a 404 means.
 
         Args:
             path: the path below ``url``.
             params: the parameters of the query string.
-            within_seconds: give up after this time, if it is shorter than the client's own deadline.
-            read: converts the JSON of a 200 to the answer's ``body``; of a large JSON it should keep little.
+            within_seconds: give up after this time, if this is before the client's own deadline.
+            read: a function that converts the JSON of an answer with status 200 to the ``body`` of the
+                result. It should keep only a small part of a large JSON.
 
         Raises:
-            CatalogueError: the server gave another answer, or none. A transient failure is retried before.
+            CatalogueError: the server sent another status, or no answer. The client retries after a
+                transient failure, before it raises the error.
         """
         return self._request("GET", path, within_seconds, read, params=dict(params or {}))
 
@@ -177,7 +180,7 @@ class JsonClient:
 
     @property
     def token_validity(self) -> TokenValidity | None:
-        """Return the validity of the current token; None where the daemon does not renew it."""
+        """Return the validity of the current token; None if the daemon does not renew this token."""
         return self._token_source.token_validity if self._token_source else None
 
     def close(self) -> None:
@@ -214,7 +217,7 @@ class JsonClient:
         token = self._token_source.token() if self._token_source else None
         answer = self._exchange(request, token)
         if answer.status == 401 and self._token_source and token:
-            # a service behind this server may have sent the 401, so a new token may not help: renew once only
+            # a service behind this server may have sent the 401: a new token may not help, so renew once only
             answer = self._exchange(request, self._token_source.renew(token))
         if answer.status == 401:
             raise CatalogueDenied(self.name, answer.detail)
@@ -287,7 +290,7 @@ def _retry_wait(error: Exception) -> bool | float:
 
 
 def hide_secrets(text: str) -> str:
-    """Return *text* without secrets: some services repeat the request's URL, headers or form."""
+    """Return *text* without secrets. Some services repeat a request's URL, headers or form in an error."""
     return _SECRETS.sub(lambda match: f"{match[1] or ''}[secret]", SECRETS.hide(text))
 
 

@@ -26,7 +26,7 @@ def http_date(header: str | None) -> datetime | None:
 def retry_after(header: str | None, now: datetime | None) -> float | None:
     """Parse ``Retry-After`` (RFC 9110, 10.2.3) as seconds from *now*, from 0 to ``MAX_PAUSE_SECONDS``.
 
-    Return None if the header is neither seconds nor a date, or is a date and *now* is None.
+    Return None if the header is neither seconds nor a date, or if it is a date and *now* is None.
     """
     text = (header or "").strip()
     digits = text.removeprefix("-")

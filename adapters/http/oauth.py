@@ -1,7 +1,7 @@
-"""Bearer tokens for a service: client credentials (RFC 6749, section 4.4), or a file that others renew.
+"""Bearer tokens for a service: from client credentials (RFC 6749, section 4.4), or from a file.
 
-SKA IAM issues each token for one audience, without a refresh token: the daemon requests a new one before the
-old one expires.
+SKA IAM issues each token for one audience, without a refresh token. So the daemon requests a new token
+before the old token expires. Another program renews the token in a file.
 """
 
 import re
@@ -86,7 +86,8 @@ class ClientCredentials:
         """Return a token that differs from *refused_token*.
 
         Raises:
-            CatalogueDenied: the refused token is less than 10 s old, so the client lacks a permission.
+            CatalogueDenied: the refused token is less than 10 s old, so a new token would not help: the
+                client lacks a permission.
             CatalogueError: see :meth:`token`.
         """
         with self._lock:
@@ -102,7 +103,7 @@ class ClientCredentials:
 
     @property
     def token_validity(self) -> TokenValidity | None:
-        """Return the validity of the current token; None before the first one."""
+        """Return the validity of the current token; None before the first token."""
         cached = self._cached
         return TokenValidity(cached.received_at, cached.expires_at) if cached else None
 
@@ -189,7 +190,7 @@ def _read_secret(name: str, file: Path, key: str) -> str:
 
 
 def _expiry_of(body: dict[str, Any], token: str, now: datetime) -> datetime:
-    """Return the time of expiry in the answer, else the time in the token, else ten minutes from *now*."""
+    """Return a token's expiry time: from the answer, else from the token, else ten minutes from *now*."""
     seconds = body.get("expires_in")
     if isinstance(seconds, int | float) and 0 < seconds < 1e8:
         return now + timedelta(seconds=seconds)

@@ -1,4 +1,4 @@
-"""Rate limiter for calls to one server: limit the calls per second, and pause when the server asks for it.
+"""Rate limiter for calls to one server: limit the calls per second, and pause if the server asks for a pause.
 
 A response of 429, or of 503 with ``Retry-After``, starts a pause for all threads.
 ``Retry-After`` is read as RFC 9110 (10.2.3) defines it: seconds, or an HTTP date.
@@ -21,7 +21,7 @@ class HttpRateLimiter:
 
     Args:
         calls_per_second: the largest rate.
-        monotonic, sleep: the clock, and the function that waits on it; tests pass their own.
+        monotonic, sleep: the clock, and the function that waits on it; tests replace both.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class HttpRateLimiter:
         return max(0.0, self._paused_until - self._monotonic())
 
     def wait_for_turn(self, within_seconds: float = math.inf) -> bool:
-        """Wait until this call may be sent; wait longer if the server asks for a pause meanwhile.
+        """Wait until the caller may send a call; wait longer if the server asks for a pause meanwhile.
 
         Returns:
-            False, without a wait, if the call may not be sent within *within_seconds* from now.
+            False, without a wait, if the wait would be longer than *within_seconds*; else True.
         """
         give_up_at = self._monotonic() + within_seconds
         begin = -1.0
@@ -72,9 +72,10 @@ class HttpRateLimiter:
         return False
 
     def record_refusal(self, retry_after_header: str | None, server_time: datetime | None) -> None:
-        """Pause all calls for the time that the server asks for; each refusal in a row doubles the minimum.
+        """Pause all calls for the time that the server asks for, but at least for a minimum time.
 
-        The minimum is 0.25 s at first (2 s without ``Retry-After``). No pause is longer than 900 s.
+        The minimum is 0.25 s (2 s without ``Retry-After``) and doubles with each further refusal in a row.
+        No pause is longer than 900 s.
 
         Args:
             retry_after_header: the ``Retry-After`` of the response.
@@ -82,7 +83,7 @@ class HttpRateLimiter:
         """
         seconds = retry_after(retry_after_header, server_time)
         with self._lock:
-            if not self.pause_seconds:  # a call that began before the pause says nothing new
+            if not self.pause_seconds:  # in a pause, only earlier calls are refused: do not count them
                 self._refusals += 1
             shortest = (_FIRST_PAUSE_SECONDS if seconds is None else _MIN_PAUSE_SECONDS) * 2 ** min(
                 self._refusals - 1, 10
@@ -91,7 +92,7 @@ class HttpRateLimiter:
             self._paused_until = max(self._paused_until, self._monotonic() + pause)
 
     def record_answer(self) -> None:
-        """Record that the server accepted a call, so the next pause is short again; a pause now continues."""
+        """Record that the server accepted a call: the next pause is short again. In a pause, do nothing."""
         with self._lock:
             if not self.pause_seconds:
                 self._refusals = 0

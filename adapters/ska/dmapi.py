@@ -1,11 +1,12 @@
 """DMAPI catalogue: the locations of datasets from SKA's data management API.
 
-DMAPI returns the locations of a dataset, but not whether the dataset is complete there. It returns no sizes,
-no states, and no transfers. The metadata of a closed dataset (Rucio's columns) may have the dataset's number
-of files. Then the catalogue counts the files at each location: COMPLETE if all are there, PARTIAL if fewer
-are. Otherwise the setting ``bare_location`` is the state of each location. The catalogue sends one query for
-each DID, several at a time. docs/reference/catalogue-dmapi.md says which facts about DMAPI come from recorded
-answers, and which are inferred.
+DMAPI returns the locations of a dataset, but not whether the dataset is complete at a location. It returns
+no sizes, no states, and no transfers. The metadata of a closed dataset (Rucio's columns) may have the
+dataset's number of files. Then the catalogue counts the files at each location. The state is COMPLETE if
+all files are at the location, else PARTIAL. Without the number of files, the setting ``bare_location`` is
+the state of each location. The catalogue sends one query for each DID, several at a time.
+docs/reference/catalogue-dmapi.md lists which facts about DMAPI come from recorded answers and which are
+inferred.
 """
 
 import math
@@ -54,13 +55,15 @@ class DmapiSettings:
     Args:
         name: the catalogue's name.
         storage_sites: the sites by storage element or area id. They override Site Capabilities.
-        bare_location: the state of a location whose files cannot be counted; None: the site counts as
-            unreachable for that dataset.
+        bare_location: the state of a location whose files cannot be counted. With None, the site counts as
+            unreachable for the dataset.
         count_files: whether to query each dataset's number of files (metadata).
-        limit: the row limit that every query sends. An answer with so many rows counts as incomplete.
-        parallel, deadline: the number of queries at a time, and the time of one poll.
+        limit: the row limit that every query sends. An answer with this number of rows counts as
+            incomplete.
+        parallel, deadline: the number of queries at a time, and the time limit of one poll.
         size_every: query the size of a closed dataset again after this time.
-        list_path: the path that lists a namespace, inferred from no recorded answer; empty: list none.
+        list_path: the path that lists the datasets of a namespace; empty: do not list. No recorded answer
+            has this path.
         twins_every: the interval of the search for DIDs that differ in letter case only.
     """
 
@@ -181,9 +184,9 @@ class DmapiCatalogue:
     ) -> tuple[dict[Did, Reading], dict[Did, CatalogueError]]:
         """Query all *dids*: first the DIDs whose last query succeeded, then the DIDs whose last query failed.
 
-        In both groups the oldest attempt is first. The second group has a twelfth of the poll's time. When
-        ``parallel`` of its queries fail again, the rest of the group waits for the next poll. So DIDs that
-        fail again and again do not use the time of other DIDs.
+        In both groups the DID with the oldest query is first. The second group has a twelfth of the poll's
+        time. When ``parallel`` queries of the second group fail again, the rest of this group waits for the
+        next poll. So DIDs that fail again and again do not use the time of other DIDs.
         """
         self._poll_count += 1
         self._attempts = {did: self._attempts.get(did, 0) for did in dids}
@@ -265,8 +268,7 @@ class DmapiCatalogue:
     ) -> tuple[ReplicaState | None, float | None]:
         """Return the state and fraction of a location.
 
-        They come from the count of files if the dataset's number of files is final, else from
-        ``bare_location``.
+        Count the files if the dataset's number of files is final; else use ``bare_location``.
         """
         if location.is_dataset is False or (size and size.kind == "FILE"):
             return ReplicaState.COMPLETE, 1.0
@@ -279,7 +281,7 @@ class DmapiCatalogue:
         return (ReplicaState.COMPLETE if fraction == 1.0 else ReplicaState.PARTIAL), fraction
 
     def _location_sites(self, poll: _DmapiPoll, location: Location) -> tuple[frozenset[Site], str]:
-        """Return the sites that read a location, and the reason why it is closed; '' if it is open."""
+        """Return the sites that read a location, and why the location is closed; '' if it is open."""
         area = poll.areas.by_id.get(location.area or "")
         areas = (area,) if area else poll.areas.find_by_name(location.storage)
         reasons = [each.closure_reason(poll.started_at) for each in areas]
@@ -306,8 +308,8 @@ class DmapiCatalogue:
     def _add_case_variants(self, poll: _DmapiPoll, readings: dict[Did, Reading]) -> dict[Did, Reading]:
         """Add to each reading the DIDs that differ from its DID in letter case only.
 
-        DMAPI must list all DIDs for this (``list_path``). After a failed listing the survey still succeeds
-        with the last listing. The wait before the next attempt doubles with each failure.
+        For this, DMAPI must list all DIDs (``list_path``). If DMAPI fails to list them, the survey uses
+        the last list. The wait before the next attempt doubles with each failure.
         """
         if not self._settings.list_path or not readings:
             return readings

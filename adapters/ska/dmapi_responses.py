@@ -1,4 +1,4 @@
-"""Responses of DMAPI: parse JSON into values; refuse a form that was never recorded. This module is pure."""
+"""Responses of DMAPI: parse JSON into values; refuse a form that no recorded answer has. Pure module."""
 
 import re
 from dataclasses import dataclass
@@ -47,11 +47,12 @@ class DatasetSize:
 
 
 def parse_locations(body: Any) -> tuple[tuple[Location, ...], int]:  # noqa: ANN401 - JSON
-    """Parse an answer of ``locate``: return the sorted locations, and the length of the longest list in it.
+    """Parse an answer of ``locate``: return the sorted locations, and the length of its longest list.
 
     Recorded forms: until 2024 a record ``{storage: {replicas, services}}``; 2025 a list of entries; 2026 a
-    list of entries with ``is_dataset``. All keys but ``identifier`` and ``replicas`` may be missing. If a row
-    is unreadable, reject the whole answer: without that row's files, the dataset would look incomplete.
+    list of entries with ``is_dataset``. All keys except ``identifier`` and ``replicas`` may be missing. If
+    a row is unreadable, reject the whole answer: without the files of this row, the dataset would look
+    incomplete.
 
     Raises:
         BadAnswer: the answer has none of these forms, or one of its rows is unreadable.
@@ -84,7 +85,7 @@ def parse_locations(body: Any) -> tuple[tuple[Location, ...], int]:  # noqa: ANN
 
 
 def _parse_location(entry: Any) -> tuple[str, str | None, list[Any]]:  # noqa: ANN401 - JSON
-    """Return the storage element, the area and the replicas of one row."""
+    """Return the storage element, the area and the replicas of one row of the answer."""
     if not isinstance(entry, dict):
         raise BadAnswer(f"a location is not a record{_describe_value(entry)}")
     storage, area, replicas = (
@@ -107,16 +108,16 @@ def _read_flag(row: Record, key: str, where: str) -> bool | None:
 
 
 def _describe_value(value: object) -> str:
-    """Return the wrong *value* for the end of an error message; return '' for a list or a record."""
+    """Return the end of an error message, with the wrong *value*; return '' for a list or a record."""
     if isinstance(value, UnreadableValue):
         return f": {value.reason}"
     return "" if isinstance(value, dict | list) else f": {quote_excerpt(value)}"
 
 
 def file_name(url: object) -> str:
-    """Return the file's name in *url*: the part after Rucio's hash folders, equal at all storage elements.
+    """Return the file's name in *url*: the part after Rucio's hash folders, the same at all storage elements.
 
-    An answer may have two URLs of one file, for two protocols, with different hosts, ports and folders.
+    An answer may have two URLs of one file, for two protocols. Their hosts, ports and folders may differ.
 
     Raises:
         BadAnswer: *url* is not the address of a file.
@@ -148,7 +149,7 @@ def parse_size(did: Did, body: Any) -> DatasetSize:  # noqa: ANN401 - JSON
     if kind is not None and kind not in _KINDS:
         raise BadAnswer(f"did_type in the metadata is not one of Rucio's types{_describe_value(kind)}")
     files, total = _read_count(body, "length"), _read_count(body, "bytes")
-    if kind in (None, "CONTAINER"):  # a container's length is not its number of files
+    if kind in (None, "CONTAINER"):  # the length of a container is not its number of files
         files = None
     is_open = _read_flag(body, "is_open", "the metadata")
     return DatasetSize(kind or "", 1 if kind == "FILE" else files, total, is_open is False)
@@ -164,7 +165,7 @@ def _read_count(body: Record, key: str) -> int | None:
 
 
 def is_absent(detail: str) -> bool:
-    """Return True if *detail*, the text of a 404, says that the DID does not exist; else the URL is wrong."""
+    """Return True if *detail*, the text of a 404, says that the DID does not exist; False: a wrong URL."""
     return bool(_ABSENT_ERROR.search(detail))
 
 
@@ -196,10 +197,11 @@ def check_namespaces(body: Any) -> list[Any]:  # noqa: ANN401 - JSON
 def parse_listing(namespace: str, body: Any) -> set[Did]:  # noqa: ANN401 - JSON
     """Return the DIDs of a listing of *namespace*.
 
-    No answer was recorded. The forms are inferred: names, with or without scope, or records with ``name``.
+    No such answer was recorded. The two accepted forms are inferred: names, with or without scope, or
+    records with ``name``.
 
     Raises:
-        BadAnswer: *body* has neither form.
+        BadAnswer: *body* has neither of these forms.
     """
     if not isinstance(body, list):
         raise BadAnswer(f"the listing of {namespace} is not a list{_describe_value(body)}")

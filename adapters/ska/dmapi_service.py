@@ -29,9 +29,10 @@ class DmapiService:
     Args:
         name: the catalogue's name, for errors.
         client: the HTTP client.
-        limit: the row limit that every query sends. An answer with so many rows counts as incomplete.
+        limit: the row limit that every query sends. An answer with this number of rows counts as
+            incomplete.
         list_path: the path that lists a namespace; empty: the path is unknown.
-        monotonic: returns the seconds of a monotonic clock.
+        monotonic: a function that returns the seconds of a monotonic clock.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class DmapiService:
         return frozenset(dids)
 
     def list_namespaces(self, read: Callable[[Any], Sequence[str]]) -> Sequence[str]:
-        """Return all namespaces. The list is never empty, so it also shows that DMAPI works.
+        """Return all namespaces. The list is never empty, so this call also checks that DMAPI works.
 
         Raises:
             CatalogueError: the query failed.
@@ -123,7 +124,7 @@ class DmapiService:
         seconds_left: float,
         read: Callable[[Any], Any],
     ) -> JsonResponse:
-        """Get *path* and parse the answer with *read*; raise CatalogueGarbled if it is unreadable."""
+        """Get *path* and parse the answer with *read*; raise CatalogueGarbled if the answer is unreadable."""
         try:
             return self._client.get(path, params, within_seconds=seconds_left, read=read)
         except BadAnswer as error:

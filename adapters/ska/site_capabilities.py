@@ -2,17 +2,19 @@
 
 Observed properties of the service, and how this client handles each:
 
-- several areas, at several sites, may have the name of one Rucio storage element: areas are identified by
-  their id;
+- several areas, at several sites, may have the same name, that of a Rucio storage element: this client
+  identifies areas by their id;
 - default answers omit false values (so tier 0) and inactive rows: the client requests all rows and values;
-- a downtime is ``"<iso> to <iso>"``; it closes a node, site, storage or area, and all areas below it;
+- a downtime is ``"<iso> to <iso>"``; the downtime closes a node, site, storage or area, and all areas
+  below;
 - an area may have no name (an ingest area); a service may refer to an area by its storage element, not by
   its id;
-- a site with the service ``prepare_data`` for an area reads this area, also from another site.
+- a site with the service ``prepare_data`` for an area reads this area, even if the area is at another
+  site.
 
-If a row is unreadable, its area is unknown; an unreadable row of a storage, site or node makes all areas
-below it unknown. A row without a readable key could belong to any area, so the client rejects the whole
-answer.
+If the row of an area is unreadable, the area is unknown. If the row of a storage, site or node is
+unreadable, all areas below are unknown. A row without a readable key could belong to any area, so the
+client rejects the whole answer.
 """
 
 import re
@@ -36,9 +38,9 @@ _ROUTES = ("/nodes", "/sites", "/storages", "/storage-areas", "/services")
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """A time in which a node, site, storage or area is closed, with the reason.
+    """A period in which a node, site, storage or area is closed, with the reason.
 
-    A closing without times lasts as long as Site Capabilities lists it.
+    A closing without times lasts as long as Site Capabilities lists the closing.
     """
 
     reason: str
@@ -79,7 +81,7 @@ class Areas:
     faults: Mapping[str, str] = field(default_factory=dict)
 
     def find_by_name(self, name: str) -> tuple[Area, ...]:
-        """Return the areas of the storage element *name*; several areas, at several sites, may have it."""
+        """Return the areas of the storage element *name*: it may have several areas, at several sites."""
         return tuple(area for _, area in sorted(self.by_id.items()) if area.name == name)
 
     def sites_of(self, name: str) -> frozenset[Site]:
@@ -90,8 +92,8 @@ class Areas:
 class SiteCapabilities:
     """A client of Site Capabilities with a cache; it queries the service again after *refresh*.
 
-    If the service does not answer, the last answer stays in use: sites and their storage change rarely, and
-    downtimes have a begin and an end.
+    If the service does not answer, the client uses the last answer: sites and their storage change rarely,
+    and each downtime in the answer has a begin and an end.
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class SiteCapabilities:
         self.failure = ""
 
     def areas(self, now: datetime) -> Areas:
-        """Return all storage areas; this takes a minute at most.
+        """Return all storage areas, within a minute.
 
         Raises:
             CatalogueError: the service has not answered before and does not answer now.
@@ -157,7 +159,7 @@ class _UnreadableRow(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _ParentClosings:
-    """Closings of nodes, sites and storages, the parents of areas; or the fault of their unreadable row.
+    """Closings of the parents of areas (nodes, sites, storages); for an unreadable row, its fault.
 
     The keys are ``kind key``, for example ``node UK``.
     """
@@ -176,7 +178,7 @@ class _ParentClosings:
             self.faults[place] = str(error)
 
     def closings_of(self, row: Record, *parents: tuple[str, str]) -> tuple[Closing, ...]:
-        """Return the closings of the *parents* of *row*.
+        """Return the closings (see Closing) of the *parents* of *row*.
 
         Raises:
             _UnreadableRow: a column of *row* is unreadable, or the row of a parent is unreadable.
@@ -222,7 +224,7 @@ def build_areas(
 
 
 def _find_parents(nodes: list[Any], sites: list[Any], storages: list[Any]) -> _ParentClosings:
-    """Return the closings of all nodes, sites and storages."""
+    """Return the closings (see Closing) of all nodes, sites and storages."""
     parents = _ParentClosings()
     for row in nodes:
         name = _read_key(row, "name", "a node")
@@ -248,9 +250,9 @@ def _build_area(
 
 
 def _find_readers(services: list[Any]) -> tuple[dict[str, frozenset[Site]], dict[str, str]]:
-    """Return, by area, the sites whose compute reads it; and, by area, the fault of an unreadable row.
+    """Return, by area, the sites whose compute reads the area; and, by area, the fault of an unreadable row.
 
-    The key of an area is what the row has: the area's id, or the name of the storage element.
+    The key of an area is the key in the row: the area's id, or the name of the storage element.
     """
     readers: dict[str, frozenset[Site]] = {}
     faults: dict[str, str] = {}
@@ -274,7 +276,7 @@ def _require_record(row: object, subject: str) -> Record:
 
 
 def _read_key(row: object, column: str, subject: str) -> str:
-    """Return the key of *row*; raise ValueError if it is unreadable."""
+    """Return the key of *row*; raise ValueError if the key is unreadable."""
     key = _require_record(row, subject).get(column)
     if not isinstance(key, str) or not is_text(key):
         raise ValueError(f"{subject} has no readable {column}: {quote_excerpt(key)}")

@@ -1,4 +1,4 @@
-"""STOMP 1.2 frames [1] for a subscriber; frames of any size use a limited amount of memory.
+"""STOMP 1.2 frames [1] for a subscriber. The use of memory is limited, whatever the size of a frame.
 
 [1] https://stomp.github.io/stomp-specification-1.2.html
 """
@@ -20,7 +20,7 @@ class NotStomp(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame; ``body`` is None if it was larger than the limit."""
+    """One frame; ``body`` is None if the body was larger than the limit."""
 
     command: str
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Frame:
 
 
 def encode_frame(frame: Frame) -> bytes:
-    """Encode *frame*; a CONNECT frame has no escapes, so its header values must have one line."""
+    """Encode *frame*. A CONNECT frame has no escapes, so each of its header values must be one line."""
     plain = frame.command == "CONNECT"
     lines = [frame.command]
     for name, value in frame.headers.items():
@@ -39,10 +39,11 @@ def encode_frame(frame: Frame) -> bytes:
 
 
 class FrameParser:
-    """A parser of frames; a frame may arrive in several pieces.
+    """A parser of STOMP frames; a frame may arrive in several pieces.
 
     Args:
-        max_body_bytes: the parser discards a larger body while it arrives.
+        max_body_bytes: the limit of a frame's body. The parser discards a larger body while the body
+            arrives.
     """
 
     def __init__(self, max_body_bytes: int) -> None:
@@ -102,9 +103,9 @@ class FrameParser:
         return self._finish_frame(frame, size)
 
     def _skip_body(self, frame: Frame, size: int) -> Frame | None:
-        """Discard a body that is too large while it arrives.
+        """Discard a body that is too large, while the body arrives.
 
-        While the size is unknown and the part that has arrived is small, wait for more data.
+        If the size is unknown and the arrived part is not yet too large, wait for more data.
         """
         if frame.body is not None and len(self._buffer) <= self._max_body_bytes:
             return None
@@ -137,7 +138,7 @@ def _parse_head(text: bytes) -> Frame:
             raise NotStomp("a frame has a header without a colon")
         plain = command == "CONNECTED"
         pair = (name, value) if plain else (_unescape(name), _unescape(value))
-        headers.setdefault(*pair)  # a header may be repeated: its first value is valid
+        headers.setdefault(*pair)  # a frame may repeat a header: the first value is valid
     return Frame(command, headers)
 
 

@@ -1,8 +1,9 @@
-"""STOMP subscription to a message broker: pass its events to a handler. Rucio's daemon hermes sends events.
+"""STOMP subscription to a message broker: pass the broker's events to a handler.
 
-A thread of its own reads the events. When the connection ends, the thread connects again, with backoff. An
-invalid frame is ignored or ends the connection, never the thread. This project has its own STOMP client,
-because the library stomp.py reads frames of any size into memory (docs/explanation/decisions.md).
+Rucio's daemon hermes sends such events. A separate thread reads the events. When the connection ends, the
+thread connects again, with backoff. An invalid frame is ignored or ends the connection, never the thread.
+This project has its own STOMP client, because the library stomp.py reads frames of any size into memory
+(docs/explanation/decisions.md).
 """
 
 import random
@@ -62,7 +63,8 @@ class StompSource:
 
     Args:
         settings: the broker and the subscription.
-        handler: is called for each event, connect and disconnect, in the listener's own thread.
+        handler: an object whose methods this class calls for each event, connect and disconnect, in its
+            own thread.
     """
 
     def __init__(self, settings: StompSettings, handler: EventHandler) -> None:
@@ -76,7 +78,7 @@ class StompSource:
         self._thread.start()
 
     def stop(self, timeout: timedelta = timedelta(seconds=2)) -> None:
-        """Stop the thread; if the thread hangs in a connection, it ends only with the process."""
+        """Stop the thread. A thread that hangs in a connection ends only when the process ends."""
         self._stop_event.set()
         if self._thread.is_alive():
             self._thread.join(timeout.total_seconds())
@@ -236,10 +238,11 @@ class _StompConnection:
         self._last_sent_at = time.monotonic()
 
     def expect(self, command: str, timeout: timedelta, other_frames: list[Frame] | None = None) -> Frame:
-        """Return the next frame with *command*; append other frames before it to *other_frames*, if given.
+        """Return the next frame with *command*; append earlier frames to *other_frames*, if this is given.
 
         Raises:
-            _ConnectionLost: the broker sent an error or a wrong frame, or the frame did not arrive in time.
+            _ConnectionLost: the broker sent an error or a wrong frame, or no frame with *command* arrived
+                in time.
         """
         deadline = time.monotonic() + timeout.total_seconds()
         while time.monotonic() < deadline and not self._is_stopping():

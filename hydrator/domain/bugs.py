@@ -24,7 +24,7 @@ def describe_bug(part: str, error: BaseException) -> str:
 
 
 class OngoingFailures:
-    """The failures that go on now, each with its reason, so that each is logged once; thread-safe."""
+    """A thread-safe record of the failures that go on now, so that each failure is logged only once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -55,12 +55,12 @@ class OngoingFailures:
 
 
 class BugReporter:
-    """A reporter of bugs, that is, of exceptions that no adapter translated.
+    """A reporter of bugs. A bug is an exception that no adapter translated into an error of this project.
 
-    A bug stops only its part for this cycle, for example one catalogue or one publisher.
+    A bug stops only one part of the daemon for this cycle, for example one catalogue or one publisher.
 
     Args:
-        count: called with the name of the part at every bug, also if the bug is not logged again.
+        count: a function that gets the name of the part at every bug, even if the bug is not logged again.
     """
 
     def __init__(self, count: Callable[[str], None] = lambda _: None) -> None:
@@ -68,9 +68,9 @@ class BugReporter:
         self._ongoing = OngoingFailures()
 
     def report(self, part: str, error: BaseException) -> str:
-        """Count *error* of *part* and return a sentence for people.
+        """Count *error*, a bug in *part*; return a sentence for people that describes it.
 
-        Log *error* unless it equals the last logged error of *part*.
+        Log *error*, unless the last logged error of *part* is the same.
         """
         sentence = describe_bug(part, error)
         self._count(part)
@@ -83,5 +83,5 @@ class BugReporter:
         return sentence
 
     def mark_resolved(self, part: str) -> None:
-        """Record that *part* works again, so that its next bug is logged even if it is the same bug."""
+        """Record that *part* works again. Its next bug is then logged, even if it is the same bug again."""
         self._ongoing.end(part)

@@ -5,11 +5,11 @@ finds the entry of ``Lofar:L1``. With the slot attribute ``DatasetLetters`` a jo
 checks that the slot's name and the job's name have the same letter case. The
 attribute has only the letters of the names. The names of a site follow few
 schemes: ``lofar:L1_SB001`` and all other sub-bands of all observations have the
-letters ``lofarLSB``. So the string is short even for many datasets, and a job
-needs one term, not one for each dataset.
+letters ``lofarLSB``. So the string is short even for many datasets, and a job's expression needs one term
+for all datasets.
 
 This module is pure: no socket, no clock. The hook (hydrator/startd_cron.py) is one
-file and has a copy of this code; tests/unit/domain/test_classad.py compares them.
+file and has a copy of this code; tests/unit/domain/test_classad.py compares the two copies.
 """
 
 import re
@@ -25,9 +25,9 @@ _MAX_BYTES = 60_000
 
 
 def letters(dids: Iterable[Did]) -> list[str]:
-    """Return the letters of each name in *dids*. If two names have the same letters, keep the last.
+    """Return the letters of each name in *dids*. If several names have the same letters, list the last only.
 
-    The job transform builds its list in the same order.
+    The job transform builds the job's list of letters in the same order.
     """
     each = [_NO_LETTER.sub("", did) for did in dids]
     return [text for text in dict.fromkeys(reversed(each)) if text][::-1]
@@ -37,8 +37,8 @@ def spellings(dids: Iterable[Did]) -> str:
     """Return the value of ``DatasetLetters`` for a slot that has *dids*.
 
     The value lists the letters of the names, sorted, separated by commas. The letters of ``ska:A1`` and
-    ``ska:a2`` differ only in case, so they do not say which of both names has which case. The value then
-    omits these letters and has all names as well.
+    ``ska:a2`` differ only in case, so they do not say which name has which case. If *dids* has such names,
+    the value omits their letters and also lists all complete names.
     """
     names = sorted(dids)
     schemes: dict[str, set[str]] = {}

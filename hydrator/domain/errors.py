@@ -9,11 +9,11 @@ HydratorError                   has its facts as attributes, so logs need no par
 │   ├── CatalogueDenied         401, 403: no further query in this cycle, and an alert
 │   ├── CatalogueGarbled        an unreadable answer, a bug of the daemon or the catalogue: keep the evidence
 │   └── TooManyFiles            a dataset with more files than a job may list: the submitter acts
-├── PoolError                   one collector or schedd, one cycle: the daemon uses its last answer
+├── PoolError                   one collector or schedd, one cycle: the daemon uses the last answer from there
 │   └── PoolDenied              the collector or schedd rejects the daemon's credentials or authorization
 ├── EventsError                 no events arrive from this source: the daemon still polls the catalogue
 ├── PublishError                one publisher, one cycle: the next cycle repeats the action
-├── SupersededByReload          a reload of the configuration replaced these objects: their result is dropped
+├── SupersededByReload          a reload of the configuration replaced this object: its result is dropped
 └── StateError                  the state directory is in use, or cannot be read or written
     └── StateMissing            no daemon has run with this directory yet
 
@@ -39,7 +39,7 @@ class ConfigError(HydratorError):
 
 
 class SecretMissing(HydratorError):
-    """A valid configuration whose secret file is missing, perhaps only for a moment."""
+    """The configuration is valid, but a secret file that it names is missing, perhaps only for a moment."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems) + "; the daemon can start once the file exists")
@@ -80,7 +80,7 @@ class TooManyFiles(CatalogueError):
 
     def __init__(self, catalogue: str, max_files: int) -> None:
         super().__init__(
-            catalogue, f"there are over {max_files} files, and [submit].max_files allows no more"
+            catalogue, f"the datasets have more than {max_files} files, the limit of [submit].max_files"
         )
 
 
@@ -94,7 +94,7 @@ class PoolError(HydratorError):
 
 
 class PoolDenied(PoolError):
-    """An HTCondor daemon rejected our credentials, or the identity lacks the authorization for the query."""
+    """An HTCondor daemon rejected the client's credentials, or does not authorize the client's identity."""
 
 
 class EventsError(HydratorError):
@@ -116,10 +116,10 @@ class PublishError(HydratorError):
 
 
 class SupersededByReload(HydratorError):
-    """A reload of the configuration replaced the object that this step belongs to, so it must not run."""
+    """A reload of the configuration replaced the object that does this work, so the work must not go on."""
 
     def __init__(self) -> None:
-        super().__init__("a reload has replaced the configuration of this work")
+        super().__init__("a reload replaced the configuration that this work used")
 
 
 class StateError(HydratorError):

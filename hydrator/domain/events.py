@@ -48,14 +48,14 @@ DID_FIELDS_BY_EVENT_TYPE: Final = {
 
 
 class RejectReason(StrEnum):
-    """The reasons to drop an event. The daemon never logs the event itself: anyone may have written it."""
+    """The reasons to drop an event. The daemon never logs the event, because anyone may have written it."""
 
     TOO_LARGE = "too_large"
-    GARBLED = "garbled"  # not the JSON of an event
-    UNKNOWN = "unknown"  # a type that does not concern the location of data
+    GARBLED = "garbled"  # the message is not the JSON of an event
+    UNKNOWN = "unknown"  # the type of the event does not concern the location of data
     NAMELESS = "nameless"  # the event has no DID that a job could name
     UNWANTED = "unwanted"  # no job, pin or pattern names the datasets of the event
-    TOO_MANY = "too_many"  # the daemon did not parse the event: more than events.per_second arrived
+    TOO_MANY = "too_many"  # not parsed, because more events than events.per_second arrived
 
 
 def parse_event(body: bytes) -> frozenset[Did] | RejectReason:

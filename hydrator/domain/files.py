@@ -75,7 +75,7 @@ def file_signature(status: os.stat_result) -> tuple[int, ...]:
 
 
 class WatchedFiles:
-    """Files to watch: the caller reads them again when one of them has changed, appeared or vanished."""
+    """Files that the caller reads again when one of them has changed, appeared or vanished."""
 
     def __init__(self, *files: Path) -> None:
         self._files = files
@@ -84,7 +84,7 @@ class WatchedFiles:
     def have_changed(self) -> bool:
         """Return whether a file changed since the last call, or since this object was made.
 
-        Call this before you read the files: a change during the reading is then found by the next call.
+        Call this before you read the files: the next call then finds a change that happens while you read.
         """
         previous, self._signatures = self._signatures, self._read_signatures()
         return previous != self._signatures

@@ -84,10 +84,10 @@ class DatasetState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The reasons why a catalogue reports a state. People can read them; ads never contain them.
+    """The reasons why a catalogue reports a state. They are for people; ads never contain them.
 
-    ``call`` is the query, such as ``list_replicas``; ``reason`` is one clause on the state.
-    A ``rule`` of ``account`` keeps or transfers the data until ``expires_at``.
+    ``call`` is the query, such as ``list_replicas``; ``reason`` is a part of a sentence that explains the
+    state. The Rucio rule ``rule`` of ``account`` keeps or transfers the data until ``expires_at``.
     ``ready_at`` is the estimated end of a transfer, plus or minus ``ready_error``.
     """
 
@@ -158,14 +158,14 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """A missing answer for one dataset, and the reason. Unseen does not mean that it has no replicas."""
+    """A missing answer for one dataset, and the reason. The dataset may nevertheless have replicas."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """No new answer yet: the query is running or was not repeated. The daemon uses the last answer."""
+    """No new answer for one dataset yet: the query still runs, or was not repeated. Use the last answer."""
 
 
 Reading = Seen | Unseen
@@ -173,11 +173,11 @@ Reading = Seen | Unseen
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The answer of one catalogue to one poll: a reading for every DID of the query.
+    """The answer of one catalogue to one poll: a reading (Seen or Unseen) for every DID of the query.
 
     ``sites`` are all sites of the catalogue, also sites without any of these DIDs.
-    ``unmapped_storages`` are storage elements whose site is not configured or known.
-    No fact is older than ``started_at``, the start of the poll.
+    ``unmapped_storages`` are storage elements for which no site is configured or known. No fact is older
+    than ``started_at``, the start of the poll.
     """
 
     catalogue: str
@@ -259,9 +259,9 @@ class Snapshot:
     """The state of every demanded dataset at every site.
 
     ``unseen_reasons`` has, by DID, the reason why no catalogue gave a new answer in this cycle.
-    ``case_collisions`` are existing DIDs that differ only in letter case: ClassAds cannot
-    distinguish them, so none of them is advertised. ``misspelt_dids`` are demanded DIDs that no
-    catalogue has, each with the existing DIDs that differ from it only in letter case.
+    ``case_collisions`` are existing DIDs that differ only in letter case: ClassAds cannot distinguish
+    these DIDs, so the daemon advertises none of them. ``misspelt_dids`` are demanded DIDs that no
+    catalogue has, each with the existing DIDs that have the same letters in another case.
     """
 
     sites: Mapping[Site, SiteFacts]
@@ -286,7 +286,7 @@ class SiteAd:
 
     @property
     def attributes(self) -> tuple[tuple[str, str], ...]:
-        """Return all attributes. ``DataLocalityVersion`` is last, so that readers detect a cut ad."""
+        """Return all attributes. ``DataLocalityVersion`` is last: an ad without it was truncated."""
         when = (
             ("DataLocalityAsOf", str(to_unix(self.as_of))),
             ("DataLocalityGeneration", str(self.generation)),
@@ -314,7 +314,7 @@ class PublishedAd:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Send *ad*: it is new, or its content changed."""
+    """Send *ad*, because it is new or its content changed."""
 
     ad: SiteAd
     reason: str

@@ -17,10 +17,10 @@ class MergeResult:
 
     ``slot_count`` counts the slots that the merger updates: those without a hook, at the daemon's
     sites. The merger sent attributes to ``merged_count`` slots and removed them from
-    ``withdrawn_count`` slots; the collector does not acknowledge this. In ``confirmed_count`` slots
-    the merger read back what the previous run sent. ``covered_slot_seconds`` is the slot time
-    since the last run with the site's attributes, ``uncovered_slot_seconds`` the time without
-    them. ``error`` is the reason why the run ended early.
+    ``withdrawn_count`` slots; the collector does not acknowledge this. In ``confirmed_count`` slots the
+    merger read back the attributes that its previous run sent. Since that run, all slots together had
+    their site's attributes for ``covered_slot_seconds`` and lacked them for ``uncovered_slot_seconds``.
+    ``error`` is the reason why the run ended early.
     """
 
     slot_count: int = 0
@@ -41,9 +41,10 @@ class Merger(Protocol):
     def run_once(
         self, ads: Mapping[Site, SiteAd], is_retired: Callable[[Site], bool]
     ) -> Mapping[str, MergeResult]:
-        """Query every collector once and update the slots that differ; return the result by collector.
+        """Query every collector once; update slots that differ from their site's ad.
 
-        Remove the attributes of sites for which *is_retired* is true. After ``close`` the result is empty.
+        Remove the attributes of sites for which *is_retired* is true. Return the result by collector;
+        after ``close`` the result is empty.
         """
 
     def close(self) -> None:
@@ -54,7 +55,7 @@ class Queues(Protocol):
     """The schedds of a pool, as a source of demand: the datasets that their jobs name."""
 
     def read_demand(self) -> Mapping[str, ScheddDemand | Unseen]:
-        """Return the demand of each schedd's queue, or the reason why it is unknown.
+        """Return, by schedd, the demand of the jobs in its queue, or the reason why this demand is unknown.
 
         Raises:
             PoolError: the collector could not list the schedds.
@@ -81,8 +82,8 @@ class JobGroup:
 
     ``datasets`` is empty if the job's datasets are not a list of strings. ``mode``,
     ``any_after`` (Unix s) and ``max_age`` (s) are None if the job does not set them.
-    ``odd`` means that ``DESIRED_Sites`` is not a string, or that the daemon did not write
-    ``DataLocalityDesiredSitesKept``. ``example`` is the id of one of the jobs.
+    ``odd`` means that ``DESIRED_Sites`` is not a string, or that ``DataLocalityDesiredSitesKept`` is not
+    from the daemon. ``example`` is the id of one of the jobs.
     """
 
     datasets: tuple[str, ...]
@@ -101,9 +102,9 @@ class JobSites(Protocol):
     """A port that reads and edits ``DESIRED_Sites`` of idle jobs in a pool's queues."""
 
     def read_job_groups(self) -> Mapping[str, Sequence[JobGroup] | Unseen]:
-        """Return, by schedd, the idle jobs that request a list of sites or have a list from the daemon.
+        """Return, by schedd, idle jobs that request a ``DESIRED_Sites`` or have one that the daemon wrote.
 
-        If a schedd did not answer, return the reason instead of its jobs.
+        If a schedd did not answer, return the reason instead of the schedd's jobs.
 
         Raises:
             PoolError: the collector could not list the schedds.
@@ -121,9 +122,9 @@ class JobSites(Protocol):
     ) -> int:
         """Set ``DESIRED_Sites`` of at most *max_jobs* jobs of *group* to *value*; return the number of edits.
 
-        Do not edit a job that changed since the query. The mark of the daemon's edit is
-        ``DataLocalityDesiredSitesKept``, with *original_value*. If *should_keep_mark*, set
-        the mark; otherwise remove it.
+        Do not edit a job that changed since the query. If *should_keep_mark*, mark the job as edited by
+        the daemon: set ``DataLocalityDesiredSitesKept``, which contains *original_value*. Otherwise remove
+        this mark.
 
         Raises:
             PoolDenied: the schedd rejects the edit, or keeps the old value.
@@ -136,17 +137,17 @@ class JobSites(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SlotAdVersion:
-    """The site of one slot, and the generation of the site ad in the slot; None if the slot has none."""
+    """The site of one slot, and the generation of the slot's site ad; None if the slot has no site ad."""
 
     site: str | None
     generation: int | None
 
 
 class Slots(Protocol):
-    """The slots of a pool. The daemon queries them to see whether its attributes arrived."""
+    """The slots of a pool. The daemon queries the slots to see whether the attributes of its ads arrived."""
 
     def read_ad_versions(self) -> Sequence[SlotAdVersion]:
-        """Return one entry per slot, except dynamic slots.
+        """Return one entry for each slot that is not dynamic.
 
         Raises:
             PoolError: the collector could not list the slots.
@@ -172,10 +173,10 @@ class MissReports(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EndedJobs:
-    """Jobs that left the queue of one schedd, the last first; ``is_complete`` is False if some are missing.
+    """Jobs that left the queue of one schedd, the last job first; not ``is_complete`` if jobs are missing.
 
-    Each job has the attributes of its ad. The job's owner wrote these, so do not trust them.
-    The keys are those of :func:`hydrator.diagnostics.outcomes.parse_ended_job`.
+    Each job has attributes of its job ad. The job's owner wrote these attributes, so do not trust them.
+    :func:`hydrator.diagnostics.outcomes.parse_ended_job` lists the keys.
     """
 
     jobs: tuple[Mapping[str, Any], ...]
@@ -186,7 +187,7 @@ class JobHistory(Protocol):
     """A port that reads ended jobs from the histories of a pool's schedds."""
 
     def read_ended_jobs(self, ended_after: datetime) -> Mapping[str, EndedJobs | Unseen]:
-        """Return, by schedd, the jobs that ended after *ended_after*, or the reason why they are unknown.
+        """Return, by schedd, the jobs that ended after *ended_after*, or the reason of a missing answer.
 
         Raises:
             PoolError: the collector could not list the schedds.
@@ -195,7 +196,8 @@ class JobHistory(Protocol):
     def read_newly_ended_jobs(self) -> Mapping[str, EndedJobs | Unseen]:
         """Return, by schedd, the jobs that left the queue since the last query, or since the daemon's start.
 
-        Return each job once; after a failed query the next query returns it.
+        Return each job once. If a query fails, the next query returns the jobs that it would have
+        returned.
 
         Raises:
             PoolError: the collector could not list the schedds.
@@ -210,7 +212,7 @@ class Peer:
     """A daemon on the same pool.
 
     ``leads_since`` is the Unix time in seconds when the peer became leader; 0 if it does not lead.
-    ``age_seconds`` is the time by which its last heartbeat at the collector is older than that of this
+    The peer's last heartbeat at the collector is ``age_seconds`` older than the last heartbeat of this
     daemon. ``is_name_shared`` means that another daemon sent a heartbeat under this daemon's name.
     """
 
@@ -227,5 +229,5 @@ class Peers(Protocol):
         """Send a heartbeat with *leads_since*; return all daemons, this one included.
 
         Raises:
-            PoolError: the daemon could not send its heartbeat or read it back, so it cannot know who leads.
+            PoolError: the daemon could not send its heartbeat or read it back, so the leader is unknown.
         """

@@ -67,7 +67,7 @@ class EventSource(Protocol):
         """Start the thread. This call never blocks and never fails."""
 
     def stop(self) -> None:
-        """Stop the thread within a few seconds."""
+        """Ask the thread to stop; wait for it a few seconds at most."""
 
     @property
     def name(self) -> str:
@@ -99,8 +99,8 @@ class Catalogue(Protocol):
         If the catalogue cannot query some or all storage of a site, the site is in
         ``unreachable_sites`` of every affected reading. The reading still has the
         replicas on other storage of the site. *dids* may be empty: the survey then
-        has only the sites. If an earlier survey named a site and this survey does
-        not, the daemon treats this site as not queried.
+        has only the sites. If an earlier survey named a site and this survey does not, the daemon assumes
+        that the catalogue did not query this site.
 
         Raises:
             CatalogueError: the catalogue gave no answer. The daemon concludes nothing
@@ -111,7 +111,8 @@ class Catalogue(Protocol):
         """Return all datasets whose DIDs match one of *patterns* (``*``, ``?``, ``[…]``; case-sensitive).
 
         Raises:
-            CatalogueError: the catalogue could not find all of them; it never returns only some.
+            CatalogueError: the catalogue could not find all matching datasets; an incomplete result is
+                never returned.
         """
 
     def close(self) -> None:
@@ -128,7 +129,7 @@ class FileLister(Protocol):
     def list_files(
         self, dids: AbstractSet[Did], storages: AbstractSet[str], max_files: int
     ) -> Mapping[Did, tuple[DatasetFile, ...] | CatalogueError]:
-        """List the files of each of *dids*, ordered by name. The DID of a file gives only this file.
+        """List the files of each of *dids*, ordered by name. For the DID of a file, return only this file.
 
         Args:
             dids: datasets, containers and files. The result omits a DID that the catalogue does not know.
@@ -155,7 +156,7 @@ class Auditor(Protocol):
         """Query *did* again, file by file and without any cache; return its location.
 
         Raises:
-            CatalogueError: the answer is missing or incomplete, so it proves nothing.
+            CatalogueError: the answer is missing or incomplete, so it proves nothing about the dataset.
         """
 
     def close(self) -> None:
@@ -163,7 +164,7 @@ class Auditor(Protocol):
 
 
 class Probe(Protocol):
-    """A check, which the operator configured, that looks for a dataset on the storage of a site."""
+    """A check that the operator configured: it looks for a dataset on the storage of a site."""
 
     def can_check(self, catalogue: str, site: Site) -> bool:
         """Return whether the operator configured the probe for the storage of *catalogue* at *site*."""
@@ -176,11 +177,11 @@ class Probe(Protocol):
 
 
 class Publisher(Protocol):
-    """A destination for site ads that can be read back."""
+    """A destination for site ads, from which the daemon can read the ads back."""
 
     @property
     def name(self) -> str:
-        """``collector``, ``file``, ``http``, ``sites`` or ``merge``."""
+        """The name in the configuration: ``collector``, ``file``, ``http``, ``sites`` or ``merge``."""
 
     def published(self) -> Mapping[Site, PublishedAd]:
         """Return the ads that others can read from this publisher now, by site.

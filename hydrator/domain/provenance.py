@@ -1,4 +1,4 @@
-"""Provenance: the source, time and call behind each fact, for ``hydrator datasets --why``."""
+"""Provenance of each fact (source, time, call), shown by ``hydrator datasets --why``."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -12,7 +12,7 @@ _TIME_FIELDS = ("expires_at", "ready_at")
 
 
 def provenance_to_row(provenance: Provenance) -> list[dict[str, Any]]:
-    """Return *provenance* for JSON: a list with one record of all fields that have a value, or empty."""
+    """Return *provenance* for JSON: a list with one record of the fields that have a value, or no record."""
     known = {key: value for key, value in asdict(provenance).items() if value}
     for key in _TIME_FIELDS:
         if key in known:
@@ -50,7 +50,7 @@ def public_provenance(provenance: Provenance) -> dict[str, Any]:
 
 
 def describe_provenance(provenance: Provenance, now: datetime) -> str:
-    """Return one line on why a catalogue reports a state, with times relative to *now*."""
+    """Return one line that explains why a catalogue reports a state; times are relative to *now*."""
     clauses = [provenance.reason] if provenance.reason else []
     if provenance.rule:
         clauses.append(

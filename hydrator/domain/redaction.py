@@ -44,8 +44,8 @@ _JWT = re.compile(r"eyJ[A-Za-z0-9_-]{5,}(?:\.[A-Za-z0-9_-]*){0,2}")
 def escape_unprintable(text: str, keep: str = "") -> str:
     r"""Return *text* with an escape such as ``\x1b`` for every unprintable character that is not in *keep*.
 
-    Control characters change a terminal. Characters for the direction of writing reorder a text. Half a
-    surrogate pair cannot be encoded.
+    Control characters change a terminal. Unicode's direction characters reorder a text. Half a surrogate
+    pair cannot be encoded.
     """
     if text.isprintable():
         return text
@@ -120,7 +120,7 @@ class Secrets:
             self._long_forms, self._short_forms = {}, None
 
     def hide(self, text: str) -> str:
-        """Return *text* without the secrets, also without a secret that white space splits."""
+        """Return *text* without the secrets, even if white space splits a secret."""
         if self._short_forms:
             text = self._short_forms.sub(SECRET_PLACEHOLDER, text)
         long = self._long_forms
@@ -149,7 +149,10 @@ def read_secret(text: str) -> str:
 
 
 def _encoded_forms(secret: str) -> frozenset[str]:
-    """Return the forms in which a server may return *secret*: plain, escaped or encoded; no white space."""
+    """Return the forms in which a server may return *secret*: plain, escaped or encoded.
+
+    The forms have no white space.
+    """
     if len(secret) < MIN_SECRET_CHARS:
         return frozenset()
     plain = {
@@ -177,7 +180,7 @@ def _encoded_forms(secret: str) -> frozenset[str]:
 
 
 def _base64_forms(octets: bytes) -> set[str]:
-    """Return *octets* in base64 for each position that they can have in a group of three bytes."""
+    """Return the base64 forms of *octets* for each of the three places where a group of 3 bytes may begin."""
     spellings = set()
     for before in range(3):
         coded = base64.b64encode(bytes(before) + octets).decode()
@@ -187,7 +190,7 @@ def _base64_forms(octets: bytes) -> set[str]:
 
 
 def _remove_forms(text: str, squeezed: str, forms: Iterable[str]) -> str:
-    """Return *text* without *forms*; also remove the begin of a form, if the rest of the form is missing.
+    """Return *text* without *forms*; also remove the beginning of a form whose rest was cut off.
 
     *squeezed* is *text* without white space.
     """
@@ -215,7 +218,7 @@ def _remove_forms(text: str, squeezed: str, forms: Iterable[str]) -> str:
 
 
 def _common_length(text: str, start: int, form: str) -> int:
-    """Return how many characters of *form* are in *text* at *start*."""
+    """Return how many of the first characters of *form* are in *text* at *start*."""
     low, high = min(_PREFIX_CHARS, len(form)), len(form)
     while low < high:
         half = (low + high + 1) // 2
@@ -231,10 +234,10 @@ def _original_position(squeezed_position: int, begins: list[int], positions: lis
 def sanitize(text: str, max_chars: int = MAX_REASON_CHARS) -> str:
     """Return the external *text* as one line of at most *max_chars* characters that is safe to show.
 
-    Remove secrets before cutting the text, because half a secret could not be recognized.
+    Remove the secrets first and cut the text then, because half a secret could not be recognized.
     """
     hidden = _JWT.sub(SECRET_PLACEHOLDER, SECRETS.hide(text[:MAX_SCANNED_CHARS]))
-    if len(text) > MAX_SCANNED_CHARS:  # a secret may be cut at the end, so drop the second half
+    if len(text) > MAX_SCANNED_CHARS:  # the cut text may end in half a secret: drop half of it
         hidden = hidden[: MAX_SCANNED_CHARS // 2]
     line = hidden if hidden.isprintable() else " ".join(hidden.split())
     return escape_unprintable(line[:max_chars])

@@ -32,12 +32,12 @@ class SiteMapping:
         return bool(self.aliases or self.read_costs)
 
     def map_sites(self, sites: AbstractSet[Site]) -> frozenset[Site]:
-        """Return *sites* by their names in slots, and the sites whose jobs read the storage of *sites*."""
+        """Return the slots' names for *sites*, and the sites whose jobs read the storage of *sites*."""
         known = frozenset(self.aliases.get(site, site) for site in sites)
         return known | {site for site, others in self.read_costs.items() if known & others.keys()}
 
     def shared_storage_groups(self, sites: AbstractSet[Site]) -> frozenset[frozenset[Site]]:
-        """Group *sites* (a catalogue's names): jobs of one site read a group's storage at cost 0.
+        """Group *sites*, named as in a catalogue: jobs of one site read all storage of a group at cost 0.
 
         A group has at least one site, and a site may be in several groups.
         """
@@ -52,16 +52,16 @@ class SiteMapping:
         return {site, *(other for other, cost in self.read_costs.get(site, {}).items() if cost == 0)}
 
     def map_reading(self, reading: Seen) -> Seen:
-        """Return *reading* with the replicas that jobs at each site can read.
+        """Return *reading* with, for each site, the replicas that jobs at this site can read.
 
         Jobs read only complete datasets from another site. At cost 0 the dataset is complete at their site
         too. At any other cost the dataset is PARTIAL at their site, with 1 - cost as its fraction. Jobs
-        that require their data do not start there. A site's own replica has priority over a replica
-        that it reads at a cost.
+        that require their data do not start at a site with a PARTIAL dataset. A site's own replica has
+        priority over a replica that it reads at a cost.
 
-        The files at a site and at its neighbours of cost 0 are counted together. If these files are not
-        the whole dataset, each site has its own files only. A site that reads from an unreachable site is
-        unreachable as well, unless the dataset is complete at the reading site.
+        The files at a site and at the sites that it reads at cost 0 are counted together. If these files
+        are not all files of the dataset, each site counts only its own files. A site that reads from an
+        unreachable site is unreachable as well, unless the dataset is complete at the reading site.
         """
         own = tuple(
             replace(each, site=self.aliases.get(each.site, each.site)) if self.aliases else each
@@ -97,7 +97,7 @@ class SiteMapping:
     def _merge_shared_files(
         self, replicas: Sequence[Replica], unreachable_sites: AbstractSet[Site]
     ) -> list[Replica]:
-        """Return a complete replica for each site that has all files together with its cost-0 neighbours."""
+        """Return a complete replica for each site that has all files, with those that it reads at cost 0."""
         if sum(replica.files is not None for replica in replicas) < 2:
             return []
         unions = []
@@ -171,10 +171,10 @@ P = TypeVar("P")
 
 
 def add_unions(replicas: Iterable[Replica]) -> tuple[Replica, ...]:
-    """Return *replicas* of one dataset and, for each site with several of them, their union.
+    """Return *replicas* of one dataset and, for each site with several replicas, the union of these replicas.
 
-    A union has the files of all replicas of a site. It is added if it has more files than each replica.
-    Unions come first. The caller uses the best replica of each site.
+    A union has the files of all replicas of a site. Add a union only if it has more files than each
+    replica alone. Unions come first in the result. The caller uses the best replica of each site.
     """
     replicas = tuple(replicas)
     if sum(replica.files is not None for replica in replicas) < 2:
@@ -188,7 +188,7 @@ def add_unions(replicas: Iterable[Replica]) -> tuple[Replica, ...]:
 
 
 def union_at(site: Site, parts: Sequence[Replica]) -> Replica | None:
-    """Return a replica at *site* with the files of all *parts*; None if one part has as many files alone.
+    """Return a replica at *site* with the files of all *parts*; None if one part alone has as many files.
 
     The union is complete only if each file of the dataset is on disk in one of the parts.
     """

@@ -19,7 +19,7 @@ _NOTATION = re.compile(r"[{\[]'|object at 0x|\b(?:None|NoneType|True|False)\b|Ca
 
 
 def format_duration(seconds: float) -> str:
-    """Return *seconds* in two units at most, such as ``3 h 5 min``; the largest unit is the day."""
+    """Return *seconds* in one or two units, such as ``3 h 5 min``; the largest unit is the day."""
     left = nearest_span(max(0, seconds))
     hours, rest = divmod(left.seconds, 3600)
     parts = [(left.days, "d"), (hours, "h"), (rest // 60, "min"), (rest % 60, "s")]
@@ -103,7 +103,7 @@ _PAGE = re.compile(r"\bdocs/[\w/-]+\.md\b")
 
 
 def documentation() -> str:
-    """Return the URL of the documentation in this environment or checkout, else DOCUMENTATION."""
+    """Return DOCUMENTATION; if this is a ``file:`` URL, the URL of this installation's or checkout's copy."""
     copies = (Path(sys.prefix, "share", "doc", "classad-hydrator"), Path(__file__).parents[2] / "docs")
     if DOCUMENTATION.startswith("file:"):
         return next((one.as_uri() for one in copies if (one / "index.md").exists()), DOCUMENTATION)
@@ -121,5 +121,5 @@ def link_to_bug_report() -> str:
 
 
 def docs_folder_note(*texts: str) -> str | None:
-    """Return a note with the place of ``docs/``; None if none of *texts* names a page in ``docs/``."""
+    """Return a note that says where ``docs/`` is; None if no text in *texts* names a page in ``docs/``."""
     return f"docs/ is {documentation()}" if any(map(_PAGE.search, texts)) else None

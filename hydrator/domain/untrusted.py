@@ -1,8 +1,8 @@
-"""Untrusted values: bound what an ad, a file or an answer contains, and check paths and arguments.
+"""Untrusted values: limit the values from ads, files and answers, and check paths and arguments.
 
 Anybody with write access can put any value into an ad: a boolean, NaN, 10**15 seconds, a time after the
-year 9999. Some of these values raise an error in Python, but only much later. So every external value
-passes one of these functions first.
+year 9999. In Python such values may raise an error only much later. So the code that reads an external
+value first passes the value to one of these functions.
 """
 
 import base64
@@ -34,12 +34,12 @@ MAX_NAME_CHARS: Final = 500
 
 
 def valid_integer(value: object, maximum: int = MAX_CLASSAD_INTEGER) -> int | None:
-    """Return *value* if it is an integer from 0 to *maximum*; else None, also for a boolean."""
+    """Return *value* if it is an integer from 0 to *maximum*; else None. A boolean is not an integer here."""
     return value if type(value) is int and 0 <= value <= maximum else None
 
 
 def valid_number(value: object) -> float | int | None:
-    """Return *value* if it is a finite number; else None, also for a boolean."""
+    """Return *value* if it is a finite number; else None. A boolean is not a number here."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if not isinstance(value, float) or math.isfinite(value) else None
@@ -87,7 +87,7 @@ def claims_of(token: str) -> dict[str, Any]:
 
 
 def expiry_of(token: str) -> datetime | None:
-    """Return the expiry time of *token*, a JWT (claim ``exp``); None if it has none. Check no signature."""
+    """Return the expiry time (claim ``exp``) of the JWT *token*, or None; do not check the signature."""
     return valid_time(claims_of(token).get("exp"))
 
 

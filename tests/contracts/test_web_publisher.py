@@ -93,7 +93,7 @@ def test_reading_back_fails_while_the_server_does_not_run(board):
 def test_a_server_that_stopped_is_an_error_and_not_empty(board):
     with serving(board) as server:
         url = server.url
-    with pytest.raises(PublishError, match="cannot read back"):
+    with pytest.raises(PublishError, match="cannot read the ads back"):
         WebPublisher(board, lambda: ServerEndpoint(url), lambda: NOON).published()
 
 

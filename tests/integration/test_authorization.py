@@ -174,7 +174,7 @@ def test_intruder_with_the_daemon_token_cannot_change_the_pool(strict, words):
         ("COLLECTOR.ALLOW_DAEMON", "collector", "refuses site ads (DAEMON)"),
         ("COLLECTOR.ALLOW_READ", "collector", "refuses queries (READ)"),
         ("SCHEDD.ALLOW_READ", "schedd ", "the query failed"),
-        ("NEGOTIATOR.ALLOW_READ", "negotiator", "it needs READ there"),
+        ("NEGOTIATOR.ALLOW_READ", "negotiator", "the client needs READ there"),
     ],
 )
 def test_missing_right_is_one_finding_that_says_what_to_allow(strict, installed, right, subject, said):
@@ -190,9 +190,9 @@ def test_missing_right_is_one_finding_that_says_what_to_allow(strict, installed,
 @pytest.mark.parametrize(
     ("right", "said"),
     [
-        ("COLLECTOR.ALLOW_DAEMON", "it needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON"),
-        ("COLLECTOR.ALLOW_READ", "it needs READ there, see ALLOW_READ"),
-        ("SCHEDD.ALLOW_READ", "it needs READ there, see ALLOW_READ"),
+        ("COLLECTOR.ALLOW_DAEMON", "the client needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON"),
+        ("COLLECTOR.ALLOW_READ", "the client needs READ there, see ALLOW_READ"),
+        ("SCHEDD.ALLOW_READ", "the client needs READ there, see ALLOW_READ"),
     ],
 )
 def test_daemon_log_says_which_right_is_missing(strict, installed, tmp_path, right, said):

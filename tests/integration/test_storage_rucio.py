@@ -202,7 +202,7 @@ def test_the_jobs_ad_names_no_file_and_requests_the_room_for_archives(tree, tmp_
 
 
 def test_run_of_more_files_than_allowed_is_rejected_in_one_sentence(tree, tmp_path):
-    with pytest.raises(AssertionError, match=r"over 1 files, and \[submit\].max_files allows no more"):
+    with pytest.raises(AssertionError, match=r"more than 1 files, the limit of \[submit\].max_files"):
         submitted(tree, tmp_path, "plain.ms", storage="max_files = 1\n")
     assert not list(tmp_path.glob("job/*"))
 

@@ -1,8 +1,9 @@
 """Child process with HTCondor's Python bindings: read one request per line and answer it.
 
 Requests come on the socket that is file descriptor 0, each ``{"id": …, "call": …, "args": {…}}``.
-The answer is one line, ``{"id": …, "ok": …}`` or ``{"id": …, "error": {…}}``. The bindings may print:
-descriptor 1 points to descriptor 2. The parent stores this output and reads it when this process fails.
+The answer is one line, ``{"id": …, "ok": …}`` or ``{"id": …, "error": {…}}``. The bindings may print to
+descriptor 1, so descriptor 1 points to descriptor 2. The parent stores this output, and reads it when this
+process fails.
 """
 
 import ctypes
@@ -33,7 +34,7 @@ def answer(calls: PoolCalls, request: Mapping[str, Any]) -> dict[str, Any]:
         os.ftruncate(2, 0)
     try:
         return {"ok": getattr(calls, request["call"])(**request["args"])}
-    except Exception as exc:  # noqa: BLE001  (the parent decides about any failure of the bindings)
+    except Exception as exc:  # noqa: BLE001  (the parent decides what to do after a failure)
         return {"error": vars(exc if isinstance(exc, CallError) else failure_of(exc))}
 
 
@@ -44,7 +45,7 @@ def die_with_parent() -> None:
 
 
 def take_channel() -> socket.socket:
-    """Return the socket on descriptor 0, moved to a descriptor that no code prints to or reads from."""
+    """Move the socket away from descriptor 0, so that no other code reads from it; return the socket."""
     channel = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

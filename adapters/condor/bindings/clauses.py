@@ -1,4 +1,4 @@
-"""Clauses of a ClassAd expression, the operands of ``&&``, as text: no library exposes the syntax tree.
+"""Split a ClassAd expression into its clauses, the operands of ``&&``. No library has its syntax tree.
 
 The input is HTCondor's own output: balanced brackets, ``"…"`` for strings, ``'…'`` for names.
 """
@@ -22,9 +22,11 @@ def split_into_clauses(
     """Return the clauses of *attribute* that ``&&`` joins, in their order.
 
     Args:
-        attribute: an attribute of the ad, such as ``Requirements``.
-        text_of: returns the expression of an attribute; None if the ad does not have the attribute.
-        atomic_attributes: attributes that stay names in a clause; others become their expression.
+        attribute: the name of an attribute of the ad, such as ``Requirements``.
+        text_of: a function that returns the expression of an attribute; None if the ad does not have the
+            attribute.
+        atomic_attributes: attributes whose names stay in a clause; other names are replaced by their
+            expressions.
     """
     atomic_names = frozenset(name.lower() for name in atomic_attributes)
     text = text_of(attribute)
@@ -34,7 +36,7 @@ def split_into_clauses(
 
 
 def find_names(text: str) -> set[str]:
-    """Return all words in *text* that may be attribute names, with names of functions and keywords."""
+    """Return all words in *text* that may be attribute names; the result also has functions and keywords."""
     names = set()
     for piece in _TOKEN.findall(text):
         if _NAME.match(piece):
@@ -45,7 +47,7 @@ def find_names(text: str) -> set[str]:
 
 
 def split_conjunction(text: str) -> list[str]:
-    """Return the operands of ``&&`` outside brackets; only *text* if it has a weaker operator there."""
+    """Return the operands of ``&&`` outside brackets. With a weaker operator there, return *text* itself."""
     depth = 0
     parts = [""]
     for piece in _TOKEN.findall(text):

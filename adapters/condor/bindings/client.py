@@ -1,4 +1,4 @@
-"""Calls to the daemons of a pool, made through the child process: collectors, schedds and matches."""
+"""Calls to a pool's collectors and schedds, and matches of jobs with slots, made in the child process."""
 
 import re
 from collections import Counter
@@ -18,7 +18,7 @@ _LONG_NAMES = {name.lower() for name in SITE_WIDE_ATTRIBUTES}
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """A daemon's answer for one authorization level; ``reason`` is empty if the level is allowed."""
+    """A daemon's answer for one authorization level; ``reason`` is empty if the daemon allows the level."""
 
     level: str
     is_allowed: bool
@@ -30,12 +30,12 @@ class Authorization:
 
 
 class DaemonClient(ProcessClient):
-    """Calls to any HTCondor daemon, and calls for which no daemon is contacted."""
+    """Calls to any HTCondor daemon, and calls that contact no daemon."""
 
     def config_of(
         self, daemon: DaemonKind, names: Iterable[str], name: str | None = None
     ) -> dict[str, str | None]:
-        """Return configuration values of an HTCondor daemon, None for an undefined value; needs READ.
+        """Return configuration values of an HTCondor daemon, None for an undefined value. This needs READ.
 
         *name* selects one of several daemons, a collector by its address; None takes the first daemon.
         """
@@ -56,7 +56,7 @@ class DaemonClient(ProcessClient):
         return Authorization(level, bool(answer["allowed"]), answer["identity"], answer["method"])
 
     def check_expressions(self, expressions: Mapping[str, str]) -> None:
-        """Raise ConfigError if a text is not a ClassAd expression; its key describes it in the message."""
+        """Raise ConfigError if a text is not a ClassAd expression; the message names the text by its key."""
         self._call("parse", expressions=expressions)
 
 
@@ -64,14 +64,15 @@ class CollectorClient(DaemonClient):
     """Queries and updates of the pool's collectors."""
 
     def site_ads(self) -> list[Ad]:
-        """Return all site ads (MyType "DataLocality"), scalars only; a missing attribute is None."""
+        """Return the scalars of all site ads (MyType "DataLocality"); a missing attribute is None."""
         return list(self._call("site_ads"))
 
     def advertise(self, ads: Sequence[tuple[str, str]], lifetime: timedelta) -> int | None:
         """Send site ads, each ``(name, text)`` with one ``Name = literal`` a line, to every collector.
 
-        Wait for 3 s at most until the collector returns the ads. Return when the collector received the last
-        ad, in Unix seconds of the collector's clock; None if the ads are not visible yet (not an error).
+        Wait for 3 s at most until the collector returns the ads. Return the time when the collector
+        received the last ad, in Unix seconds of the collector's clock. Return None if the ads are not
+        visible yet; this is not an error.
         """
         if not ads:
             return None
@@ -99,7 +100,8 @@ class CollectorClient(DaemonClient):
     ) -> list[Ad]:
         """Return slot ads from the first collector that answers, or from *collector*.
 
-        Each ad has *attributes*, in this spelling. A value is a literal, None, or the text of an expression.
+        Each ad has the keys *attributes*, spelled as given. A value is a literal, None, or the text of an
+        expression.
 
         Raises:
             ValueError: *attributes* has one of the long attributes, whose values would be megabytes.
@@ -109,7 +111,7 @@ class CollectorClient(DaemonClient):
         return list(self._call("slots", attributes=attributes, constraint=constraint, collector=collector))
 
     def slots_by_site(self, attributes: Sequence[str]) -> dict[str, int]:
-        """Count the slots of each site. The first of *attributes* that a slot has is its site; "" if none."""
+        """Count slots by site. The first of *attributes* that a slot has is its site; "" if it has none."""
         sites = (
             next((str(ad[name]) for name in attributes if ad[name]), "") for ad in self.slots(attributes)
         )
@@ -135,7 +137,7 @@ class CollectorClient(DaemonClient):
             collector: one of :meth:`collectors`.
             texts: by site, the lines of the site ad; None withdraws the merge.
             slots: name, MyAddress, site and LastHeardFrom of each slot.
-            since: the latest LastHeardFrom that the caller read of any slot there.
+            since: the latest LastHeardFrom that the caller read in any slot's ad at this collector.
         """
         return list(self._call("merge", collector=collector, texts=texts, slots=slots, since=since))
 
@@ -149,15 +151,15 @@ class QueueClient(DaemonClient):
         return sorted((ad for ad in ads if ad.get("Name")), key=lambda ad: str(ad["Name"]))
 
     def has_user_record(self, schedd: str, user: str) -> bool:
-        """Return True if *schedd* has a user record of *user* (``name@domain``); super users need it."""
+        """Return True if *schedd* has a user record of *user* (``name@domain``); a super user needs one."""
         return bool(self._call("has_user_record", schedd=schedd, user=user))
 
     def count_queued_datasets(self, schedd: str) -> list[tuple[tuple[str, ...], int]]:
-        """Count the jobs of *schedd*, without those removed or completed, by their RequiredDatasets.
+        """Count the jobs of *schedd* by their RequiredDatasets; omit removed and completed jobs.
 
-        A RequiredDatasets that is not a list of strings comes back as one text,
-        ``RequiredDatasets = …``. A late-materialization factory with items
-        that are not jobs yet adds one job to the list of its first item.
+        If RequiredDatasets is not a list of strings, the result has one text instead, ``RequiredDatasets =
+        …``. A late-materialization factory counts as one more job, with the datasets of its first item,
+        while some of its items are not jobs yet.
         """
         rows = self._call("count_queued_datasets", schedd=schedd)
         return [(tuple(datasets), jobs) for datasets, jobs in rows]
@@ -165,8 +167,8 @@ class QueueClient(DaemonClient):
     def query_misses(self, schedd: str, since: datetime) -> list[list[str]]:
         """Return the misses that jobs reported: one list for each job with ChirpDataLocalityMisses.
 
-        Read jobs in the queue of *schedd*, and jobs that left the queue after *since*. Return 1000 misses at
-        most, with a fair share for each user, and first the misses that differ in dataset or site.
+        Read jobs in the queue of *schedd*, and jobs that left the queue after *since*. Return 1000 misses
+        at most, with a fair share for each user. Repeated misses of the same dataset and site come last.
         """
         return list(self._call("query_misses", schedd=schedd, since=int(since.timestamp())))
 
@@ -183,14 +185,15 @@ class QueueClient(DaemonClient):
 
         Args:
             schedd: the name of the schedd.
-            since: jobs that ended before this time are left out.
-            site_attributes: slot attributes with the site; the first that the schedd recorded counts.
+            since: return only jobs that ended at or after this time.
+            site_attributes: names of slot attributes; the first that the schedd recorded gives the job's
+                site.
             after_job_id: the GlobalJobId of a job; return only jobs that left the queue after this job.
-            max_jobs: 1 or more.
+            max_jobs: the largest number of jobs to return, 1 or more.
 
         Returns:
             ``GlobalJobId``, ``QDate``, ``JobStartDate``, ``JobCurrentStartDate`` and
-            ``EnteredCurrentStatus`` (as in the job: any scalar or None), ``site`` (None if not
+            ``EnteredCurrentStatus`` (as in the job ad: any scalar or None), ``site`` (None if not
             recorded), ``datasets`` (None if the job names none), ``bytes`` (by DID) and ``misses``.
         """
         rows = self._call(
@@ -209,18 +212,20 @@ class QueueClient(DaemonClient):
         return job_id
 
     def release(self, schedd: str, constraint: str = "true") -> int:
-        """Allow queued jobs that the job transform bound to their data to run anywhere; return their number.
+        """Release queued jobs from their data: they may run anywhere. Return the number of these jobs.
 
-        Set DataLocalityHere, to which the jobs' Requirements refer, to true; read it back. Raise PoolDenied
-        if a job stayed unchanged; the jobs before this job may have been released.
+        The job transform bound the jobs to their data by Requirements that refer to DataLocalityHere. Set
+        this attribute to true and read it back. Raise PoolDenied if a job stayed unchanged; the call may
+        have released other jobs before.
         """
         return int(self._call("release", schedd=schedd, constraint=constraint))
 
     def read_job_groups(self, schedd: str) -> list[Ad]:
-        """Return idle jobs of *schedd* that opted in to DESIRED_Sites, or that still have the daemon's mark.
+        """Return groups of idle jobs that opted in to DESIRED_Sites, or that still have the daemon's mark.
 
-        Alike jobs share one row, with the fields of :class:`hydrator.domain.pool_ports.JobGroup`; its
-        ``kept`` has the fields of :class:`hydrator.domain.pool_ports.SavedDesiredSites`.
+        Alike jobs of *schedd* share one row.
+        The row has the fields of :class:`hydrator.domain.pool_ports.JobGroup`;
+        its ``kept`` has the fields of :class:`hydrator.domain.pool_ports.SavedDesiredSites`.
         """
         return list(self._call("read_job_groups", schedd=schedd))
 
@@ -250,9 +255,10 @@ class QueueClient(DaemonClient):
         return int(count)
 
     def restore_desired_sites(self, schedd: str, constraint: str = "true", *, should_opt_out: bool) -> int:
-        """Restore the DESIRED_Sites that queued jobs had, and remove the daemon's marks; return their number.
+        """Restore the original DESIRED_Sites of queued jobs, and remove the daemon's marks.
 
-        With *should_opt_out* the jobs get no list from now on. Raise PoolDenied if a job stayed unchanged.
+        With *should_opt_out*, also opt the jobs out, so that the daemon never sets their DESIRED_Sites
+        again. Return the number of jobs. Raise PoolDenied if a job stayed unchanged.
         """
         args = {"schedd": schedd, "constraint": constraint, "should_opt_out": should_opt_out}
         return int(self._call("restore_desired_sites", **args))
@@ -264,13 +270,13 @@ class MatchClient(DaemonClient):
     def jobs(self, schedd: str, cluster: int, proc: int | None = None) -> list[Ad]:
         """Return the jobs of a cluster, or one job. Alike jobs share a row: ``procs``, and one job's ``ad``.
 
-        An ad has the text of each attribute's expression. If there are many kinds of jobs, later kinds are
-        ``brief``: their ads have only the attributes that distinguish the kinds.
+        An ad has the text of each attribute's expression. If the cluster has many kinds of jobs, the
+        rows of later kinds are ``brief``: their ads have only the attributes that distinguish kinds.
         """
         return list(self._call("jobs", schedd=schedd, cluster=cluster, proc=proc))
 
     def find_ended_job(self, schedd: str, cluster: int, proc: int | None = None) -> Ad | None:
-        """Return the ad of a job, or of a cluster's last job, from the history; None if not found."""
+        """Return the ad of a job, or of a cluster's last job, from the history; None if it is not there."""
         ads = self._call("find_ended_job", schedd=schedd, cluster=cluster, proc=proc)
         return ads[0] if ads else None
 
@@ -287,17 +293,19 @@ class MatchClient(DaemonClient):
         atomic_attributes: Sequence[str] = (),
         flock: Sequence[str] = (),
     ) -> Ad:
-        """Evaluate a job against every slot, with the negotiator's library, clause by clause.
+        """Evaluate the match of a job with every slot, clause by clause, with the library of the negotiator.
 
-        All configured collectors are queried; at least one must answer.
-        Data slots, on which HTCondor 25 keeps common input files, are omitted.
+        Query all configured collectors; at least one must answer. Omit data slots, on which HTCondor 25
+        keeps common input files.
 
         Args:
             job: the text of each attribute's expression.
-            facts: expressions to evaluate for each group of alike slots; MY is the job.
+            facts: further expressions to evaluate for each group of alike slots; MY is the job.
             site_attributes: slot attributes with the site; the first that a slot has counts.
-            atomic_attributes: attributes of the job that stay one clause, even if the expression has several.
-            flock: collectors of pools to which the job's schedd flocks; their groups have a ``pool``.
+            atomic_attributes: attributes of the job that stay one clause, even if their expressions have
+                several clauses.
+            flock: collectors of the pools to which the job's schedd flocks. Groups of slots there have a
+                ``pool``.
 
         Returns:
             ``unreachable_pools``: by collector of *flock*, the reason why it did not answer.
@@ -307,9 +315,10 @@ class MatchClient(DaemonClient):
             ``generation``, ``as_of``, ``via``, ``state``, ``partitionable``, ``dynamic``,
             ``requirements`` (text), ``theirs`` (the slots' own clauses), ``job_values`` and
             ``slot_values`` ("true", "false", "undefined" or "error", in the order of the clauses),
-            ``matches``. Partitionable slots also have both lists of values with the ending ``_empty``:
-            the values if nothing of the slot were in use. ``facts`` has values, None if not a scalar.
-            ``largest_resources`` is the most that one slot of the group has of each resource.
+            ``matches``. Groups of partitionable slots also have ``job_values_empty`` and
+            ``slot_values_empty``: the values if no resource of the slot were in use. ``facts`` has the
+            values of *facts*, None if a value is not a scalar. ``largest_resources`` is the most that one
+            slot of the group has of each resource.
         """
         query = {"facts": facts, "site_attributes": site_attributes, "atomic_attributes": atomic_attributes}
         return dict(self._call("evaluate_match", job=job, flock=flock, **query))
@@ -318,5 +327,5 @@ class MatchClient(DaemonClient):
 class CondorClient(CollectorClient, QueueClient, MatchClient):
     """A client with all calls, which share one child process, one lock and one set of credentials.
 
-    A function that calls only one kind of daemon should take the base class for this daemon.
+    A function that calls only one kind of daemon should have a parameter of this daemon's base class.
     """

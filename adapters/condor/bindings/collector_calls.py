@@ -61,7 +61,7 @@ class CollectorCalls(Bindings):
         return self.query_scalars("Any", SITE_AD_ATTRIBUTES, f'MyType == "{SITE_AD_TYPE}"')
 
     def advertise(self, ads: Sequence[tuple[str, str]], lifetime: int) -> int | None:
-        """Send the ads; return when the collector received the last ad, by the collector's clock, or None."""
+        """Send the ads; return the time when the collector received the last ad (its own clock), or None."""
         site_ads = [self._build_site_ad(name, text, lifetime) for name, text in ads]
         self._send(site_ads, "UPDATE_AD_GENERIC")
         sent = {ad["Name"]: (ad.get("DataLocalityGeneration"), ad.get("DataLocalityAsOf")) for ad in site_ads}
@@ -81,7 +81,7 @@ class CollectorCalls(Bindings):
     # ads of daemons
 
     def heartbeat(self, name: str, leads_since: int, lifetime: int) -> list[Ad]:
-        """Send the heartbeat of the daemon *name*; return the ads of all daemons once it is visible.
+        """Send the heartbeat of daemon *name*, wait until it is visible, and return the ads of all daemons.
 
         This daemon's ad has ``Shared`` = true if another process sent a heartbeat with the same name since
         this daemon's last heartbeat.
@@ -128,16 +128,16 @@ class CollectorCalls(Bindings):
         slots: Sequence[tuple[str, str, str, int]],
         since: int,
     ) -> list[str]:
-        """Merge into slots' ads at *collector*, over one connection; return the names of the slots sent.
+        """Merge into slots' ads at *collector*, over one connection; return the names of the merged slots.
 
-        Skip a slot that a startd updated after the caller's query. The ad may now belong to another startd,
-        and a merge would overwrite the address in the ad.
+        Skip a slot that a startd updated after the caller's query. The slot's ad may now be from another
+        startd, and a merge would overwrite this startd's address in the ad.
 
         Args:
             collector: the address of one collector.
             texts: by site, the lines of the site ad; None withdraws the merge.
             slots: name, address, site and LastHeardFrom, as the caller read them.
-            since: the latest LastHeardFrom that the caller read of any slot.
+            since: the latest LastHeardFrom that the caller read in any slot's ad.
         """
         updates = self.query_ads(
             "Slot", ["Name", "MyAddress", "LastHeardFrom"], f"LastHeardFrom >= {since}", collector
@@ -155,7 +155,7 @@ class CollectorCalls(Bindings):
         return [ad["Name"] for ad in ads]
 
     def _send_merges(self, collector: str, ads: list[Any]) -> None:
-        """Send merges; if the collector hangs up without a reason, ask whether it denies this client."""
+        """Send merges. If the collector hangs up without a reason, ask it whether it denies this client."""
         try:
             self._send_to(collector, ads, "MERGE_STARTD_AD")
         except CallError as failure:
@@ -171,7 +171,8 @@ class CollectorCalls(Bindings):
         """Send *ads* to every collector.
 
         Raises:
-            CallError: a collector accepted no ad; with *one_is_enough*, no collector accepted an ad.
+            CallError: a collector did not accept the ads; with *one_is_enough*, no collector accepted
+                them.
         """
         collectors = self.collector_addresses()
         if not collectors:
@@ -195,7 +196,7 @@ class CollectorCalls(Bindings):
     def _wait_until_visible(
         is_visible: Callable[[list[Ad]], bool], read_ads: Callable[[], list[Ad]]
     ) -> list[Ad]:
-        """Query until *is_visible*, for SETTLE_SECONDS at most: collectors do not acknowledge updates."""
+        """Query until *is_visible*, or for SETTLE_SECONDS: collectors do not acknowledge updates."""
         deadline = time.monotonic() + SETTLE_SECONDS
         pause = 0.01
         while True:
@@ -215,7 +216,7 @@ class CollectorCalls(Bindings):
     def _parse_lines(self, site: str, text: str, shared: Sequence[str] = ()) -> dict[str, Any]:
         """Parse the lines ``Name = literal`` of a site ad; put the values of *shared* into parentheses.
 
-        A collector stores a long value in parentheses only once, even if many ads have it.
+        If many ads have the same long value, a collector stores a value in parentheses only once.
         """
         lines = (line.partition(" = ")[::2] for line in text.splitlines())
         return {

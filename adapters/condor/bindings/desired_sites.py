@@ -1,11 +1,11 @@
 """``DESIRED_Sites`` of queued jobs, in the child process: groups of alike jobs and safe edits.
 
-In one transaction the bindings edit one attribute, of jobs with given ids or of all jobs that
-match a constraint. A user may edit the same job meanwhile. So an edit has three steps. First it
-marks the jobs, by their ids, with a unique token and with their present ``DESIRED_Sites``. Then it
-edits ``DESIRED_Sites`` of the jobs that have this token and an unchanged ``DESIRED_Sites``. Then
-it removes the token. If an edit is interrupted, the mark shows whether the present value is
-from the daemon or from a user.
+In one transaction the bindings can edit only one attribute, of jobs with given ids or of all jobs that
+match a constraint. A user may edit the same job between two transactions. So an edit has three steps.
+First this module marks the jobs, by their ids, with a unique token and with their present
+``DESIRED_Sites``. Then it edits ``DESIRED_Sites`` of the jobs that have this token and an unchanged
+``DESIRED_Sites``. Then it removes the token. If an edit is interrupted, the mark shows whether the present
+``DESIRED_Sites`` is from the daemon or from a user.
 """
 # ruff: noqa: ANN401  (the bindings have no types)
 
@@ -55,7 +55,7 @@ class DesiredSitesEditor:
         self._group_by = group_by
 
     def read_job_groups(self) -> list[Ad]:
-        """Return idle jobs that ask for a list, or have the daemon's mark; alike jobs share one row."""
+        """Return idle jobs that opted in, or that have the daemon's mark; alike jobs share one row."""
         constraint = f"{IDLE_CONSTRAINT} && ({OPT_IN_ATTRIBUTE} =?= true || {SAVED_ATTRIBUTE} isnt undefined)"
         return [
             self._build_group_row(ad)
@@ -87,19 +87,19 @@ class DesiredSitesEditor:
         return count
 
     def _replace_value(self, has_token: str, row: Ad, value: str | None) -> None:
-        """Set DESIRED_Sites of marked jobs whose value is still that of *row*; unmark them on failure."""
+        """Set DESIRED_Sites of marked jobs, if it still is as in *row*; unmark the jobs on failure."""
         unchanged = f"{has_token} && {DESIRED_SITES} =?= {_string_literal(row['desired'])}"
         unchanged_idle = f"{unchanged} && {IDLE_CONSTRAINT}"
         self._edit_matching(unchanged_idle, DESIRED_SITES, _string_literal(value))
         if ids := self.query_ids(unchanged_idle, 1):
             self._edit_matching(unchanged, SAVED_ATTRIBUTE, _record_literal(**row["kept"] or {}))
-            raise rejection(f"it keeps {DESIRED_SITES} as it was submitted (of job {ids[0]})")
+            raise rejection(f"it keeps {DESIRED_SITES} of job {ids[0]} as submitted")
 
     def restore(self, constraint: str, should_opt_out: bool) -> int:
-        """Restore the original lists of all jobs in the queue, and remove the marks; return their number.
+        """Restore the original DESIRED_Sites of queued jobs; remove the marks. Return the number of jobs.
 
-        A ``DESIRED_Sites`` that a user set after the daemon's edit stays. With *should_opt_out*, also set the
-        jobs' option to false.
+        A ``DESIRED_Sites`` that a user set after the daemon's edit stays. With *should_opt_out*, also set
+        the opt-in attribute of the jobs to false.
         """
         selection = f"({constraint}) && {QUEUED_CONSTRAINT}"
         groups: dict[str, tuple[Ad, list[str]]] = {}
@@ -132,7 +132,7 @@ class DesiredSitesEditor:
         previous = _string_literal(row["desired"])
         unchanged = f"{constraint} && {SAVED_ATTRIBUTE} isnt undefined && {DESIRED_SITES} =?= {previous}"
         if unedited := set(self.query_ids(unchanged)) & set(ids):
-            raise rejection(f"it keeps {DESIRED_SITES} as it is (of job {min(unedited)})")
+            raise rejection(f"it keeps {DESIRED_SITES} of job {min(unedited)} unchanged")
 
     # attributes of a job
 
@@ -167,7 +167,7 @@ class DesiredSitesEditor:
         return not (value is None or isinstance(value, str) or value is self._classad.Value.Undefined)
 
     def _evaluate(self, ad: Any, text: str) -> Any:
-        """Evaluate *text*. Return None for undefined; a value without JSON form stays a bindings' object."""
+        """Evaluate *text*; return None for undefined, a bindings' object for a value without JSON form."""
         with suppress(Exception):
             value = self._classad.ExprTree(text).eval(ad)
             return None if value is self._classad.Value.Undefined else value
@@ -181,7 +181,7 @@ class DesiredSitesEditor:
     # selection of jobs
 
     def _build_constraint(self, row: Ad) -> str:
-        """Return the constraint that selects the idle jobs of *row*, by the values in the row."""
+        """Return the constraint that selects the idle jobs of *row* by the values in *row*."""
         mark = row["kept"] or {}
         parts = [
             IDLE_CONSTRAINT,
@@ -205,19 +205,19 @@ class DesiredSitesEditor:
         return " && ".join(parts)
 
     def query_ids(self, constraint: str, max_jobs: int | None = None) -> list[str]:
-        """Return the ids of the jobs that match, up to *max_jobs*."""
+        """Return the ids of at most *max_jobs* jobs that match *constraint*."""
         limit = {} if max_jobs is None else {"limit": max_jobs}
         return [_job_id(ad) for ad in self._queue.query(constraint, list(ID_ATTRIBUTES), **limit)]
 
     # edits
 
     def edit_all(self, ids: Sequence[str], attribute: str, literal: str) -> None:
-        """Set *attribute* of these jobs in batches; skip jobs that have left the queue."""
+        """Set *attribute* of the jobs with these ids, in batches; skip jobs that have left the queue."""
         for start in range(0, len(ids), EDITS_AT_ONCE):
             self._edit(ids[start : start + EDITS_AT_ONCE], attribute, literal, QUEUED_CONSTRAINT)
 
     def _edit(self, ids: Sequence[str], attribute: str, literal: str, constraint: str) -> None:
-        """Edit jobs by id, without the jobs that left the queue: they would fail the transaction."""
+        """Edit jobs by id. Omit jobs that left the queue, because they would make the transaction fail."""
         try:
             self._queue.edit(list(ids), attribute, literal)
         except self._error_type as failure:
@@ -231,13 +231,16 @@ class DesiredSitesEditor:
                 self._queue.edit(remaining, attribute, literal)
 
     def _edit_matching(self, constraint: str, attribute: str, literal: str) -> None:
-        """Edit all matching jobs. The caller queries the result: no match looks like a denial here."""
+        """Edit all matching jobs; ignore errors. The caller must query the result.
+
+        If no job matches, the bindings raise the same error as for a denial.
+        """
         with suppress(self._error_type):
             self._queue.edit(constraint, attribute, literal)
 
 
 def _string_literal(value: str | None) -> str:
-    """Return *text* as a string literal of a job queue: only quotes and backslashes are escaped."""
+    """Return *value* as a string literal for a job queue, where only quotes and backslashes need escapes."""
     return "undefined" if value is None else string_literal(value)
 
 

@@ -1,4 +1,4 @@
-"""HTCondor's Python bindings, and common steps of calls to daemons, in the child process.
+"""HTCondor's Python bindings, and the steps that calls to daemons share, in the child process.
 
 The bindings report a failure in one vague sentence; the reason is in HTCondor's security log. So the child
 enables this log, writes it to descriptor 2, empties it before each request and reads it after a failure.
@@ -52,12 +52,12 @@ def explain_failure(log: str) -> tuple[str, str] | None:
 
 
 def describe_denial(identity: str, method: str) -> str:
-    """Return the reason of a denial; the parent parses identity and method from it."""
+    """Return the reason of a denial, from which the parent parses identity and method."""
     return f"it authenticated the client as {identity} (by {method}) and denies that identity"
 
 
 def failure_of(error: Exception, daemon: str | None = None) -> CallError:
-    """Return the failure, with the reason from the security log, or else from the text of *error*."""
+    """Return the failure. Its reason is from the security log, or else the text of *error*."""
     log = ""
     with suppress(OSError):  # descriptor 2 is not always a file
         log = os.pread(2, 200_000, 0).decode("utf-8", "replace")
@@ -68,7 +68,7 @@ def failure_of(error: Exception, daemon: str | None = None) -> CallError:
 class Bindings:
     """The modules ``htcondor2`` and ``classad2``, with queries and conversions to JSON.
 
-    Nothing else in the project imports these modules.
+    No other code in the project imports these two modules.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Bindings:
     # calls to any daemon, and calls that contact no daemon
 
     def ping(self, daemon: str, level: str, name: str | None) -> Ad:
-        """Ask *daemon* which identity this client has, and if the *level* is authorized."""
+        """Ask *daemon* for this client's identity, and whether the identity is authorized for *level*."""
         ad = self.htcondor.ping(self.locate(daemon, name), level)
         return {
             "identity": self.scalar(ad, "MyRemoteUserName"),
@@ -105,7 +105,7 @@ class Bindings:
         return [folder or home for folder in folders if folder or os.geteuid() != 0]
 
     def parse(self, expressions: Mapping[str, str]) -> None:
-        """Raise CallError if a text is not a ClassAd expression, alone or inside parentheses."""
+        """Raise CallError unless each text is a ClassAd expression, both without and with parentheses."""
         for description, text in expressions.items():
             self.parse_expression(text, description)
             self.parse_expression(f"({text})", description)
@@ -115,8 +115,8 @@ class Bindings:
     def collector_addresses(self) -> list[str]:
         """Return the addresses of all collectors; collectors that hung at the last query come last.
 
-        The bindings would choose a collector at random, and wait for it longer than the parent waits for
-        this process.
+        Without an address the bindings would choose a collector at random, and wait for its answer longer
+        than the parent waits for this process.
         """
         parts = re.split(r"[,\s]+", self.htcondor.param.get("COLLECTOR_HOST", ""))
         addresses = [address for address in parts if address]
@@ -146,7 +146,7 @@ class Bindings:
         constraint: str = "true",
         collector: str | None = None,
     ) -> list[Ad]:
-        """Return ads like :meth:`query_ads`, as JSON."""
+        """Return the ads of :meth:`query_ads` as JSON."""
         self.parse_expression(constraint, "the constraint")
         ads = self.query_ads(ad_type, attributes, constraint, collector)
         return [self.scalars(ad, attributes) for ad in ads]
@@ -161,7 +161,7 @@ class Bindings:
         located = [ad for ad in ads if "MyAddress" in ad]
         if not located:
             reason = (
-                "the collector has no ad of such a daemon"
+                f"the collector has no ad of any {daemon}"
                 if name is None
                 else "the collector has no ad of this daemon"
             )
@@ -169,7 +169,7 @@ class Bindings:
         return min(located, key=lambda ad: str(ad.get("Name", "")))
 
     def _find_collector_ad(self, address: str) -> Any:
-        """Return the own ad of the collector at *address*, which may have ads of other collectors too."""
+        """Query the collector at *address*; return its own ad, or the first ad if no ad has this port."""
         ads = self.query_ads("Collector", LOCATION_ATTRIBUTES, "true", address)
         located = [ad for ad in ads if "MyAddress" in ad]
         port = address.rpartition(":")[2]
@@ -185,7 +185,7 @@ class Bindings:
     # values
 
     def scalars(self, ad: Any, attributes: Sequence[str]) -> Ad:
-        """Return a dict with :meth:`scalar` of each attribute."""
+        """Return a dict with the result of :meth:`scalar` for each attribute."""
         return {attribute: self.scalar(ad, attribute) for attribute in attributes}
 
     def scalar(self, ad: Any, attribute: str) -> Any:
@@ -203,7 +203,7 @@ class Bindings:
         return expression_text(ad, attribute)
 
     def parse_expression(self, text: str, description: str) -> Any:
-        """Return *text* as an expression of the bindings."""
+        """Parse *text* into an expression object of the bindings."""
         try:
             return self.classad.ExprTree(text)
         except Exception as exc:

@@ -1,4 +1,4 @@
-"""Calls for ``hydrator why``, in the child process: query jobs, and match a job with slots."""
+"""Calls for ``hydrator why``, made in the child process: query jobs, and match a job with slots."""
 # ruff: noqa: ANN401  (the bindings have no types)
 
 from collections.abc import Callable, Mapping, Sequence
@@ -51,9 +51,9 @@ class MatchCalls(Bindings):
     # the job
 
     def jobs(self, schedd: str, cluster: int, proc: int | None) -> list[Ad]:
-        """Return the jobs of a cluster, or one job, in groups of alike jobs: their ids and the first ad.
+        """Return the jobs of a cluster, or one job, in groups of alike jobs: the ids and the first job's ad.
 
-        Kinds beyond MAX_JOB_GROUPS are ``brief``: their ads have only the attributes of the first query.
+        Groups beyond MAX_JOB_GROUPS are ``brief``: their ads have only the attributes of the first query.
         """
         queue = self.schedd(schedd)
         attributes = (*JOB_KIND_ATTRIBUTES, "Requirements", "DataLocalityHere")
@@ -74,9 +74,9 @@ class MatchCalls(Bindings):
     def _full_rows(
         self, queue: Any, cluster: int, procs: list[int], rejection: tuple[int, str] | None
     ) -> list[Ad]:
-        """Return the whole ad of the first of *procs*, which are alike, with the last rejection of any.
+        """Return the complete ad of the first of the alike jobs *procs*, with the last rejection of any job.
 
-        The negotiator answers for one job of many alike jobs, so its last answer counts for all of them.
+        The negotiator considers only one of many alike jobs, so its last rejection counts for all of them.
         """
         at, reason = rejection or (0, "")
         values = (str(at), self.classad.quote(reason))
@@ -87,7 +87,7 @@ class MatchCalls(Bindings):
         ]
 
     def find_ended_job(self, schedd: str, cluster: int, proc: int | None) -> list[Ad]:
-        """Return the ad of a job, or of a cluster's last job, from the history; empty if not found."""
+        """Return the ad of a job, or of a cluster's last job, from the history; empty if it is not there."""
         queue = self.schedd(schedd)
         ads = queue.history(_job_constraint(cluster, proc), list(ENDED_JOB_ATTRIBUTES), 1)
         return [self.scalars(ad, ENDED_JOB_ATTRIBUTES) for ad in ads]
@@ -139,7 +139,8 @@ class MatchCalls(Bindings):
     def _build_slot_query(self, addresses: Sequence[str]) -> SlotQuery:
         """Return a function that queries the slots of all collectors at *addresses*, each slot once.
 
-        The function skips a collector that did not answer before; at least one collector must answer.
+        The function skips a collector that did not answer an earlier query. At least one collector must
+        answer.
         """
         responsive = list(addresses)
 
@@ -166,7 +167,8 @@ class MatchCalls(Bindings):
     ) -> list[tuple[Any, Any]]:
         """Fetch slots with all attributes that the match needs, and with the long attributes of their site.
 
-        A fetched slot's expressions may refer to further attributes, so this takes a few rounds.
+        The expressions of a fetched slot may refer to further attributes, so this takes a few rounds of
+        queries.
         """
         totals = [f"TotalSlot{name}" for name in RESOURCES]
         names = {
@@ -193,7 +195,7 @@ class MatchCalls(Bindings):
     def _pair_with_site_attributes(
         self, query: SlotQuery, slots: Sequence[Any], long_attributes: Sequence[str]
     ) -> list[tuple[Any, Any]]:
-        """Pair slots with the long attributes of their site; fetch these once for each generation."""
+        """Pair slots with the long attributes of their site, fetched once for each generation of a site."""
         scalar, quote = self.scalar, self.classad.quote
 
         def content(ad: Any) -> tuple[Any, ...]:

@@ -34,11 +34,11 @@ class JobMatch:
         self._depends_on_resources = cache(self._mentions_resources)
 
     def collect_slot_attributes(self) -> set[str]:
-        """Return the names that the job's expressions mention, also indirectly."""
+        """Return the attribute names that the job's expressions use, directly or through other attributes."""
         return self._collect_names({"Requirements", *self._clauses, *self._facts})
 
     def _collect_names(self, texts: Iterable[str]) -> set[str]:
-        """Return the names in *texts*, and the names in the job's attributes of these names, and so on."""
+        """Return the names in *texts*, the names in the job's attributes with these names, and so on."""
         names: set[str] = set()
         new = find_names(" ".join(texts))
         while new:
@@ -49,7 +49,7 @@ class JobMatch:
         return names
 
     def evaluate_slots(self, slots: Iterable[tuple[Any, Any]]) -> Ad:
-        """Evaluate slots, each with the long attributes of its site; return one group for alike slots."""
+        """Evaluate slots, each with the long attributes of its site; return groups of alike slots."""
         groups: dict[str, Ad] = {}
         for ad, carrier in slots:
             if carrier is None:
@@ -81,7 +81,7 @@ class JobMatch:
                     )
 
     def _evaluate_slot(self, slot: Any) -> Ad:
-        """Return the values that alike slots share: site, kind, and the value of every clause."""
+        """Return the values that define a group of alike slots: site, kind, and the value of every clause."""
         text = expression_text(slot, "Requirements") if "Requirements" in slot else "undefined"
         theirs = split_into_clauses("Requirements", self._text_reader(slot), ())
         site = next(
@@ -135,7 +135,7 @@ class JobMatch:
         return lambda name: expression_text(ad, name) if name in ad else None
 
     def _truth_value(self, text: str, my: Any, target: Any) -> str:
-        """Return ``true`` if *text* allows the match, else ``false``, ``undefined`` or ``error``."""
+        """Evaluate a clause: return ``true`` (it allows the match), ``false``, ``undefined`` or ``error``."""
         try:
             value = self._parse(text).eval(my, target)
         except Exception:  # noqa: BLE001  (the bindings raise several kinds)

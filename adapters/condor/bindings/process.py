@@ -1,4 +1,4 @@
-"""Child process of HTCondor's bindings: start it, exchange one JSON line a call, end it and replace it."""
+"""Child process for HTCondor's bindings: start, end and replace it; one call is an exchange of JSON lines."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def build_environment(
     and without ``settings.config_file`` the token is the only credential. By default an HTCondor client
     authenticates only if the daemon requires it. So in this case the environment prefers authentication;
     otherwise the daemon would see an unauthenticated client. *config_files* are the places where HTCondor
-    looks for a configuration; if no such file exists, only this environment counts.
+    looks for its configuration; if no such file exists, HTCondor reads only this environment.
     """
     env = dict(base_environment)
     if settings.config_file is not None:
@@ -157,7 +157,7 @@ class _Child:
             ) from None
         if not isinstance(answer, dict) or answer.get("id") != (request or {"id": 0})["id"]:
             raise _ChildUnavailable(
-                f"the HTCondor process answered {line[:60]!r}, not the answer to its request"
+                f"the HTCondor process answered {line[:60]!r}, which is not the answer to the request"
             )
         self.answer_count += request is not None
         if b"\\u" in line:  # escapes of non-ASCII letters and of terminal control codes in JSON
@@ -183,11 +183,11 @@ class _Child:
         return line
 
     def _exit_reason(self) -> str:
-        """Return how the child ended and its last error; called after the child closed the socket."""
+        """Return how the child ended, and its last error. Call this after the child closed the socket."""
         try:
             status = self._process.wait(timeout=2)
         except subprocess.TimeoutExpired:
-            return "the HTCondor process closed its channel"
+            return "the HTCondor process closed its socket"
         if status < 0:
             how = f"was killed by {signal.Signals(-status).name}"
         elif status == FATAL_STATUS:
@@ -218,10 +218,10 @@ class _Child:
 class ProcessClient:
     """A client that makes calls in a child process, which may hang or die without harm to this process.
 
-    Thread-safe: it sends one request at a time. The time limit of a call is ``settings.timeout``.
-    If the child hangs, dies or answers nonsense, it is killed, the call raises PoolError, and the
-    next call starts a new child. The kernel kills the child when the thread that started it ends,
-    and so also when this process ends.
+    The client is thread-safe: it sends one request at a time.
+    The time limit of a call is ``settings.timeout``. If the child hangs, dies or sends an invalid answer,
+    the client kills it, the call raises PoolError, and the next call starts a new child. The kernel kills
+    the child when the thread that started it ends, and therefore also when this process ends.
 
     Every call raises:
         PoolDenied: a daemon denied the credentials or the authorization.
@@ -252,7 +252,7 @@ class ProcessClient:
 
     @property
     def restart_count(self) -> int:
-        """Return how often a failed child was replaced; planned replacements do not count."""
+        """Return the number of failed children that were replaced; planned replacements do not count."""
         return max(0, self._start_count - self._planned_restarts - 1)
 
     @property
@@ -328,7 +328,7 @@ class ProcessClient:
         raise PoolError(daemon, reason)
 
     def _token_limit_advice(self, level: str) -> str:
-        """Return the advice if the tokens do not allow *level*; "" if they allow it, or on an error."""
+        """Return advice if the tokens do not allow *level*; "" if they allow *level* or cannot be read."""
         with suppress(PoolError):
             allowed_levels = token_limits(self.token_folders())
             if is_level_missing(allowed_levels, level):

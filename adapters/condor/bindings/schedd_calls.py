@@ -37,14 +37,15 @@ class ScheddCalls(Bindings):
     # queued jobs
 
     def count_queued_datasets(self, schedd: str) -> list[tuple[list[str], int]]:
-        """Count jobs by RequiredDatasets, without those that are removed or completed.
+        """Count jobs by RequiredDatasets; omit removed and completed jobs.
 
         GroupBy returns one ad, with a JobCount, for each combination of the projected attributes. The
-        constraint of such a query sees only these attributes. The constraint does not test RequiredDatasets:
-        "isnt undefined" would exclude a list that refers to a missing attribute.
+        constraint of a query with GroupBy can use only these attributes. The constraint does not test
+        RequiredDatasets: "isnt undefined" would exclude a list that refers to a missing attribute.
 
-        Items of a late-materialization factory that are not jobs yet are only in the factory's cluster ad,
-        which has the list of the first item. This ad counts as one job, even if the factory has many items.
+        For items of a late-materialization factory that are not jobs yet, the queue has only the factory's
+        cluster ad, with the RequiredDatasets of the first item. This ad counts as one job, even if many
+        items are not jobs yet.
         """
         queue = self.schedd(schedd)
         options = self.htcondor.QueryOpt
@@ -71,9 +72,9 @@ class ScheddCalls(Bindings):
         return [(list(datasets), jobs) for datasets, jobs in sorted(counts.items()) if jobs]
 
     def release(self, schedd: str, constraint: str) -> int:
-        """Set DataLocalityHere to true; return the number of released jobs, read back from the queue.
+        """Set DataLocalityHere of queued jobs to true, and check the result; return the number of jobs.
 
-        The queue is read back because a 23.9 schedd reports success even if it rejects an edit.
+        The check is a query, because a 23.9 schedd reports success even if it rejects an edit.
         """
         editor = self._sites_editor(schedd)
         self.parse_expression(constraint, "the constraint")
@@ -86,7 +87,7 @@ class ScheddCalls(Bindings):
         remaining = set(editor.query_ids(withheld)) if jobs else set()
         if rejected := [job for job in jobs if job in remaining]:
             raise rejection(
-                f"it rejected the edit of {len(rejected)} of {len(jobs)} jobs ({rejected[0]} first)"
+                f"it rejected the edit of {len(rejected)} of {len(jobs)} jobs (the first is {rejected[0]})"
             )
         return len(jobs)
 
@@ -133,8 +134,8 @@ class ScheddCalls(Bindings):
         """Return jobs that ended after *since* (Unix s); the job that left the queue last comes first.
 
         The history is in the order in which jobs left the queue, and the schedd reads it backwards. With
-        *after_job_id*, a GlobalJobId, the schedd stops at that job. Otherwise it stops where a job that ended
-        at *since* cannot have left the queue any more.
+        *after_job_id*, a GlobalJobId, the schedd stops at that job. Otherwise it stops at a job that ended
+        so long before *since* that no job from *since* or later can be further back.
         """
         queue = self.schedd(schedd)
         machine_attributes = [f"MachineAttr{name}0" for name in site_attributes]
@@ -171,7 +172,7 @@ class ScheddCalls(Bindings):
         }
 
     def _read_required_datasets(self, ad: Any) -> tuple[str, ...]:
-        """Return the strings of RequiredDatasets; for another value one text, which is not a valid DID."""
+        """Return the strings of RequiredDatasets; for any other value, one text that is not a valid DID."""
         with suppress(Exception):
             value = ad.eval("RequiredDatasets")
             if isinstance(value, list):

@@ -1,24 +1,25 @@
-"""Advice after a denial: the authorization level that a call needs, and problems of the IDTOKENS."""
+"""Advice after a denial: which authorization level a call needs, and what is wrong with the IDTOKENS."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
 from hydrator.domain.untrusted import claims_of
 
-READ_NEED = "READ", "it needs READ there, see ALLOW_READ in docs/reference/security.md"
+READ_NEED = "READ", "the client needs READ there, see ALLOW_READ in docs/reference/security.md"
 MERGE_ADVICE = (
-    "it needs NEGOTIATOR at the collector, see COLLECTOR.ALLOW_NEGOTIATOR and docs/explanation/slot-merge.md"
+    "the client needs NEGOTIATOR at the collector, "
+    "see COLLECTOR.ALLOW_NEGOTIATOR and docs/explanation/slot-merge.md"
 )
 _ADVERTISE_NEED = (
     "DAEMON",
-    "it needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON in docs/reference/security.md",
+    "the client needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON in docs/reference/security.md",
 )
 _RELEASE_ADVICE = (
-    "only a queue super user that the schedd has a user record of (QUEUE_SUPER_USERS, condor_qusers -add) "
+    "only a queue super user with a user record in the schedd (QUEUE_SUPER_USERS, condor_qusers -add) "
     "may edit the attributes in PROTECTED_JOB_ATTRS; no user may edit those in IMMUTABLE_JOB_ATTRS"
 )
 _DESIRED_SITES_ADVICE = (
-    "only a queue super user that the schedd has a user record of may edit other people's jobs "
+    "only a queue super user with a user record in the schedd may edit other people's jobs "
     "(QUEUE_SUPER_USERS, condor_qusers -add); no user may edit the attributes in IMMUTABLE_JOB_ATTRS: "
     "docs/explanation/desired-sites.md"
 )
@@ -45,11 +46,11 @@ _MAX_FILE_BYTES = 1 << 16
 
 
 def token_advice(folder: Path | None, uid: int) -> str:
-    """Return what to do when a daemon accepted none of the credentials.
+    """Return the advice after a daemon accepted none of the credentials.
 
     Args:
         folder: ``htcondor.token_directory``; None if only HTCondor's configuration sets the folder.
-        uid: the user id of this process; HTCondor uses only token files that belong to it.
+        uid: the user id of this process; HTCondor uses only token files of this user.
     """
     if folder is None:
         return f"{TOKEN_ADVICE}, and set htcondor.token_directory to its folder"
@@ -61,7 +62,7 @@ def token_advice(folder: Path | None, uid: int) -> str:
             "under systemd, pass the tokens by LoadCredential="
         )
     if not owners:
-        return f"{TOKEN_ADVICE}: {folder} contains none"
+        return f"{TOKEN_ADVICE}: {folder} contains no token"
     for file, owner in owners.items():
         if owner != uid:
             return (
@@ -73,7 +74,8 @@ def token_advice(folder: Path | None, uid: int) -> str:
 def token_limits(folders: Iterable[Path]) -> frozenset[str]:
     """Return the levels that at least one token in *folders* allows (``condor_token_create -authz``).
 
-    Return an empty set if a token has no limit, if the folders have no token, or if a token cannot be read.
+    Return an empty set if a token has no limit, if the folders have no token, or if a token cannot be
+    read.
     """
     limits: set[str] = set()
     try:
@@ -92,7 +94,7 @@ def token_limits(folders: Iterable[Path]) -> frozenset[str]:
 
 
 def is_level_missing(allowed_levels: frozenset[str], level: str) -> bool:
-    """Return True if tokens that are limited to *allowed_levels* do not allow *level* to any identity."""
+    """Return True if tokens limited to *allowed_levels* cannot give *level* to any identity."""
     return (
         bool(allowed_levels)
         and level not in allowed_levels
@@ -104,7 +106,10 @@ def describe_token_limit(allowed_levels: frozenset[str], level: str) -> str:
     """Return the advice for tokens that do not allow *level*."""
     options = " ".join(f"-authz {one}" for one in sorted({*allowed_levels, level}))
     only = ", ".join(sorted(allowed_levels))
-    return f"its token is limited to {only}: make one that allows {level} too (condor_token_create {options})"
+    return (
+        f"its token allows only {only}: "
+        f"create a token that also allows {level} (condor_token_create {options})"
+    )
 
 
 def _parse_levels(token: str) -> set[str]:

@@ -182,7 +182,7 @@ def test_publisher_reads_back_over_https_and_over_the_socket_with_its_own_token(
 
 def test_publisher_rejects_another_server_with_a_certificate_of_the_same_ca(https, authority):
     other = authority.ca.issue_cert("localhost").cert_chain_pems[0].bytes().decode()
-    with pytest.raises(PublishError, match="cannot read back"):
+    with pytest.raises(PublishError, match="cannot read the ads back"):
         WebPublisher(
             ServedAds(), lambda: ServerEndpoint(https.url, certificate=other), lambda: NOON
         ).published()

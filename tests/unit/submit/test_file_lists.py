@@ -83,7 +83,7 @@ def test_dataset_with_a_garbled_file_list_is_a_problem():
 def test_too_many_files_are_reported_for_the_user_to_change():
     listing = list_files([A], settings({}), [Lister({A: TooManyFiles("rucio", 3)})])
     assert listing.has_too_many_files
-    why = "there are over 3 files, and [submit].max_files allows no more"
+    why = "the datasets have more than 3 files, the limit of [submit].max_files"
     assert listing.problems == [f"the files of lofar:A are not known: catalogue rucio: {why}"]
 
 

@@ -22,7 +22,7 @@ def test_unreadable_token_folder_is_named_with_the_uid_of_the_process(tmp_path):
 
 
 def test_empty_token_folder_is_named(tmp_path):
-    assert token_advice(tmp_path, os.geteuid()) == f"{TOKEN_ADVICE}: {tmp_path} contains none"
+    assert token_advice(tmp_path, os.geteuid()) == f"{TOKEN_ADVICE}: {tmp_path} contains no token"
 
 
 def test_token_of_another_user_is_named_with_both_uids(tmp_path):
@@ -83,5 +83,5 @@ def test_limit_lacks_a_level_that_none_of_its_levels_implies(limited, level, is_
 
 def test_advice_names_every_level_that_the_new_token_needs():
     advice = describe_token_limit(frozenset({"READ"}), "DAEMON")
-    assert advice.startswith("its token is limited to READ: ")
+    assert advice.startswith("its token allows only READ: ")
     assert "-authz DAEMON -authz READ" in advice

@@ -204,7 +204,10 @@ def test_a_site_may_have_any_printable_name(toml):
         ("sites = [1]\n" + ALONE, "sites: must be a list of names only"),
         ('sites = ["UK", ""]\n' + ALONE, "sites: '' cannot be the name of a site"),
         ('sites = ["UK", "UK"]\n' + ALONE, "sites: 'UK' is given twice"),
-        ('sites = ["AU"]\n' + ALONE, "datasets.\"lofar:L1\".sites.UK: 'UK' is not in the list sites"),
+        (
+            'sites = ["AU"]\n' + ALONE,
+            "datasets.\"lofar:L1\".sites.UK: 'UK' is missing in the list sites of this file",
+        ),
         ('[datasets."L1"]\nbytes = 1', 'datasets."L1": it has no scope'),
         ('[datasets."a:b c"]\nbytes = 1', 'datasets."a:b c": use letters, digits'),
         ('[datasets]\n"a:b" = "available"', 'datasets."a:b": must be a table'),

@@ -521,6 +521,6 @@ def test_rollback_is_not_reported_as_a_held_change():
 
 
 def test_a_token_that_is_limited_to_read_is_not_called_a_missing_allow_entry():
-    limited = "its token is limited to READ: make one that allows DAEMON too"
+    limited = "its token allows only READ: create a token that also allows DAEMON"
     (found,) = ill(findings(Pool(ping_answer=Answer(is_allowed=False, token_limit_advice=limited))))
     assert (found.level, found.todo) == (Level.FAIL, limited)
