@@ -43,7 +43,7 @@ _CALL = "list_replicas(all_states=True)"
 
 
 class RucioAuditor:
-    """An auditor of the server in *settings*; it has its own connection and token, not the catalogue's."""
+    """An auditor of the Rucio server in *settings*. It does not use the catalogue's connection or token."""
 
     def __init__(
         self, settings: RucioSettings, clock: Clock, capabilities: SiteCapabilities | None = None

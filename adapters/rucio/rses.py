@@ -32,7 +32,7 @@ class RseDirectory:
 
     If an element is missing from the list, it is queried by its name, because the list may be incomplete. It
     counts as deleted only if Rucio answers 404. The sites of a deleted element stay in the directory, without
-    data; otherwise the ads of these sites would keep their last state until it is too old.
+    data; otherwise the ads of these sites would keep their last facts until the facts are too old.
     """
 
     def __init__(self, queries: QueryRunner, capabilities: SiteCapabilities | None = None) -> None:

@@ -38,7 +38,7 @@ class FileLists:
         self._tried_at: dict[Did, datetime] = {}
 
     def read(self, poll: RucioPoll, shared_counts: Mapping[Did, Counts]) -> None:
-        """Add unions of files to the readings of *poll*; store an error for each dataset that was not listed.
+        """Add unions of files to the readings of *poll*; store an error for each dataset without a list.
 
         Args:
             poll: the poll; its conclusions judge each storage element alone.

@@ -6,7 +6,7 @@ these properties:
 * the timeout of rucio-clients is for one read, so a slow answer may never end. The transport shuts the
   sockets at the deadline;
 * after a 401 with a token, rucio-clients asks for input on the terminal. The transport raises an error
-  before;
+  instead;
 * rucio-clients accepts a web page as an answer, and an answer without a length even if its end is missing.
   The transport rejects both.
 """
@@ -71,7 +71,7 @@ _CLIENT_ERRORS = (
     LookupError,
     TypeError,
     AttributeError,
-    RuntimeError,  # Python raises it for a StopIteration inside a generator
+    RuntimeError,  # Python raises this error for a StopIteration inside a generator
 )
 
 

@@ -103,7 +103,7 @@ class CoalescedResponse(http.client.HTTPResponse):
         return super()._read_status()  # type: ignore[misc, no-any-return]
 
 
-_MAX_PAUSE_SECONDS = 10.0  # a poll does not wait for a longer pause; the next poll queries
+_MAX_PAUSE_SECONDS = 10.0  # if the server asks for a longer pause, queries fail without a wait
 
 
 class InvalidRequest(CatalogueGarbled):
