@@ -79,7 +79,7 @@ class RucioAuditor:
             if kind not in {"CONTAINER", "DATASET", "FILE", "ABSENT"}:
                 raise CatalogueGarbled(
                     self.name,
-                    f"Rucio calls {did} a {kind}; this version of the daemon does not know this",
+                    f"Rucio calls {did} a {kind}; this version of the daemon does not know that type",
                 )
             datasets = [] if kind == "ABSENT" else [did]
             if kind == "CONTAINER":

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple, TypeVar
 
-from adapters.bounded_json import Record as Record  # noqa: PLC0414 - others import it from here
+from adapters.bounded_json import Record as Record  # noqa: PLC0414 - other modules import it from here
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, Site, parse_did
 

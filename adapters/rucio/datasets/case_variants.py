@@ -88,5 +88,5 @@ def _any_case_pattern(names: Sequence[str]) -> str:
     """Return a pattern that matches each of *names* in any letter case; its only wildcard is ``*``."""
     if len(names) == 1:
         return sub(r"[A-Za-z]+", "*", names[0])
-    prefix = commonprefix(list(names))  # noqa: RUF071 (a pattern needs the common characters)
+    prefix = commonprefix(list(names))  # noqa: RUF071 (the prefix is of characters, not of folders)
     return sub(r"\*+", "*", sub(r"[A-Za-z]+", "*", prefix) + "*")

@@ -35,9 +35,9 @@ from hydrator.domain.redaction import sanitize
 from hydrator.domain.text import reason_of
 
 from .auth import ExternalToken, OidcToken
-from .login import RucioClient as RucioClient  # noqa: PLC0414 - others import it from here
+from .login import RucioClient as RucioClient  # noqa: PLC0414 - other modules import it
 from .login import RucioLogin
-from .settings import RucioSettings as RucioSettings  # noqa: PLC0414 - others import it from here
+from .settings import RucioSettings as RucioSettings  # noqa: PLC0414 - other modules import it
 from .transport import (
     Forbidden,
     InvalidRequest,
