@@ -22,7 +22,7 @@ _RETRY_AFTER = timedelta(minutes=10)
 class CaseVariantFinder:
     """A periodic search for DIDs that differ in letter case only.
 
-    The search is slow on large scopes, so it has 20 s after each poll, and searches scope by scope. If the
+    The search is slow on large scopes, so it runs for 20 s after each poll, scope by scope. If the
     search of a scope fails, the poll does not fail. The last result stays valid, and the scope is searched
     again after 10 minutes or less.
     """

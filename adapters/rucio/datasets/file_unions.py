@@ -1,7 +1,7 @@
 """File unions: combine the files of a dataset at several storage elements that jobs of one site read.
 
-For Rucio, to list files costs much more than to count them. So the catalogue lists the files of a dataset
-only if its parts may be complete together. It lists them again if the counts change, or after
+Listing files costs Rucio much more than counting them. So the catalogue lists the files of a dataset
+only if its parts may be complete together. It lists the files again if the counts change, or after
 ``verify_every``.
 """
 

@@ -31,8 +31,8 @@ class _CachedMovements(NamedTuple):
 class LockTracker:
     """A tracker of movements: it queries unsettled datasets in every poll, settled datasets less often.
 
-    A settled dataset is complete at all its storage elements. The daemon needs
-    its locks only to know when its rules end, so queries for these locks wait if time is short.
+    A settled dataset is complete at all its storage elements. The daemon needs its locks only
+    to know when its rules end, so queries for these locks wait if time is short.
     """
 
     def __init__(self, queries: QueryRunner) -> None:

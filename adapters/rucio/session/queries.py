@@ -39,7 +39,7 @@ _SINGLE_DID_ERRORS = (InvalidRequest, UnreadableAnswer, ServerFault, Forbidden)
 class DenialCounter:
     """A counter of 403 responses; it distinguishes a forbidden DID from a forbidden account.
 
-    One 403 is about the DID of its query. The account counts as denied in three cases: Rucio denied the first
+    A single 403 means a forbidden DID. The account counts as denied in three cases: Rucio denied the first
     *limit* queries (at least ``concurrent_calls + 1``); it denied 30 queries in a row; it rejected the login.
     """
 
