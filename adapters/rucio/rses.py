@@ -30,7 +30,7 @@ _MAX_MISSING = 20
 class RseDirectory:
     """The directory of storage elements: every poll lists them; their attributes are cached.
 
-    If an element is missing from the list, the poll queries it by name, because the list may be incomplete. It
+    If the list lacks an element, the poll queries it by name, because the list may be incomplete. It
     counts as deleted only if Rucio answers 404. The sites of a deleted element stay in the directory, without
     data; otherwise the ads of these sites would keep their last facts until the facts are too old.
     """
