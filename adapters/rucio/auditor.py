@@ -43,7 +43,7 @@ _CALL = "list_replicas(all_states=True)"
 
 
 class RucioAuditor:
-    """An auditor of the server in *settings*; it has its own connection and token, not the catalogue's."""
+    """An auditor of the Rucio server in *settings*. It does not use the catalogue's connection or token."""
 
     def __init__(
         self, settings: RucioSettings, clock: Clock, capabilities: SiteCapabilities | None = None
@@ -79,7 +79,7 @@ class RucioAuditor:
             if kind not in {"CONTAINER", "DATASET", "FILE", "ABSENT"}:
                 raise CatalogueGarbled(
                     self.name,
-                    f"Rucio calls {did} a {kind}; this version of the daemon does not know this",
+                    f"Rucio calls {did} a {kind}; this version of the daemon does not know that type",
                 )
             datasets = [] if kind == "ABSENT" else [did]
             if kind == "CONTAINER":

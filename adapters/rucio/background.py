@@ -29,16 +29,16 @@ QueryKey = tuple[str, Did]
 
 _FIRST_WAIT_SECONDS = 60.0
 _MAX_WAIT_SECONDS = 3600.0
-# After a retry that took 1 s, the next one starts 4 s later: retries take a fifth of the time at most.
+# After a retry that took 1 s, the next retry starts 4 s later: retries take a fifth of the time at most.
 _RETRY_GAP_FACTOR = 4.0
-_MAX_LAG_SECONDS = 60.0  # verifications that polls delay for longer are skipped
-_MAX_FAILURES_IN_ROW = 3  # after so many, verification stops until the next poll
+_MAX_LAG_SECONDS = 60.0  # polls delay verifications; the thread catches up at most this delay
+_MAX_FAILURES_IN_ROW = 3  # after so many failures, verification stops until the next poll
 _CLOSE_SECONDS = 10.0
 
 
 @dataclass
 class _FailedQuery:
-    """A query that failed *failures* times, last with *error*; call *ask* to repeat it at *retry_at*."""
+    """A query that failed *failures* times, last with *error*; *ask* repeats the query at *retry_at*."""
 
     error: CatalogueError
     ask: Callable[[QueryRunner], object]
@@ -47,7 +47,7 @@ class _FailedQuery:
 
 
 class BackgroundVerifier(Generic[T, R]):
-    """The thread for background queries of a catalogue; it starts with the first item or failed query.
+    """The thread for background queries of a catalogue; the first item or failed query starts the thread.
 
     Args:
         queries: a query runner with a connection of its own.
@@ -111,13 +111,13 @@ class BackgroundVerifier(Generic[T, R]):
                 self._failed_queries[key] = _FailedQuery(error, ask, 1, self._monotonic())
 
     def error_of(self, key: QueryKey) -> CatalogueError | None:
-        """Return the last error of the query *key*; None if this query does not fail."""
+        """Return the last error of the query *key*; None if this query did not fail."""
         with self._condition:
             failing = self._failed_queries.get(key)
             return failing.error if failing else None
 
     def forget_all_but(self, dids: Collection[Did]) -> None:
-        """Forget the failed queries of all but *dids*."""
+        """Forget the failed queries for all DIDs but *dids*."""
         with self._condition:
             for key in [key for key in self._failed_queries if key[1] not in dids]:
                 del self._failed_queries[key]

@@ -168,7 +168,10 @@ class RucioCatalogue:
     # -- the steps of a poll
 
     def _read_rses(self, now: datetime) -> Rses:
-        """Read all storage elements; if nothing changed, return the last object: caches compare identity."""
+        """Read all storage elements.
+
+        If nothing changed, return the same object as in the last poll, because caches compare with ``is``.
+        """
         rses = self._rses.read(now)
         if rses != self._last_rses:
             self._last_rses = rses
@@ -219,7 +222,7 @@ class RucioCatalogue:
                 for did in batch.keys() - known_movements.keys():
                     settled_by_did[did] = did in settled
                     rule_storages[did] = {row.storage for row in batch[did][1]}
-            # step 4: locks and rules; step 5, states, follows for each dataset
+            # step 4: locks and rules; then step 5 for each dataset: states
             for did, movements in self._lock_tracker.iter_movements(poll, settled_by_did, rule_storages):
                 conclude(did, movements)
         for did, movements in self._lock_tracker.iter_histories(poll, needing_history):

@@ -31,8 +31,8 @@ SiteGrouping = Callable[[AbstractSet[Site]], AbstractSet[AbstractSet[Site]]]
 class _CachedReplicas:
     """The replicas of a dataset that is not moving, and the objects from which they were computed.
 
-    The cache is valid only for the same objects (``is``). Data that changes with time alone, for example a
-    rule with an end, is a new object in every poll.
+    The cache is valid only while these objects are the same (``is``). Data that changes with time alone, for
+    example a rule with an end, is a new object in every poll.
     """
 
     counts: Counts
@@ -174,7 +174,7 @@ class ContainerConclusions:
         self._complete_lists: dict[Did, tuple[datetime, Dids]] = {}
 
     def conclude_all(self, poll: RucioPoll) -> None:
-        """Evaluate all containers of *poll* and store their readings; evaluate all datasets before."""
+        """Evaluate all containers of *poll* and store their readings, after all datasets are evaluated."""
         members_by_container = poll.members_by_container
         drop_all_but(members_by_container.keys(), self._complete_lists)
         for did, members in members_by_container.items():
@@ -203,7 +203,7 @@ class ContainerConclusions:
 
         The list is incomplete if its datasets have fewer bytes than Rucio counts for the container. Check
         this when the list has changed, and once in ``verify_every``. Containers with an open dataset are not
-        judged: the dataset may have grown between the two queries.
+        checked: the dataset may have grown between the two queries.
         """
         if container in poll.errors or self._is_list_checked(poll, container, members):
             return

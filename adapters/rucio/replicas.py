@@ -30,7 +30,10 @@ RowsVersion = tuple[tuple[str, int, int, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class DatasetCount:
-    """The count of a dataset; *has_matching_rows* if its summary rows (*rows_version*) had equal counts."""
+    """The count of a dataset.
+
+    *has_matching_rows* is true if the dataset's summary rows (*rows_version*) had the same counts.
+    """
 
     counted_at: datetime
     rows_version: RowsVersion
@@ -139,7 +142,7 @@ class DatasetCounter:
         return now - self._counts[did].counted_at >= self._queries.settings.verify_every
 
     def _is_unchanged(self, did: Did, rows: Sequence[DatasetRow]) -> bool:
-        """Return whether the last count is valid: the summary rows matched it, are complete and unchanged."""
+        """Return whether the last count is valid: its summary rows matched, are complete and unchanged."""
         last_count = self._counts.get(did)
         return (
             last_count is not None

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple, TypeVar
 
-from adapters.bounded_json import Record as Record  # noqa: PLC0414 - others import it from here
+from adapters.bounded_json import Record as Record  # noqa: PLC0414 - other modules import it from here
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, Site, parse_did
 
@@ -30,8 +30,8 @@ class Rse:
 
     If *is_readable* is false, jobs cannot read its data. If *is_writable* is false, no data arrives. A
     volatile element is a cache: it deletes data without notice. *other_sites* read the element like their own
-    storage. *former_sites* are sites of the element before: it has no data for them now. *fault* describes an
-    unreadable row about the element.
+    storage. *former_sites* are earlier sites of the element: it has no data for them now. *fault* describes
+    an unreadable row about the element.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Rse:
 
 @dataclass(frozen=True, slots=True)
 class DidInfo:
-    """Rucio's information about a DID: DATASET, CONTAINER or FILE; *bytes_total* is None while it is open.
+    """Rucio's information about a DID: DATASET, CONTAINER or FILE; *bytes_total* is None for an open DID.
 
     *ends_at* is the end of the DID's own lifetime: all its rules end then, too. None: the DID has no end.
     """
@@ -70,8 +70,8 @@ UNRESOLVED, ABSENT_DID = DidInfo("LOST", None), DidInfo("ABSENT", None)
 class Count(NamedTuple):
     """The files and bytes of a dataset: all, and those available at one storage element.
 
-    *length* is the number of files. Counts, rows, rules and locks are tuples of plain values: the garbage
-    collector does not track these, and there are many.
+    *length* is the number of files. Counts, rows, rules and locks are tuples of plain values, because there
+    are many of them, and the garbage collector does not track such tuples.
     """
 
     length: int
@@ -110,7 +110,7 @@ class DatasetRow(NamedTuple):
 
 
 class GarbledRow(NamedTuple):
-    """An unreadable row about *did*, with the reason; because of it, the state of *did* is unknown."""
+    """An unreadable row about *did*, with the reason. The state of *did* is then unknown."""
 
     did: Did
     reason: str
@@ -121,7 +121,7 @@ MAX_AMOUNT = 2**63
 
 
 def read_choice(choices: Collection[str], row: Record, key: str, call: str) -> str:
-    """Return the word at *key*; raise BadRow if *choices* lacks it (it may come from a newer Rucio)."""
+    """Return the word at *key*; raise BadRow if *choices* lacks the word (a newer Rucio may send it)."""
     word = read_text(row, key, call)
     if word not in choices:
         raise BadRow(f"{call}: this version of the daemon does not know the {key} {word[:80]!r}")
@@ -186,7 +186,7 @@ def read_number(row: Record, key: str, call: str) -> int:
 
 
 def read_time(row: Record, key: str, call: str) -> datetime | None:
-    """Return the time at *key*; None if the row does not have a time there.
+    """Return the time at *key*; None if the row has no time at *key*.
 
     Rucio writes dates as in RFC 1123, in UTC. If the answer is a single record, rucio-clients converts its
     dates to naive times.
@@ -219,7 +219,7 @@ def parse_rows(rows: Rows, call: str, read: Callable[[Did, Record], T]) -> Itera
     """Yield, for each row of an answer about several DIDs, what *read* returns, or a GarbledRow.
 
     Raises:
-        BadRow: a row whose DID is unreadable.
+        BadRow: the DID of a row is unreadable.
     """
     for each in rows:
         row = require_record(each, call)
@@ -238,7 +238,7 @@ def parse_dataset_rows(rows: Rows, call: str) -> list[DatasetRow | GarbledRow]:
     Consecutive rows of one dataset often have equal values; equal values share one object.
 
     Raises:
-        BadRow: a row whose DID is unreadable.
+        BadRow: the DID of a row is unreadable.
     """
     count, updated_at = NO_FILES, ""
 

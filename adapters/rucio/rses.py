@@ -30,9 +30,9 @@ _MAX_MISSING = 20
 class RseDirectory:
     """The directory of storage elements: every poll lists them; their attributes are cached.
 
-    If an element is missing from the list, it is queried by its name, because the list may be incomplete. It
+    If the list lacks an element, the poll queries it by name, because the list may be incomplete. It
     counts as deleted only if Rucio answers 404. The sites of a deleted element stay in the directory, without
-    data; otherwise the ads of these sites would keep their last state until it is too old.
+    data; otherwise the ads of these sites would keep their last facts until the facts are too old.
     """
 
     def __init__(self, queries: QueryRunner, capabilities: SiteCapabilities | None = None) -> None:
@@ -141,7 +141,7 @@ class RseDirectory:
     def _find_site(self, storage: str, now: datetime) -> Site | None:
         """Return the site of a storage element: the configured site, else the value of ``site_attribute``.
 
-        Rucio is queried for the attribute once in ``attributes_every``.
+        The daemon queries Rucio for the attribute once in ``attributes_every``.
 
         Raises:
             BadRow: the attribute is not a text.

@@ -31,10 +31,10 @@ class RseState(NamedTuple):
 
 
 def state_at(rse: Rse, count: Count, movement: Movement, held_until: datetime) -> RseState | None:
-    """Return the state of one dataset at one storage element; None if the dataset is not there.
+    """Return the state of one dataset at one storage element; None if it is not at *rse*.
 
     A rule only promises data, so a complete count has priority over rules. A dataset that is partly on tape,
-    or moving to tape, does not count as there. A complete copy is PARTIAL if it is in a cache or if its rules
+    or moving to tape, counts as absent. A complete copy is PARTIAL if it is in a cache or if its rules
     end before *held_until*: Rucio may delete it before a long job ends.
     """
     provenance = movement.provenance
@@ -115,7 +115,7 @@ def combinable_storages(
     """Return the storage elements whose parts of a dataset may be complete together.
 
     A job reads the storage of all sites in its group (*site_groups*). Only parts on readable
-    disk whose rules do not end before *held_until* count. A group with such a complete copy needs no union.
+    disk whose rules do not end before *held_until* count. A group with a complete copy needs no union.
     """
     if sum(0 < count.available_length < count.length for count in counts.values()) < 2:
         return frozenset()
@@ -230,8 +230,9 @@ def _container_state(states: list[set[ReplicaState]]) -> ReplicaState | None:
 def _container_provenance(replicas_by_part: list[list[Replica]], state: ReplicaState) -> Provenance:
     """Return the provenance of a container with *state*, made from its datasets that have this state.
 
-    Call and reason come from the first dataset, the end of the rules from the dataset that ends first, the
-    time of completion from the last dataset. If this time is unknown for one dataset, it is unknown.
+    Call and reason come from the first dataset, the end of the rules from the dataset whose rules end
+    first, the time of completion from the dataset that is completed last. If one dataset has no time of
+    completion, the container has none.
     """
     deciding = [r for replicas in replicas_by_part for r in replicas if r.state is state]
     if not deciding:

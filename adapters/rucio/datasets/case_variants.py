@@ -22,7 +22,7 @@ _RETRY_AFTER = timedelta(minutes=10)
 class CaseVariantFinder:
     """A periodic search for DIDs that differ in letter case only.
 
-    The search is slow on large scopes, so it has 20 s after each poll, and searches scope by scope. If the
+    The search is slow on large scopes, so it runs for 20 s after each poll, scope by scope. If the
     search of a scope fails, the poll does not fail. The last result stays valid, and the scope is searched
     again after 10 minutes or less.
     """
@@ -88,5 +88,5 @@ def _any_case_pattern(names: Sequence[str]) -> str:
     """Return a pattern that matches each of *names* in any letter case; its only wildcard is ``*``."""
     if len(names) == 1:
         return sub(r"[A-Za-z]+", "*", names[0])
-    prefix = commonprefix(list(names))  # noqa: RUF071 (a pattern needs the common characters)
+    prefix = commonprefix(list(names))  # noqa: RUF071 (the prefix is of characters, not of folders)
     return sub(r"\*+", "*", sub(r"[A-Za-z]+", "*", prefix) + "*")

@@ -40,7 +40,8 @@ class ContainerLister:
                 poll.errors[did] = error
             elif unanswered >= self._queries.max_unanswered:
                 poll.errors[did] = CatalogueUnreachable(
-                    self._queries.name, "not listed, because Rucio did not answer for other containers"
+                    self._queries.name,
+                    "its datasets were not listed: Rucio did not answer for other containers",
                 )
             else:
                 try:

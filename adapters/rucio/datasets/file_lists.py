@@ -79,7 +79,7 @@ class RucioFileLister:
         return tuple(DatasetFile(file, sizes[file], addresses.get(file, {})) for file in sorted(sizes))
 
     def _is_container(self, did: Did) -> bool:
-        """Return whether *did* is a container; its length counts a file once for each of its datasets."""
+        """Return whether *did* is a container; a container's length counts a file in two datasets twice."""
         return self._queries.ask(
             lambda client: client.get_did(*split_did(did)),
             lambda row: require_record(row, "get_did").get("type") == "CONTAINER",

@@ -1,7 +1,7 @@
 """File unions: combine the files of a dataset at several storage elements that jobs of one site read.
 
-For Rucio, to list files costs much more than to count them. So the catalogue lists the files of a dataset
-only if its parts may be complete together. It lists them again if the counts change, or after
+Listing files costs Rucio much more than counting them. So the catalogue lists the files of a dataset
+only if its parts may be complete together. It lists the files again if the counts change, or after
 ``verify_every``.
 """
 
@@ -38,7 +38,7 @@ class FileLists:
         self._tried_at: dict[Did, datetime] = {}
 
     def read(self, poll: RucioPoll, shared_counts: Mapping[Did, Counts]) -> None:
-        """Add unions of files to the readings of *poll*; store an error for each dataset that was not listed.
+        """Add unions of files to the readings of *poll*; store an error for each dataset without a list.
 
         Args:
             poll: the poll; its conclusions judge each storage element alone.

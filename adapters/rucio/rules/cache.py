@@ -17,17 +17,17 @@ from hydrator.domain.model import Did
 
 from .model import PENDING_STATES, Lock, Rule, iter_rules, parse_rules
 
-_OVERLAP = timedelta(minutes=2)  # ask for changes since then and before: transactions may be open
+_OVERLAP = timedelta(minutes=2)  # ask also for changes this long before the last query: some commit late
 _MIN_RULES_FOR_SCOPE_QUERY = 20  # with so many unknown rules or more, list all rules of the scope
 _MAX_RULES_PER_SCOPE = 20_000
-_MAX_RULES_PER_DATASET = 5  # to read a longer list costs more than to query the locks
+_MAX_RULES_PER_DATASET = 5  # reading more rules costs more than querying the locks
 _MAX_LISTED_PER_RULE = 20  # a query for one rule costs as much as some fifty rules in a list
 _RFC1123 = "%a, %d %b %Y %H:%M:%S UTC"
 
 
 @dataclass
 class _CachedRules:
-    """Rules; *read_at* is the time of the last full query, *asked_at* of the last query (server clock)."""
+    """Rules. *read_at*: time of the last full query; *asked_at*: server's time of the last query."""
 
     read_at: datetime
     asked_at: datetime
@@ -76,7 +76,7 @@ class RuleCache:
         return self._cache.rules if self._cache else {}
 
     def load_rules_of(self, locks: Iterable[Lock]) -> frozenset[str]:
-        """Query the rules of *locks* that are not cached; return the ids that there was no time to query.
+        """Query the rules of *locks* that are not cached; return the ids not queried for lack of time.
 
         Raises:
             CatalogueError: a query failed.
@@ -104,11 +104,11 @@ class RuleCache:
         return frozenset()
 
     def iter_permanent_locks(self, rule_storages: StoragesByDid) -> Iterator[tuple[Did, Sequence[Lock]]]:
-        """Yield datasets whose own permanent rules hold them at all their *rule_storages*, with the locks.
+        """Yield each dataset that its own permanent rules hold at all its *rule_storages*, with its locks.
 
         A rule implies its lock if it has no end, is on the dataset itself, and its expression is the name of
         one storage element. Other datasets are skipped: a rule of a container, or with another expression,
-        may hold them. The datasets come while the list of rules is still being read.
+        may hold them. The method yields datasets while the list of rules still arrives.
 
         Raises:
             CatalogueError: the rules of a scope cannot be listed.

@@ -27,7 +27,8 @@ _MAX_HISTORIES = 1000  # in one poll
 class _RuleHistory:
     """The history of a dataset's rules at *storages*, the storage elements where the dataset has no lock.
 
-    *locks* stand for rules that hold single files at *storages*. At *ended_storages* all rules have ended.
+    *locks* has one lock for each existing rule that matches one of *storages*; such a rule holds single
+    files. At *ended_storages* all rules have ended.
     """
 
     read_at: datetime
@@ -63,7 +64,7 @@ class RuleHistories:
         complete_storages: AbstractSet[str],
         storages_with_rules: Container[str],
     ) -> frozenset[str]:
-        """Return the *complete_storages* without a rule or lock whose history must be queried (again)."""
+        """Return the *complete_storages* without rule and lock whose rule history is due for a query."""
         locked = {lock.storage for lock in dataset_locks if not self._rule_cache.is_deleted(lock.rule)}
         history = self._histories.get(did)
         if history and poll.started_at - history.read_at >= self._queries.settings.verify_every:

@@ -65,7 +65,7 @@ class LockReader:
     def iter_permanent(
         self, poll: RucioPoll, rule_storages: StoragesByDid
     ) -> Iterator[tuple[Did, Sequence[Lock]]]:
-        """Yield datasets whose rules imply their locks; to query rules costs a tenth of querying locks."""
+        """Yield datasets whose rules imply their locks; querying rules costs a tenth of querying locks."""
         try:
             for did, locks in self._rule_cache.iter_permanent_locks(rule_storages):
                 self._dataset_locks[did] = _DatasetLocks(poll.started_at, locks)

@@ -31,8 +31,8 @@ class _CachedMovements(NamedTuple):
 class LockTracker:
     """A tracker of movements: it queries unsettled datasets in every poll, settled datasets less often.
 
-    A settled dataset is complete at all its storage elements. Its locks show when its rules end. Even
-    without them the dataset is Seen, so these queries wait if time is short.
+    A settled dataset is complete at all its storage elements. The daemon needs its locks only
+    to know when its rules end, so queries for these locks wait if time is short.
     """
 
     def __init__(self, queries: QueryRunner) -> None:
@@ -121,7 +121,7 @@ class LockTracker:
         complete_storages: AbstractSet[str],
         storages_with_rules: Container[str],
     ) -> frozenset[str]:
-        """Return the storage elements whose rule history to query; none if the locks are unknown."""
+        """Return the storage elements whose rule history must be queried; none if the locks are unknown."""
         locks = self._lock_reader.locks_of(did)
         if locks is None:
             return frozenset()
@@ -130,7 +130,7 @@ class LockTracker:
     def iter_histories(
         self, poll: RucioPoll, storages_by_did: StoragesByDid
     ) -> Iterator[tuple[Did, Movements]]:
-        """Query the histories; then yield each dataset with its movements; ended rules count, too."""
+        """Query histories; then yield each dataset with its movements, including those of ended rules."""
         for did, storages in self._histories.read(poll, storages_by_did).items():
             self._ended_storages[did] = self._ended_storages.get(did, frozenset()) | storages
         yield from self._load_and_iter(poll, dict.fromkeys(storages_by_did.keys() - poll.errors.keys(), True))
@@ -148,7 +148,10 @@ class LockTracker:
         return [*locks, *past] if past else locks
 
     def _load_rules(self, poll: RucioPoll, settled_by_did: Mapping[Did, bool]) -> None:
-        """Load the rules of all locks; if a rule cannot be loaded, its unsettled datasets get an error."""
+        """Load the rules of all locks.
+
+        If a rule cannot be loaded, each unsettled dataset with a lock of this rule gets an error.
+        """
         late: CatalogueError = CatalogueUnreachable(self._queries.name, "no time was left to query its rules")
         try:
             missing = self._rule_cache.load_rules_of(

@@ -80,7 +80,7 @@ def parse_locks(rows: Rows, call: str) -> list[Lock | GarbledRow]:
     """Parse rows of get_locks_for_dids; see :func:`parse_rows`.
 
     Raises:
-        BadRow: a row whose DID is unreadable.
+        BadRow: the DID of a row is unreadable.
     """
 
     def read(did: Did, row: Record) -> Lock:

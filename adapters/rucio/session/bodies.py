@@ -55,7 +55,7 @@ class _StreamedResponse(requests.Response):
 
 
 def limit_response(response: requests.Response, name: str, bounds: Bounds) -> None:
-    """Limit *response* to *bounds*, or to a quarter of them if it is one document and not a stream of rows.
+    """Limit *response* to *bounds*; if it is one document and not a stream of rows, to a quarter of *bounds*.
 
     Raises:
         CatalogueGarbled: the response is too large, or has an encoding that the request did not accept.
@@ -71,7 +71,7 @@ def limit_response(response: requests.Response, name: str, bounds: Bounds) -> No
         return
     small = bounds.quarter()
     response.raw = _SizeLimitedBody(response.raw, name, small)
-    response.encoding = response.encoding or "utf-8"  # without it, requests tries encodings for minutes
+    response.encoding = response.encoding or "utf-8"  # otherwise requests tries encodings for minutes
     if response.status_code != 200 or "/auth/" in response.url:  # these are not decoded
         return
     try:

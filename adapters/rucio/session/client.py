@@ -6,7 +6,7 @@ these properties:
 * the timeout of rucio-clients is for one read, so a slow answer may never end. The transport shuts the
   sockets at the deadline;
 * after a 401 with a token, rucio-clients asks for input on the terminal. The transport raises an error
-  before;
+  instead;
 * rucio-clients accepts a web page as an answer, and an answer without a length even if its end is missing.
   The transport rejects both.
 """
@@ -35,9 +35,9 @@ from hydrator.domain.redaction import sanitize
 from hydrator.domain.text import reason_of
 
 from .auth import ExternalToken, OidcToken
-from .login import RucioClient as RucioClient  # noqa: PLC0414 - others import it from here
+from .login import RucioClient as RucioClient  # noqa: PLC0414 - other modules import it
 from .login import RucioLogin
-from .settings import RucioSettings as RucioSettings  # noqa: PLC0414 - others import it from here
+from .settings import RucioSettings as RucioSettings  # noqa: PLC0414 - other modules import it
 from .transport import (
     Forbidden,
     InvalidRequest,
@@ -71,7 +71,7 @@ _CLIENT_ERRORS = (
     LookupError,
     TypeError,
     AttributeError,
-    RuntimeError,  # Python raises it for a StopIteration inside a generator
+    RuntimeError,  # Python raises this error for a StopIteration inside a generator
 )
 
 

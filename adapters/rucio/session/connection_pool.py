@@ -28,7 +28,7 @@ class BackgroundQuery(Generic[R]):
 
     @property
     def is_done(self) -> bool:
-        """Return whether the query has ended; if the pool has one connection, False until :meth:`result`."""
+        """Return whether the query has ended; in a pool of one connection, :meth:`result` runs the query."""
         return self._future is not None and self._future.done()
 
     def result(self) -> R:
@@ -69,7 +69,7 @@ class ConnectionPool:
 
     @contextmanager
     def run_in_background(self, task: Callable[[], R]) -> Iterator[BackgroundQuery[R]]:
-        """Run the query *task* in a thread during the ``with`` block; at its end, wait for the query."""
+        """Run the query *task* in a thread during the ``with`` block; wait for it at the block's end."""
         if len(self._connections) == 1:
             yield BackgroundQuery(task)
             return

@@ -91,7 +91,7 @@ class RucioLogin:
 
     @property
     def has_external_token(self) -> bool:
-        """Return True if the token comes from elsewhere than Rucio; rucio-clients then does not log in."""
+        """Return True if Rucio did not issue the token; rucio-clients then does not log in."""
         return self._settings.auth_type in {"token", "oidc"}
 
     def has_new_password(self) -> bool:

@@ -26,7 +26,7 @@ BatchCall = Callable[[RucioClient, list[dict[str, str]]], Iterable[object]]
 """A call of Rucio's client for a batch of DIDs, each as a record of scope and name."""
 BatchParser = Callable[[Iterable[object]], Iterable[T | GarbledRow]]
 """A parser of the rows of a batch; it returns tuples whose first element is their DID."""
-# This finds five bad names in a thousand. If the server fails on every query, halving stops soon.
+# 60 halvings find five bad names in a thousand. If the server fails on every query, halving stops soon.
 _MAX_HALVINGS = 60
 _ROWS_PER_CHUNK = 500
 _MAX_UNANSWERED = 2
@@ -39,7 +39,7 @@ _SINGLE_DID_ERRORS = (InvalidRequest, UnreadableAnswer, ServerFault, Forbidden)
 class DenialCounter:
     """A counter of 403 responses; it distinguishes a forbidden DID from a forbidden account.
 
-    One 403 is about the DID of its query. The account counts as denied in three cases: Rucio denied the first
+    A single 403 means a forbidden DID. The account counts as denied in three cases: Rucio denied the first
     *limit* queries (at least ``concurrent_calls + 1``); it denied 30 queries in a row; it rejected the login.
     """
 
@@ -58,7 +58,7 @@ class DenialCounter:
 
 
 class QueryRunner(ConnectionPool):
-    """A connection pool that runs queries: on *connection* and on others, ``concurrent_calls`` in all.
+    """A connection pool that runs queries on ``concurrent_calls`` connections; *connection* is the first.
 
     Every failure is a CatalogueError that names the catalogue.
     """
@@ -95,7 +95,7 @@ class QueryRunner(ConnectionPool):
         """Yield the results of *read* for a long answer, 500 at a time, while a thread receives the answer.
 
         Raises:
-            CatalogueError: the answer is incomplete. The rows that arrived are yielded before.
+            CatalogueError: the answer is incomplete. Rows that arrived before the error are yielded.
         """
         chunks: SimpleQueue[list[T] | None] = SimpleQueue()
 

@@ -36,10 +36,10 @@ class RucioSettings:
     ``trust_caches``: a complete dataset in a volatile storage element counts as complete.
 
     Load: ``calls_per_second`` is the largest rate, ``concurrent_calls`` the number of calls at a time. The
-    daemon also pauses when Rucio asks for it (429, 503). ``recall_samples``: for so many recalls from tape
-    one poll may query why they wait. An answer has at most ``max_bytes``, decompressed, and ``max_values``
-    JSON values. ``twins_every`` is the interval of the search for DIDs that differ in letter case only (None:
-    no search).
+    daemon also pauses when Rucio asks for it (429, 503). ``recall_samples`` is the number of recalls from
+    tape for which one poll may query the reason of the wait. An answer has at most ``max_bytes``,
+    decompressed, and ``max_values`` JSON values. ``twins_every`` is the interval of the search for DIDs that
+    differ in letter case only (None: no search).
     """
 
     name: str

@@ -103,7 +103,7 @@ class CoalescedResponse(http.client.HTTPResponse):
         return super()._read_status()  # type: ignore[misc, no-any-return]
 
 
-_MAX_PAUSE_SECONDS = 10.0  # a poll does not wait for a longer pause; the next poll queries
+_MAX_PAUSE_SECONDS = 10.0  # if the server asks for a longer pause, queries fail without a wait
 
 
 class InvalidRequest(CatalogueGarbled):
@@ -203,7 +203,7 @@ def _build_pool_classes(deadline: Deadline) -> dict[str, type[urllib3.connection
 
 @dataclass
 class SharedSession:
-    """State that all connections to one server share: rate limit, deadline, a token not from Rucio."""
+    """Shared state of all connections to one server: rate limit, deadline, a token not from Rucio."""
 
     rate_limiter: HttpRateLimiter
     token_source: ExternalToken | OidcToken
@@ -245,7 +245,7 @@ class Transport(requests.adapters.HTTPAdapter):
 
         Raises:
             CatalogueError: the deadline has passed, or the response is one that rucio-clients would handle
-                wrongly: it would retry, misread the response, or ask for input on the terminal.
+                wrongly: by a retry, a wrong result, or a question on the terminal.
         """
         if self.deadline.has_passed():
             raise self.deadline_error()
