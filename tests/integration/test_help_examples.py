@@ -334,7 +334,7 @@ RUNS = {
     "hydrator approve RAL": Typed("may remove", before=hold_a_change),
     "hydrator history --site RAL --since 6h": Typed("generation"),
     f"hydrator rollback RAL {GENERATION}": Typed(str(GENERATION)),
-    "hydrator rollback RAL --end": Typed("follows its catalogues", before=roll_back),
+    "hydrator rollback RAL --end": Typed("follows the catalogues", before=roll_back),
     "hydrator renumber": Typed(),
     "hydrator report --since 7d": Typed("7 d"),
     "hydrator top": Typed("RAL"),

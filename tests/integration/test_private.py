@@ -255,7 +255,7 @@ def test_configuration_with_a_secret_in_it_is_rejected_without_printing_it(insta
     done = installed.run("check", "--config", str(config), check=False)
     assert done.returncode == 2
     assert_clean("the refusal", done.stdout + done.stderr, hidden)
-    assert "set password_file to that file" in done.stderr
+    assert "set password_file to the path of " in done.stderr
 
 
 def family(pid: int) -> dict[int, str]:
