@@ -247,7 +247,7 @@ def test_a_narrow_window_scrolls_the_tables_and_not_the_page(opened):
 def test_a_screen_reader_gets_the_pictures_in_words(opened):
     images = opened().get_by_role("img").all()
     assert len(images) == 3
-    assert images[0].get_attribute("aria-label").startswith("CAM: oldest fact 6 h ")
+    assert images[0].get_attribute("aria-label").startswith("CAM: the oldest fact is 6 h ")
 
 
 def photographed(page, taken):
