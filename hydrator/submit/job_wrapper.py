@@ -854,7 +854,7 @@ def prepend_item(attribute: str, item: str, environ: "dict[str, str]") -> "tuple
 
 
 def report_fetched(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
-    """Write the fetched *dids* into the job's ad; also a miss of each DID that the slot ad has as AVAILABLE."""
+    """Write the fetched *dids* into the job's ad; and a miss for each DID that the slot has as AVAILABLE."""
     states = read_ad(environ.get("_CONDOR_MACHINE_AD", "")).get("datasetstates", "")
     advertised = [did for did in dids if is_advertised_available(states, did)]
     values = [prepend_item("ChirpDataLocalityFetched", miss_text(site, dids, now), environ)]
