@@ -223,7 +223,7 @@ def test_missed_site_names_the_dataset_the_time_and_the_end_of_avoidance():
 
 
 def test_held_job_names_its_misses():
-    held = missed_job(JobStatus="5", HoldReason='"the job could not read its datasets at CAM"')
+    held = missed_job(JobStatus="5", HoldReason='"its datasets could not be read at CAM"')
     assert f"it ran and could not read {L1} at CAM 12 min ago" in explain(held, [], None, now=NOON).notes
 
 
