@@ -74,7 +74,7 @@ class Grant:
         return f"{self.digest} {self.created_on} {self.role_text}\n"
 
     def is_valid_for(self, required_role: Role, site: Site | None) -> bool:
-        """Return whether the grant covers *required_role*, which is SITE for the ad of *site*."""
+        """Return whether the grant covers *required_role*. For the ad of *site*, this role is SITE."""
         if required_role is Role.SITE and self.role is Role.SITE:
             return self.site == site
         if Role.EVENT in (required_role, self.role):
@@ -132,7 +132,7 @@ class TokenAuthenticator:
         file: the tokens file.
 
     Attributes:
-        own_token: the token with which the daemon reads its own answers; never on disk.
+        own_token: the token with which the daemon requests its own routes. It is never written to disk.
     """
 
     def __init__(self, file: Path) -> None:
@@ -181,7 +181,7 @@ class TokenAuthenticator:
         return grant
 
     def _find_grant(self, token: str) -> Grant | None:
-        """Return the grant of *token*; compare all digests in constant time: timing reveals nothing."""
+        """Return the grant of *token*. Each comparison takes constant time, so timing reveals no digest."""
         token_digest = digest(token)
         grants = (self._own_grant, *self._current_grants())
         matching = [grant for grant in grants if hmac.compare_digest(grant.digest, token_digest)]
@@ -195,7 +195,7 @@ class TokenAuthenticator:
             if self._grants is not None:
                 _log.error(
                     "cannot read the tokens file",
-                    why=f"{_describe_os_error(self._file, error)}; all authenticated requests are refused",
+                    why=f"{_describe_os_error(self._file, error)}; requests with a token are refused",
                 )
             self._grants = None
         if self._grants is None:

@@ -88,7 +88,7 @@ class AdRoute:
         self._encoded_ads: dict[Site, _EncodedAd] = {}  # only the event loop uses this dict
 
     async def get(self, request: Request) -> Response:
-        """Return the ad. Its ETag is the generation; a header has the time of its facts, also in a 304."""
+        """Return the ad; a 304 answer has the same headers: ETag (the generation) and the facts' time."""
         state = self._get_state()
         site = Site(request.path_params["site"])
         ad = state.ads.get(site)
@@ -111,7 +111,7 @@ class AdRoute:
         return Response(body, headers=headers, media_type="text/plain")
 
     def _encode(self, ad: SiteAd, state: ServerState) -> _EncodedAd:
-        """Return the bytes of *ad*, from the cache if the ad is unchanged; forget sites without an ad."""
+        """Return the bytes of *ad*, cached while it is unchanged; drop sites that no longer have an ad."""
         cached = self._encoded_ads.get(ad.site)
         if cached is not None and cached.ad == ad:
             return cached
@@ -134,7 +134,9 @@ def _ad_not_found(state: ServerState, site: Site, *, can_see_all_sites: bool) ->
 
 
 def _etag_matches(if_none_match: str | None, etag: str) -> bool:
-    """Compare weakly [1]: a proxy that compresses may have changed the ETag to ``W/"…"``.
+    """Return whether *if_none_match* has *etag*, or ``W/`` and *etag* (a weak comparison [1]).
+
+    A proxy that compresses answers may have added the ``W/``.
 
     [1] RFC 9110, 13.1.2 If-None-Match.
     """
@@ -197,7 +199,7 @@ class StateRoutes:
         return json_response(request, build_openapi())
 
     async def healthz(self, request: Request) -> Response:
-        """Return 200 unless the daemon's cycles hang; failures of catalogues or the pool do not count."""
+        """Return 200 unless the daemon's cycles hang, even if catalogues or the pool fail."""
         reason = self.get_state().hang_reason
         if reason is not None:
             raise HttpError(503, "hung", reason, {"status": "hung"})
@@ -217,7 +219,7 @@ class NameRoute:
     """The route that returns the names that jobs use for datasets.
 
     Args:
-        look_up: returns the names. None if the server requires no tokens: the route refuses requests.
+        look_up: returns the names. None if the server requires no tokens; the route then refuses requests.
         limiter: limits how many datasets one token may look up; None for no limit.
     """
 
@@ -279,7 +281,7 @@ class EventRoute:
 
 
 class JobRoute:
-    """The page that explains an idle job. It explains one job at a time, since it queries the whole pool.
+    """The page that explains an idle job. One job at a time: each explanation queries the whole pool.
 
     Args:
         get_state: returns the present state; the page shows the time of this state.

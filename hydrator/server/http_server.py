@@ -167,7 +167,7 @@ class HttpServer:
             return self._bind()
         if (self._host, self._port) == (predecessor._host, predecessor._port):
             return socket.socket(fileno=os.dup(listening.fileno()))
-        # one socket on all addresses and one on a single address can share a port: both need SO_REUSEPORT
+        # the two sockets have different addresses; to share a port, both need SO_REUSEPORT
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
             return _listen(self._host, self._port, reuse_port=self._port == listening.getsockname()[1])
@@ -198,13 +198,13 @@ class HttpServer:
 
 
 def _listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
-    """Return a listening socket. This function binds it, not uvicorn, so that an error is one sentence.
+    """Return a listening socket. This function, not uvicorn, binds it, so that an error is one sentence.
 
     With *reuse_port*, the socket can share its port with another socket of this process that has
     SO_REUSEPORT now. No later socket can share the port.
     """
     where = _url_text(host, port)
-    if not 0 <= port <= 65535:  # getaddrinfo would use the port modulo 65536
+    if not 0 <= port <= 65535:  # getaddrinfo would take the port modulo 65536
         raise ConfigError([f"http: {where}: use a port from 0 to 65535"])
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(

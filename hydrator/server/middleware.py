@@ -112,7 +112,7 @@ class RequestMiddleware:
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         self.http_metrics.record_request(scope, status, seconds)
-        # a cheap test, since the server may get thousands of requests a second
+        # test the level first: it is cheap, and the server may get thousands of requests a second
         if logging.getLogger("hydrator").isEnabledFor(logging.DEBUG):
             # log the route, not the path: the path may contain a private name
             route = self.http_metrics.route_label(scope)

@@ -40,7 +40,7 @@ class TlsCertificate:
             raise ConfigError([f"publish.http.tls_certificate: {self._describe_error(error)}"]) from error
         self.context = _build_context()
         self.context.load_cert_chain(certificate, key, _reject_passphrase)
-        # called at the start of every handshake, with or without a host name from the client
+        # ssl calls this function at every handshake, with or without a host name from the client
         self.context.sni_callback = self._on_handshake
 
     def _on_handshake(

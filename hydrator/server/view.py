@@ -1,4 +1,4 @@
-"""State that the HTTP server answers from, as values."""
+"""State of the daemon from which the HTTP server builds its answers."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -22,13 +22,13 @@ class ServerState:
         now: time of this state.
         published_at: time of the last publication of each ad. An ad without a time
             counts as published *now*: the server serves it live, so it cannot expire.
-        held_reasons: by site, why the daemon does not change its ad. The breaker holds
+        held_reasons: by site, why the daemon does not change the site's ad. The breaker holds
             the sites in ``held_losses``. The sites in ``withheld_reasons`` have no ad
             of this daemon yet. All other sites are rolled back.
-        hang_reason: why the daemon counts as hanging; None if it does not hang.
-        max_age: largest age of a fact that counts.
+        hang_reason: why the daemon's cycles hang; None if they do not hang.
+        max_age: the age from which a fact is no longer valid.
         changes: the last decisions, oldest first.
-        omitted_dids: by site, the datasets that its ad has no room for.
+        omitted_dids: by site, the datasets that do not fit into the site's ad.
         troubles: sentences on failures of the last cycle, such as a catalogue that does not answer.
     """
 

@@ -54,7 +54,7 @@ class JobDataset:
 
 
 def has_file_rule(areas: Iterable[StorageArea]) -> bool:
-    """Return whether one of *areas* has a rule that gives a path for each file, not one for the dataset."""
+    """Return whether one of *areas* has a rule that gives each file of a dataset its own path."""
     return any(area.rule in _FILE_RULES for area in areas)
 
 
@@ -148,7 +148,7 @@ def local_paths(
 def _find_location(
     areas: Sequence[StorageArea], did: Did, files: Sequence[DatasetFile] | None
 ) -> DatasetLocation | None:
-    """Return the place of the dataset *did* in the *areas* of one site; None if it has none."""
+    """Return the place of the dataset *did* in the *areas* of one site; None if no area has a path."""
     for number, area in enumerate(areas):
         as_files = files is not None and area.rule in _FILE_RULES and did not in area.table
         if not as_files and (path := dataset_path(area, did)) is not None:
@@ -253,7 +253,7 @@ def _dataset_entry(
         }
     sizes = [file.bytes for file in files]
     if not any(file.did.lower().endswith(_ARCHIVE_SUFFIXES) for file in files) and None not in sizes:
-        # no size for archives: the wrapper compares it with the unpacked folder, which has another size
+        # no size for archives: the wrapper would compare this size with that of the unpacked folder
         entry["bytes"] = sum(size or 0 for size in sizes)
     return entry
 

@@ -1,4 +1,4 @@
-"""ClassAd expressions on whether a slot's site has a job's datasets."""
+"""ClassAd expressions that test if a slot's site has a job's datasets."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -10,7 +10,7 @@ Mode = Literal["require", "wait", "prefer"]
 MODES: tuple[Mode, ...] = ("require", "wait", "prefer")
 
 _GROUP_SIZE = 16
-_MAX_BYTES = 9 * 10**15  # sums of bytes stay exact in a real
+_MAX_BYTES = 9 * 10**15  # a ClassAd real stores whole numbers up to this one exactly
 
 _AVAILABLE_CLAUSE = (
     'TARGET.DatasetStates["{did}"] =?= "AVAILABLE"'

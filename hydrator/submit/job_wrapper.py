@@ -385,13 +385,13 @@ def locate_files(
 ) -> "tuple[str, list[str]]":
     """Find each file of *dataset* in the first folder of *shelves* where it is readable.
 
-    A file is readable if it opens and has the size from the catalogue. Return "" and the paths, or the reason
-    why files are not readable and no paths.
+    A file is readable if it opens and has the size from the catalogue. If all files are readable, return ""
+    and their paths. Else return the reason and an empty list.
     """
     paths = []  # type: list[str]
     missing = []  # type: list[str]
     for at, (_, size) in enumerate(dataset.files):
-        reason = "hydrator-paths.json has no path for it at this site"
+        reason = "hydrator-paths.json has no path for this file at this site"
         for prefix, layout in shelves:
             below = dataset.layouts.get(layout, [None] * len(dataset.files))[at]
             if below is None:
@@ -425,12 +425,12 @@ def unreadable_file_reason(path: str, size: "int | None") -> str:
 def check_dataset(
     dataset: Dataset, place: object, report_progress: "Callable[[], None]"
 ) -> "tuple[str, list[str]]":
-    """Return the reason why *dataset* is not readable at *place* ("" if it is), and its paths at *place*."""
+    """Return the reason why *dataset* is not readable at *place* (or ""), and the dataset's paths there."""
     if isinstance(place, str):
         why = unreadable_reason(place, dataset.bytes_total, report_progress)
         return (place + " " + why if why else ""), [place]
     if not dataset.files or not isinstance(place, list):
-        return "hydrator-paths.json does not list its files", []
+        return "hydrator-paths.json does not list the files of this dataset", []
     return locate_files(dataset, place, report_progress)
 
 
@@ -564,7 +564,7 @@ class Archive:
                     )
                 with open(self.path, "rb") as file:
                     file.seek(tar.offset)
-                    if file.read(512) != b"\0" * 512:  # tarfile takes a damaged header for the end
+                    if file.read(512) != b"\0" * 512:  # tarfile ends at a damaged header too
                         raise RetryElsewhere(
                             "%s is damaged or breaks off at byte %d" % (self.path, tar.offset)
                         )
@@ -608,7 +608,7 @@ class FolderEntry:
 
 
 def list_entries(dataset: Dataset, paths: "list[str]", patterns: "list[str]") -> "list[FolderEntry]":
-    """Return the entries of a dataset whose files, or whose one file or folder, are at *paths*.
+    """Return the entries of a dataset; *paths* are its files, or its single file or folder.
 
     A folder becomes one entry. A folder with archives becomes one entry for each name in the folder.
     """
@@ -629,7 +629,7 @@ def list_entries(dataset: Dataset, paths: "list[str]", patterns: "list[str]") ->
 
 
 def is_packed(path: str, patterns: "list[str]", name: str = "") -> bool:
-    """Return whether *path* is a file and its name, or *name* if given, matches one of *patterns*."""
+    """Return whether *path* is a file to unpack: *name*, or else its own name, matches one of *patterns*."""
     import fnmatch
 
     base = os.path.basename(name or path).lower()
@@ -829,9 +829,9 @@ def build_kill_handler(child: "Popen[bytes]") -> "Callable[[int, object], None]"
 
 
 def report_misses(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
-    """Write the miss of *dids* at *site* into the job's ad.
+    """Write into the job's ad that the datasets *dids* were not readable at *site*.
 
-    If writing fails, the job's Requirements exclude the site of the last run by the exit status instead.
+    If writing fails, the exit status is enough: the job's Requirements then exclude the site of the last run.
     """
     miss = prepend_item("ChirpDataLocalityMisses", miss_text(site, dids, now), environ)
     set_job_attributes([*avoidance_attributes(site, environ, now), miss], environ)
@@ -847,14 +847,14 @@ def avoidance_attributes(site: str, environ: "dict[str, str]", now: int) -> "lis
 
 
 def prepend_item(attribute: str, item: str, environ: "dict[str, str]") -> "tuple[str, str]":
-    """Return *attribute* and its new value: *item*, then the other strings of the list in the job's ad."""
+    """Return *attribute* and its new value: *item*, then the other strings of its list in the job's ad."""
     ad = read_ad(environ.get("_CONDOR_JOB_AD", ""))
     others = [old for old in parse_strings(ad.get(attribute.lower(), "")) if old != item]
     return attribute, format_bounded_list([item, *others])
 
 
 def report_fetched(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
-    """Write the fetched *dids* into the job's ad; DIDs that the slot ad lists as AVAILABLE also as misses."""
+    """Write the fetched *dids* into the job's ad; and a miss for each DID that the slot has as AVAILABLE."""
     states = read_ad(environ.get("_CONDOR_MACHINE_AD", "")).get("datasetstates", "")
     advertised = [did for did in dids if is_advertised_available(states, did)]
     values = [prepend_item("ChirpDataLocalityFetched", miss_text(site, dids, now), environ)]
@@ -1005,7 +1005,7 @@ def rewrite_input_ms(parset: bytes, paths: "list[str]") -> bytes:
     value = ("[" + items + "]").encode("utf-8", "surrogateescape")
     text, done = replace_options(parset, b"global", {b"input_ms": value})
     if not done:
-        raise WrapperError("the parset has no input_ms in [global]: Rapthor would not find its data")
+        raise WrapperError("the parset has no input_ms in [global]: Rapthor would not find the data")
     return text
 
 
@@ -1141,7 +1141,7 @@ def replace_arguments(words: "list[str]", datasets: "list[Dataset]", paths: "lis
 
 
 def path_variables(datasets: "list[Dataset]", paths: "list[str]") -> "dict[str, str]":
-    """Return the datasets' variables and paths; if two datasets share a variable, it has the first path."""
+    """Return the paths by variable; a variable that two datasets share has the path of the first."""
     return {
         name: path for dataset, path in reversed(list(zip(datasets, paths))) for name in dataset.variables
     }
@@ -1164,7 +1164,7 @@ def build_environment(
 
 
 def exec_command(words: "list[str]", environ: "dict[str, str]") -> None:
-    """Replace this process by the command *words*; first reset the two signals that Python ignores."""
+    """Replace this process by the command *words*; before that, reset the two signals that Python ignores."""
     for name in ("SIGPIPE", "SIGXFSZ"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     try:
@@ -1175,7 +1175,7 @@ def exec_command(words: "list[str]", environ: "dict[str, str]") -> None:
 
 
 def raise_if_not_startable(words: "list[str]", trouble: OSError) -> None:
-    """Raise CommandNotStartable if *trouble* shows that the command is wrong, not the node."""
+    """Raise CommandNotStartable if *trouble* is the fault of the command, not of the node."""
     status = STATUS_OF_EXEC.get(trouble.errno or 0)
     if status is not None:
         raise CommandNotStartable(status, "cannot start %s: %s" % (words[0], trouble.strerror)) from trouble
@@ -1232,7 +1232,7 @@ def run_and_forward_signals(words: "list[str]", environ: "dict[str, str]") -> "t
     except OSError as trouble:
         raise_if_not_startable(words, trouble)
         raise
-    for number in signals:  # signals that arrived before the command was started
+    for number in signals:  # signals that arrived before this process started the command
         os.killpg(children[0].pid, number)
     return signals, children[0].wait()
 
@@ -1289,7 +1289,7 @@ def find_paths_file(requested_path: str, scratch: str) -> str:
 def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str, str]") -> "list[str]":
     """Return one path for each dataset: the data at the site, or else a fetched copy.
 
-    Several files of a dataset become one folder of links.
+    If a dataset has several files, its path is a folder with links to them.
 
     Raises:
         RetryElsewhere: a dataset is not readable and was not fetched; the miss is in the job's ad.
@@ -1301,7 +1301,9 @@ def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str,
     failures = {}  # type: dict[int, str]
     for at, dataset in enumerate(job.datasets):
         why, paths = (
-            next(answers) if dataset.did in locations else ("hydrator-paths.json has no path for it", [])
+            next(answers)
+            if dataset.did in locations
+            else ("hydrator-paths.json has no path for the dataset", [])
         )
         paths_by_number.append(paths)
         if why:
@@ -1333,7 +1335,7 @@ def start(argv: "list[str]", environ: "dict[str, str]") -> None:
 
     Raises:
         WrapperError: the wrapper found an error.
-        Exception: the node failed; the job's ad now lists the site among the sites to avoid.
+        Exception: the node failed; the job's ad now lists its site among the sites to avoid.
     """
     options, command = parse_arguments(argv)
     site = options["site"]
@@ -1376,7 +1378,7 @@ def write_parset_copy(parset: str, paths: "list[str]", scratch: str, machine: "d
             file.write(content)
     except OSError as trouble:
         text = "cannot copy the parset %s: %s" % (parset, trouble.strerror)
-        # a missing parset is missing on every node: do not retry; a full disk is an error of this node
+        # a missing parset is missing on every node: do not retry; a full disk is only on this node
         if isinstance(trouble, FileNotFoundError) and not os.path.lexists(parset):
             raise WrapperError(text) from trouble
         raise OSError(trouble.errno, text) from trouble

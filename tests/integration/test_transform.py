@@ -409,7 +409,7 @@ def test_a_job_that_runs_on_the_access_point_is_taken_with_a_warning(located, un
 
 def test_schedd_without_an_active_transform_rejects_jobs_with_datasets(located):
     with configured(located, more={"schedd": "JOB_TRANSFORM_NAMES = \n"}):
-        assert "was not worked on" in located.refusal('{"ska:a"}')
+        assert "did not transform this job" in located.refusal('{"ska:a"}')
 
 
 def test_transformed_attributes_can_be_edited_by_release_alone(located):

@@ -60,7 +60,7 @@ class Sites(TypedDict):
 
 @with_config(_CLOSED)
 class ProvenanceAnswer(TypedDict, total=False):
-    """Source of a state, as far as the catalogue gives one."""
+    """The source of a dataset's state; it has only the fields that the catalogue gives."""
 
     reason: str
     rule: str
@@ -133,21 +133,21 @@ class Names(TypedDict):
 
 @with_config(_CLOSED)
 class Accepted(TypedDict):
-    """An event was accepted."""
+    """Answer to an accepted event."""
 
     version: Literal[1]
 
 
 @with_config(_CLOSED)
 class Health(TypedDict):
-    """The process answers, and the daemon's cycles do not hang."""
+    """Answer of /healthz while the daemon's cycles do not hang."""
 
     status: Literal["ok"]
 
 
 @with_config(_CLOSED)
 class Ready(TypedDict):
-    """A complete state exists."""
+    """Answer of /readyz once the daemon has a complete state."""
 
     ready: Literal[True]
 

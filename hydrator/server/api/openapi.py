@@ -80,7 +80,7 @@ class _Route:
         return {
             "get": {"summary": self.summary, **common, "responses": responses | _error_references(errors)},
             "head": {
-                "summary": f"{self.summary} Without the body.",
+                "summary": f"{self.summary} The answer has no body.",
                 **common,
                 "responses": heads | bare_errors,
             },
@@ -150,7 +150,7 @@ _ROUTES: Final[Mapping[str, _Route]] = {
         {
             200: _Response("The ad.", {"text/plain": _TEXT}, _AD_HEADERS),
             304: _Response(
-                "The ad has the generation in If-None-Match; a header has the time of its facts.",
+                "The ad still has the generation in If-None-Match; a header has the time of the ad's facts.",
                 {},
                 _AD_HEADERS,
             ),
@@ -227,7 +227,7 @@ def _error_references(statuses: Iterable[int]) -> JsonObject:
 
 
 def _error_response(status: int) -> JsonObject:
-    """Describe one error response; all have the same schema."""
+    """Describe one error response; all error responses have the same schema."""
     response: JsonObject = {
         "description": _ERRORS[status],
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
@@ -238,9 +238,9 @@ def _error_response(status: int) -> JsonObject:
 
 
 class _UntitledSchema(GenerateJsonSchema):
-    """JSON schemas whose fields have no title beside their name."""
+    """Generator of JSON schemas without pydantic's field titles, which only repeat the field names."""
 
-    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401, ARG002 - pydantic's
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401, ARG002 - as in pydantic
         return False
 
 

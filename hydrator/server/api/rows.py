@@ -19,7 +19,7 @@ MAX_NAME_COMPARED: Final = 200
 
 
 def build_site_row(state: ServerState, ad: SiteAd) -> SiteAnswer:
-    """Build the row of a site with an ad; an ad without a publication time counts as published now."""
+    """Build the row of a site with an ad; without a publication time, use the present time."""
     facts = state.snapshot.sites.get(ad.site) if state.snapshot else None
     return {
         "site": ad.site,

@@ -52,7 +52,7 @@ class ConnectionLimiter:
     _sockets: dict[int, LimitedSocket] = field(default_factory=dict)
 
     def admit(self, accepted_socket: socket.socket, address: str) -> LimitedSocket | None:
-        """Count a connection until it is closed; if there are too many, close it at once and return None."""
+        """Count a new connection until its end. At a limit, close the connection at once and return None."""
         client = client_key(address)
         if (
             self._open_by_address.total() >= self.max_connections
@@ -67,7 +67,7 @@ class ConnectionLimiter:
         return admitted
 
     def find_socket(self, transport: asyncio.Transport) -> LimitedSocket:
-        """Return the socket under *transport*."""
+        """Return the accepted socket that *transport* uses."""
         return self._sockets[transport.get_extra_info("socket").fileno()]
 
     def forget(self, descriptor: int, address_key: str) -> None:

@@ -1,4 +1,4 @@
-"""Age chart of a site: the number of facts of each age; the last bar has the facts too old to count."""
+"""Age chart of a site: the number of facts of each age; the last bar has facts older than max_age."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -10,14 +10,14 @@ from hydrator.domain.model import Fact
 from hydrator.domain.text import format_count, format_duration
 
 COLUMN_COUNT: Final = 12
-"""Columns up to the largest age that counts; one more holds all older facts."""
+"""Columns for facts up to ``max_age``; one more column has all older facts."""
 _BAR_WIDTH: Final = 10
 _HEIGHT: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
 class AgeBar:
-    """One column that is not empty, in pixels."""
+    """The position and the height in pixels of one column that is not empty."""
 
     left: int
     height: int
@@ -39,7 +39,10 @@ class AgeChart:
 
 
 def count_by_age(facts: Iterable[Fact], *, now: datetime, max_age: timedelta) -> list[int]:
-    """Count facts by age, youngest first: in ``COLUMN_COUNT`` equal parts of *max_age*, then older ones."""
+    """Return the number of facts in each column, youngest first.
+
+    ``COLUMN_COUNT`` columns divide *max_age* into equal parts; the last column has all older facts.
+    """
     columns = [0] * (COLUMN_COUNT + 1)
     for as_of, fact_count in Counter(fact.as_of for fact in facts).items():
         share = max(now - as_of, timedelta()) / max_age
@@ -67,6 +70,6 @@ def build_age_chart(facts: Collection[Fact], *, now: datetime, max_age: timedelt
 def _describe_ages(oldest_at: datetime | None, late_count: int, now: datetime, max_age: timedelta) -> str:
     if oldest_at is None:
         return "nothing is known"
-    late = f"; too old to count: {format_count(late_count, 'fact')}" if late_count else ""
+    late = f"; {format_count(late_count, 'fact')} older than that" if late_count else ""
     age, limit = format_duration((now - oldest_at).total_seconds()), format_duration(max_age.total_seconds())
-    return f"the oldest fact is {age} old; facts count for {limit}{late}"
+    return f"the oldest fact is {age} old; facts are valid for {limit}{late}"

@@ -17,7 +17,7 @@ _MAX_FIELDS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A choice of datasets by a part of the DID, by state and by site; an empty text does not filter.
+    """A choice of datasets by a part of the DID, by state and by site; an empty text selects all.
 
     ``page`` counts from 1.
     """
@@ -55,7 +55,7 @@ class Selection:
 
 
 def parse_selection(query: bytes) -> Selection:
-    """Parse the query of the address; a field that cannot be read does not filter."""
+    """Parse the query of the address; ignore a field that cannot be read."""
     try:
         fields = parse_qs(query.decode("latin-1"), errors="replace", max_num_fields=_MAX_FIELDS)
     except ValueError:

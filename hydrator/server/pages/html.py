@@ -49,5 +49,5 @@ _ENVIRONMENT: Final = _build_environment()
 
 def render_page(template: str, title: str, **values: object) -> str:
     """Render the file *template* of ``templates/``; every value is escaped."""
-    style = Markup(_STYLE)  # noqa: S704 - a file of this package
+    style = Markup(_STYLE)  # noqa: S704 - the text is a file of this package
     return _ENVIRONMENT.get_template(template).render(title=title, style=style, **values)

@@ -89,9 +89,10 @@ def _summarize(snapshot: Snapshot, demand: Demand | None) -> list[tuple[str, str
 
 @dataclass(frozen=True, slots=True)
 class _HeldAd:
-    """An ad that the daemon does not change.
+    """A site whose ad the daemon does not change at present, and the reason.
 
-    The breaker holds a loss, or the daemon waits for answers, or an operator rolled the site back.
+    Either the breaker holds back a loss of datasets, or the daemon waits for answers of catalogues, or an
+    operator rolled the site back.
     """
 
     site: Site
@@ -117,7 +118,7 @@ class _HeldAd:
 
 @dataclass(frozen=True, slots=True)
 class _SiteRow:
-    """Cells of one site; ``as_of`` is None for a site that was never read."""
+    """The cells of one site's row; ``as_of`` is None if the site has neither facts nor an ad."""
 
     site: Site
     as_of: datetime | None
@@ -151,7 +152,7 @@ def _trust(ad: SiteAd | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _DatasetTable:
-    """One page of the selected datasets; ``known_count`` counts all datasets."""
+    """One page of the selected datasets; ``known_count`` is the number of all datasets, selected or not."""
 
     known_count: int
     caption: str
@@ -174,7 +175,7 @@ class _DatasetTable:
 
 
 def _select_datasets(snapshot: Snapshot, demand: Demand | None, selection: Selection) -> _DatasetTable:
-    """Select a page of datasets, those that most jobs name first."""
+    """Select one page of datasets; the dataset that most jobs name comes first."""
     jobs = jobs_by_did(demand)
     dids = {did for site in snapshot.sites.values() for did in site.facts}
     dids |= snapshot.unseen_reasons.keys() | (demand.dids if demand else frozenset())

@@ -22,7 +22,7 @@ class JobQuery:
 
     @property
     def cluster_and_proc(self) -> tuple[int, int | None] | None:
-        """Cluster and proc; None if the text is not a job."""
+        """The cluster and the proc (None for a whole cluster); None if ``job`` is not a job number."""
         match = JOB_PATTERN.match(self.job)
         return (int(match[1]), None if match[2] is None else int(match[2])) if match else None
 
@@ -31,7 +31,8 @@ def parse_job_query(query: bytes) -> JobQuery | None:
     """Parse the query of the address.
 
     Returns:
-        None if the query names no job; an empty JobQuery, which is not a job, if the query is unreadable.
+        The fields of the form. None if the query names no job. If the query cannot be read, a JobQuery with
+        an empty ``job``; the page then says that this is not a job.
     """
     try:
         fields = parse_qs(

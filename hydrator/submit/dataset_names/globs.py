@@ -68,8 +68,8 @@ def _match_in_catalogues(
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
     """Return for each glob the matching names, and for each catalogue that did not answer the reason.
 
-    Search for a glob in the default scope; without a match in any scope; without a match by
-    [submit].patterns.
+    The function searches for each glob in the default scope, then in any scope, then by [submit].patterns. It
+    stops at the first of these three that gives a match.
     """
     matches: dict[str, list[str]] = {}
     failures: dict[str, str] = {}
@@ -97,12 +97,13 @@ def _suffix_patterns(globs: Iterable[str], scope_prefix: str) -> list[str]:
 def _find_by_patterns(
     globs: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Return for each glob the names that [submit].patterns turn into existing DIDs, and the failures.
+    """Return for each glob the names that [submit].patterns turn into existing DIDs.
 
     A pattern turns a name into a DID, but not a DID into a name. So this function guesses names for each DID.
     It takes the DID's name with and without the text of the glob before the first wildcard and after the last
     wildcard. Example: ``lofar:L1_SB001`` and ``*.ms`` give ``L1_SB001.ms``. A guess is correct if it matches
-    the glob and a pattern turns the guess into that DID.
+    the glob and a pattern turns the guess into that DID. The second value has the reason for each catalogue
+    that did not answer.
     """
     patterns = compile_patterns(settings.submit.patterns)
     scope = settings.daemon.default_scope

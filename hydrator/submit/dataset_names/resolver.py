@@ -34,8 +34,8 @@ class Resolution:
 
     ``dids`` has None for a name without a DID: see ``unknown_names`` and ``ambiguous_names``.
     ``unreachable_catalogues`` has the reason for each catalogue that did not answer. ``unchecked_dids`` has
-    the DIDs that no catalogue confirmed, at least one of which did not answer. ``answers`` has each
-    catalogue's answers about the DIDs.
+    the DIDs that may not exist: no catalogue confirmed them, but at least one catalogue did not answer.
+    ``answers`` has each catalogue's answers about the DIDs.
     """
 
     names: tuple[str, ...]
@@ -123,7 +123,7 @@ def resolve_names(
 def _choose_dids(
     names: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]
 ) -> tuple[dict[str, Did], dict[str, tuple[Did, ...]], dict[str, str], dict[str, str]]:
-    """Choose a DID for each of *names*, also a DID that no catalogue has.
+    """Choose a DID for each of *names*; perhaps no catalogue has this DID.
 
     Returns the DIDs by name, the candidates of ambiguous names, the reason for each name without a DID, and
     the reason for each catalogue that did not answer.

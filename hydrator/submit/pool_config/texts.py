@@ -153,7 +153,7 @@ TRANSFORM_LATE = f"""\
       if $(dl_late)
          SET PeriodicHold true
          SET PeriodicHoldSubCode {HOLD_SUBCODE}
-         SET PeriodicHoldReason "RequiredDatasets, DataLocality or one of their times is malformed: submit it alone to see why, then remove this job"
+         SET PeriodicHoldReason "RequiredDatasets, DataLocality or a time (DataLocalityMaxWait, DataLocalityMaxAge) is malformed: submit this job alone to see why, then remove the held job"
          SET Requirements false
       endif
 """
@@ -207,7 +207,7 @@ SUBMIT_REQUIREMENT_TEXTS: Mapping[str, tuple[str, str]] = {
     ),
     "DataLocalityLength": (
         f'! $(DATALOCALITY_STRINGS) || regexp("[^,]{{{MAX_DID_CHARS + 1}}}", $(DATALOCALITY_LISTED)) =!= true',
-        f'"RequiredDatasets: an item has more than {MAX_DID_CHARS} characters, its scope counted"',
+        f'"RequiredDatasets: an item has more than {MAX_DID_CHARS} characters (with its scope)"',
     ),
     "DataLocalityMode": (
         "$(DATALOCALITY_MODE_GOOD)",
@@ -223,8 +223,9 @@ SUBMIT_REQUIREMENT_TEXTS: Mapping[str, tuple[str, str]] = {
     "DataLocalityTransform": (
         "JobFactoryId isnt undefined || (DataLocalityTransformed =?= true && DataLocalityHere isnt undefined)",
         (
-            f'"RequiredDatasets was not worked on: leave DataLocalityTransformed out of the job;'
-            f' if it is not there, the operator must see that JOB_TRANSFORM_NAMES has {TRANSFORM_NAME}"'
+            f'"RequiredDatasets: the schedd did not transform this job;'
+            f" leave DataLocalityTransformed out of the job,"
+            f' or ask the operator to check that JOB_TRANSFORM_NAMES has {TRANSFORM_NAME}"'
         ),
     ),
 }

@@ -234,14 +234,16 @@ class _DagLineReader(Iterator[_DagLine]):
             if not is_continued:
                 return _DagLine(first_byte, end, joined, tuple(parts))
         if parts:
-            raise SubmitFileError(f"{as_text(joined)[:200]}: the DAG file ends in a backslash: remove it")
+            raise SubmitFileError(
+                f"{as_text(joined)[:200]}: the DAG file ends in a backslash: remove the backslash"
+            )
         raise StopIteration
 
 
 def _parse_node_statement(
     kind: str, line: _DagLine, text: bytes, lines: _DagLineReader
 ) -> list[_NodeStatement]:
-    """Return a list with the node of a JOB, FINAL, PROVISIONER or SERVICE statement; empty if incomplete."""
+    """Return the node of a JOB, FINAL, PROVISIONER or SERVICE statement, as a list; [] if incomplete."""
     words = line.words()
     if len(words) < 3:
         return []

@@ -49,7 +49,7 @@ def add_datasets_to_dag(
         lines += [_vars_line(node.name, name, value, "APPEND ") for name, _, value in settings]
     for reference in dag.references if copies is None else ():
         notes.append(
-            f"{origin}: {reference.statement}: this command does not read that file's nodes: filter it too"
+            f"{origin}: {reference.statement}: the nodes of that file stay unchanged: filter that file too"
         )
     first_end = end if lines and text and not text.endswith(b"\n") else b""
     addition = first_end + b"".join(line.encode() + end for line in lines)
@@ -58,16 +58,16 @@ def add_datasets_to_dag(
 
 
 def _list_line(node: DagNode, dids: Sequence[Did], origin: str) -> tuple[list[str], str]:
-    """Return the VARS line with the datasets for *node*, or no line if it stays unchanged, and a note."""
+    """Return the VARS line with the datasets for *node*, or no line if *node* stays unchanged, and a note."""
     if node.has_datasets:
-        return [], f"{origin}: node {node.name} has {ATTRIBUTE} already: it stays unchanged"
+        return [], f"{origin}: node {node.name} has {ATTRIBUTE} already: the node stays unchanged"
     if not dids:
-        return [], f"{origin}: no dataset is known for node {node.name}: it stays unchanged"
+        return [], f"{origin}: no dataset is known for node {node.name}: the node stays unchanged"
     if not node.uncertainty:
         return [_vars_line(node.name, f"+{ATTRIBUTE}", dids_literal(dids))], ""
     note = (
         f"{origin}: node {node.name} may set {ATTRIBUTE} itself ({node.uncertainty}):"
-        " if it does, its own list counts"
+        " if it does, that list replaces the new list"
     )
     # VARS with PREPEND comes first, so the submit description can override it
     return [_vars_line(node.name, f"+{ATTRIBUTE}", dids_literal(dids), "PREPEND ")], note

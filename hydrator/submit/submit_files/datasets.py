@@ -71,13 +71,16 @@ def add_datasets(
     has_list, uncertainty = detect_datasets(description, read)
     if has_list:
         check_items(text, origin, read)
-        notes.append(f"{origin} has {ATTRIBUTE} already: it stays unchanged")
+        notes.append(f"{origin} has {ATTRIBUTE} already: the file stays unchanged")
     elif not dids:
-        notes.append(f"{origin}: no dataset is known for this file: it stays unchanged")
+        notes.append(f"{origin}: no dataset is known for this file: the file stays unchanged")
     else:
         line = f"+{ATTRIBUTE} = {dids_literal(dids)}"
     if line and uncertainty:
-        notes.append(f"{origin} may set {ATTRIBUTE} itself ({uncertainty}): if it does, its own list counts")
+        notes.append(
+            f"{origin} may set {ATTRIBUTE} itself ({uncertainty}):"
+            " if it does, that list replaces the new list"
+        )
     end = line_ending(text)
     first_line = line.encode() + end if line and uncertainty else b""
     new_lines = [*([line] if line and not uncertainty else []), *extra_lines]
@@ -91,9 +94,10 @@ def add_datasets(
 
 
 def detect_datasets(description: SubmitDescription, read: FileReader) -> tuple[bool, str]:
-    """Return whether *description* or a file that it includes has RequiredDatasets, and a place or "".
+    """Return whether *description* or a file that it includes has RequiredDatasets, and an uncertain place.
 
-    The place is the first one that may set RequiredDatasets, but that only condor_submit can evaluate.
+    The uncertain place is the first statement that may set RequiredDatasets, but that only condor_submit can
+    evaluate; it is "" without such a statement.
     """
     descriptions = [description, *_follow_includes(description, read)]
     uncertainties = (place for one in descriptions for place in one.uncertainties)
@@ -175,7 +179,7 @@ def dids_literal(dids: Sequence[Did]) -> str:
 
 
 def _list_problems(literal: str, default_scope: str | None) -> list[str]:
-    """Return one sentence for each error in the list *literal*; no sentence if it is not a list literal."""
+    """Return one sentence for each error in the list *literal*; no sentence if *literal* is not a list."""
     bare = literal.strip()
     if not (bare.startswith("{") and bare.endswith("}")) or MACRO.search(bare):
         return []
@@ -187,7 +191,7 @@ def _list_problems(literal: str, default_scope: str | None) -> list[str]:
     problems = []
     for item in items:
         try:
-            # without a default scope here, the schedd may still add one
+            # if no default scope is given, the schedd may still add its default scope
             parse_did(item, default_scope or "scope")
         except BadDid as bad:
             problems.append(str(bad))
@@ -215,7 +219,7 @@ def _item_rows(arguments: str, read: FileReader, origin: str) -> Iterator[dict[s
         return
     for number, line in enumerate(lines):
         if number >= _MAX_ITEMS:
-            raise SubmitFileError(f"{origin}: over {_MAX_ITEMS} items: submit the items in parts")
+            raise SubmitFileError(f"{origin}: queue has over {_MAX_ITEMS} items: submit them in parts")
         yield dict(zip(names, _split_item(line, len(names)), strict=True))
 
 
@@ -238,7 +242,7 @@ def _item_lines(item_source: str, keyword: str, read: FileReader) -> list[str] |
 
 
 def _split_item(line: str, count: int) -> list[str]:
-    """Split *line* at commas or blanks into *count* values as condor_submit does; the last is the rest."""
+    """Split *line* at commas or blanks into *count* values like condor_submit; the last is all the rest."""
     if "\x1f" in line:
         values = [value.strip() for value in line.split("\x1f")]
     else:

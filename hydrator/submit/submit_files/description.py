@@ -73,7 +73,7 @@ def is_description(text: bytes) -> bool:
 
 
 def read_description(text: bytes, macros: Mapping[str, str] | None = None) -> SubmitDescription:
-    """Read the submit description *text*; *macros* has macros that are set before, names in lower case."""
+    """Read the submit description *text*; *macros* are set before it, by lower-case name."""
     description = SubmitDescription(macros=dict(macros or {}))
     conditions = _IfBlocks()
     outermost, skip_to = 0, 0
@@ -101,7 +101,7 @@ class _IfBlocks:
     """The ``if`` blocks around a statement; the class can evaluate only conditions that are literals."""
 
     def __init__(self) -> None:
-        # for each block: is the present branch active, was an earlier branch active
+        # for each block: is its present branch active, and was an earlier branch of the block active
         self._open_blocks: list[tuple[bool | None, bool | None]] = []
 
     @property

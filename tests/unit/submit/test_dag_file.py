@@ -171,4 +171,4 @@ def test_copy_name_that_a_dag_file_cannot_contain_is_rejected(name):
 def test_node_without_known_datasets_is_unchanged_with_a_note():
     text = "JOB A a.sub\nFINAL F f.sub\n"
     done = add_datasets_to_dag(text.encode(), {"A": [A]}, read(text), "x.dag")
-    assert done.notes == ("x.dag: no dataset is known for node F: it stays unchanged",)
+    assert done.notes == ("x.dag: no dataset is known for node F: the node stays unchanged",)
