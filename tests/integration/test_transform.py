@@ -250,7 +250,7 @@ def test_duplicate_datasets_are_dropped_and_names_get_the_default_scope(located)
         ad = located.ad(located.submit('{"L1", "ska:a", "2lofar:L1", "ska:a"}', HELD))
         assert ad["RequiredDatasets"] == ["2lofar:L1", "ska:a"]
         assert "2lofar:L1" in str(ad.lookup("DataLocalityHere"))
-        assert "neither part empty" in located.refusal('{"L1", ":b"}')
+        assert "neither part may be empty" in located.refusal('{"L1", ":b"}')
 
 
 @pytest.mark.parametrize("name", ["a/b:c/d", "a::b", "a:b@c=d+e~f-g.h_i", f"a:{'x' * 498}"])
@@ -357,7 +357,10 @@ def test_configuration_read_twice_makes_the_same_jobs(located):
         ('{","}', "use letters"),
         (
             '{"a"}',
-            "every item must be scope:name, neither part empty (this schedd has no default scope); got a",
+            (
+                "every item must be scope:name, and neither part may be empty"
+                " (this schedd has no default scope); got a"
+            ),
         ),
         ('{""}', "every item must be scope:name"),
         ('{"ska:a", ""}', "every item must be scope:name"),
@@ -409,7 +412,7 @@ def test_a_job_that_runs_on_the_access_point_is_taken_with_a_warning(located, un
 
 def test_schedd_without_an_active_transform_rejects_jobs_with_datasets(located):
     with configured(located, more={"schedd": "JOB_TRANSFORM_NAMES = \n"}):
-        assert "was not worked on" in located.refusal('{"ska:a"}')
+        assert "did not process RequiredDatasets" in located.refusal('{"ska:a"}')
 
 
 def test_transformed_attributes_can_be_edited_by_release_alone(located):

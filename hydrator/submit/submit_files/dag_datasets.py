@@ -36,7 +36,8 @@ def add_datasets_to_dag(
         origin: the file's name, for messages.
         extra_lines: for each node, lines that ``VARS … APPEND`` adds at the end of its submit description.
         copies: the name of the changed copy for each reference to another DAG file, by
-            ``DagReference.start``. None if the caller changes no other DAG files; notes then name these.
+            ``DagReference.start``. None if the caller changes no other DAG files; notes then name these
+            files.
     """
     end = line_ending(text)
     lines: list[str] = []
@@ -49,7 +50,8 @@ def add_datasets_to_dag(
         lines += [_vars_line(node.name, name, value, "APPEND ") for name, _, value in settings]
     for reference in dag.references if copies is None else ():
         notes.append(
-            f"{origin}: {reference.statement}: this command does not read that file's nodes: filter it too"
+            f"{origin}: {reference.statement}: this command does not read the nodes"
+            " of that file: filter that file too"
         )
     first_end = end if lines and text and not text.endswith(b"\n") else b""
     addition = first_end + b"".join(line.encode() + end for line in lines)
@@ -58,16 +60,16 @@ def add_datasets_to_dag(
 
 
 def _list_line(node: DagNode, dids: Sequence[Did], origin: str) -> tuple[list[str], str]:
-    """Return the VARS line with the datasets for *node*, or no line if it stays unchanged, and a note."""
+    """Return the VARS line that *node* needs, or an empty list; and a note, or an empty text."""
     if node.has_datasets:
-        return [], f"{origin}: node {node.name} has {ATTRIBUTE} already: it stays unchanged"
+        return [], f"{origin}: node {node.name} has {ATTRIBUTE} already: the list stays unchanged"
     if not dids:
-        return [], f"{origin}: no dataset is known for node {node.name}: it stays unchanged"
+        return [], f"{origin}: no dataset is known for node {node.name}: the node gets no {ATTRIBUTE}"
     if not node.uncertainty:
         return [_vars_line(node.name, f"+{ATTRIBUTE}", dids_literal(dids))], ""
     note = (
         f"{origin}: node {node.name} may set {ATTRIBUTE} itself ({node.uncertainty}):"
-        " if it does, its own list counts"
+        " if so, the job has the node's own list"
     )
     # VARS with PREPEND comes first, so the submit description can override it
     return [_vars_line(node.name, f"+{ATTRIBUTE}", dids_literal(dids), "PREPEND ")], note

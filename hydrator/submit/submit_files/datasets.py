@@ -37,7 +37,7 @@ _MAX_ITEMS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class FilterResult:
-    """The changed file; ``notes`` has one sentence for each description or node that stays unchanged.
+    """The changed file; ``notes`` has sentences for the user, for example on a node without datasets.
 
     ``insertion`` has the new lines, which come before byte ``position`` of the original file. ``first_line``
     is a new line at the beginning of the file, so that a later setting in the description overrides it.
@@ -71,13 +71,15 @@ def add_datasets(
     has_list, uncertainty = detect_datasets(description, read)
     if has_list:
         check_items(text, origin, read)
-        notes.append(f"{origin} has {ATTRIBUTE} already: it stays unchanged")
+        notes.append(f"{origin} has {ATTRIBUTE} already: the list stays unchanged")
     elif not dids:
-        notes.append(f"{origin}: no dataset is known for this file: it stays unchanged")
+        notes.append(f"{origin}: no dataset is known for this file: the file gets no {ATTRIBUTE}")
     else:
         line = f"+{ATTRIBUTE} = {dids_literal(dids)}"
     if line and uncertainty:
-        notes.append(f"{origin} may set {ATTRIBUTE} itself ({uncertainty}): if it does, its own list counts")
+        notes.append(
+            f"{origin} may set {ATTRIBUTE} itself ({uncertainty}): if so, the job has the file's own list"
+        )
     end = line_ending(text)
     first_line = line.encode() + end if line and uncertainty else b""
     new_lines = [*([line] if line and not uncertainty else []), *extra_lines]
@@ -91,9 +93,10 @@ def add_datasets(
 
 
 def detect_datasets(description: SubmitDescription, read: FileReader) -> tuple[bool, str]:
-    """Return whether *description* or a file that it includes has RequiredDatasets, and a place or "".
+    """Return whether *description* or an included file has RequiredDatasets, and the first uncertain place.
 
-    The place is the first one that may set RequiredDatasets, but that only condor_submit can evaluate.
+    An uncertain place may set RequiredDatasets, but only condor_submit can evaluate the place. If there is
+    no such place, the second value is empty.
     """
     descriptions = [description, *_follow_includes(description, read)]
     uncertainties = (place for one in descriptions for place in one.uncertainties)
@@ -118,8 +121,8 @@ def check_items(text: bytes, origin: str, read: FileReader, default_scope: str |
     """Check RequiredDatasets in the submit description *text*, for every item of its queue statements.
 
     This check finds malformed lists before the submission; otherwise a schedd would drop or hold a
-    late-materialized job with such a list. It cannot check a list that is not a literal, the items of a
-    script or of ``matching``, and, without a *default_scope*, the scope of a name.
+    late-materialized job with such a list. It cannot check a list that is not a literal, or items that a
+    script or ``matching`` makes. Without *default_scope* it cannot check the scope of a name.
 
     Raises:
         SubmitFileError: a list is malformed; the text has up to ten problems with their items.
@@ -175,7 +178,7 @@ def dids_literal(dids: Sequence[Did]) -> str:
 
 
 def _list_problems(literal: str, default_scope: str | None) -> list[str]:
-    """Return one sentence for each error in the list *literal*; no sentence if it is not a list literal."""
+    """Return one sentence for each error in the list *literal*; no sentence for other values."""
     bare = literal.strip()
     if not (bare.startswith("{") and bare.endswith("}")) or MACRO.search(bare):
         return []
@@ -187,7 +190,7 @@ def _list_problems(literal: str, default_scope: str | None) -> list[str]:
     problems = []
     for item in items:
         try:
-            # without a default scope here, the schedd may still add one
+            # without a default scope here, the schedd may still add a scope
             parse_did(item, default_scope or "scope")
         except BadDid as bad:
             problems.append(str(bad))
@@ -238,7 +241,7 @@ def _item_lines(item_source: str, keyword: str, read: FileReader) -> list[str] |
 
 
 def _split_item(line: str, count: int) -> list[str]:
-    """Split *line* at commas or blanks into *count* values as condor_submit does; the last is the rest."""
+    """Split *line* at commas or blanks into *count* values, as condor_submit does."""
     if "\x1f" in line:
         values = [value.strip() for value in line.split("\x1f")]
     else:

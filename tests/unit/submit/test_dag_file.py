@@ -147,8 +147,8 @@ def test_comment_and_blank_line_inside_a_continued_line_are_skipped():
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("JOB A {\nexecutable = x\n", "node A: no line } ends its inline description"),
-        ("JOB A @=end\nexecutable = x\n", "node A: no line @end ends its inline description"),
+        ("JOB A {\nexecutable = x\n", "node A: its inline description has no end: add the line }"),
+        ("JOB A @=end\nexecutable = x\n", "node A: its inline description has no end: add the line @end"),
         ("SUBMIT-DESCRIPTION D {\n", "node D: no line }"),
         ("JOB A @=\nqueue\n", "node A: write a word after @="),
         ('JOB A "a.sub\n', 'the quote " is not closed'),
@@ -171,4 +171,4 @@ def test_copy_name_that_a_dag_file_cannot_contain_is_rejected(name):
 def test_node_without_known_datasets_is_unchanged_with_a_note():
     text = "JOB A a.sub\nFINAL F f.sub\n"
     done = add_datasets_to_dag(text.encode(), {"A": [A]}, read(text), "x.dag")
-    assert done.notes == ("x.dag: no dataset is known for node F: it stays unchanged",)
+    assert done.notes == ("x.dag: no dataset is known for node F: the node gets no RequiredDatasets",)

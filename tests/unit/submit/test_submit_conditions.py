@@ -36,7 +36,7 @@ def test_datasets_in_a_false_if_block_are_ignored(dead):
 def test_datasets_in_a_true_if_block_belong_to_the_description(live):
     first, line, notes = added(f"{live}queue\n")
     assert (first, line) == (b"", b"")
-    assert notes == ("x has RequiredDatasets already: it stays unchanged",)
+    assert notes == ("x has RequiredDatasets already: the list stays unchanged",)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_datasets_in_a_true_if_block_belong_to_the_description(live):
 def test_datasets_under_an_unknown_condition_override_the_new_line(doubtful, where):
     first, line, notes = added(f"{doubtful}queue\n", **DEEP)
     assert (first, line) == (LINE, b"")
-    assert notes == (f"x may set RequiredDatasets itself ({where}): if it does, its own list counts",)
+    assert notes == (f"x may set RequiredDatasets itself ({where}): if so, the job has the file's own list",)
     assert has_required_datasets(
         f"{doubtful}queue\n".encode(), {name: text.encode() for name, text in DEEP.items()}.get
     )

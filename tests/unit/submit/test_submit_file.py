@@ -68,7 +68,7 @@ def test_description_with_datasets_is_unchanged_with_a_note(there):
     text = there + b"\nqueue\n"
     done = add_datasets(text, [A], "x.sub", none)
     assert (done.text, done.insertion) == (text, b"")
-    assert done.notes == ("x.sub has RequiredDatasets already: it stays unchanged",)
+    assert done.notes == ("x.sub has RequiredDatasets already: the list stays unchanged",)
 
 
 def test_description_that_includes_datasets_is_unchanged():
@@ -186,9 +186,9 @@ def test_each_node_gets_a_vars_line_at_the_end_of_the_dag():
     done = add_datasets_to_dag(DAG, {"A": [B, A], "C": [A]}, dag, "x.dag")
     assert done.text == DAG + b'\nVARS A +RequiredDatasets="{\\"lofar:a\\", \\"lofar:b\\"}"\n'
     assert done.notes == (
-        "x.dag: no dataset is known for node B: it stays unchanged",
-        "x.dag: node C has RequiredDatasets already: it stays unchanged",
-        "x.dag: SPLICE S other.dag: this command does not read that file's nodes: filter it too",
+        "x.dag: no dataset is known for node B: the node gets no RequiredDatasets",
+        "x.dag: node C has RequiredDatasets already: the list stays unchanged",
+        "x.dag: SPLICE S other.dag: this command does not read the nodes of that file: filter that file too",
     )
     again = add_datasets_to_dag(done.text, {"A": [A]}, read_dag(done.text, none), "x.dag")
     assert again.text == done.text
