@@ -10,7 +10,7 @@ Mode = Literal["require", "wait", "prefer"]
 MODES: tuple[Mode, ...] = ("require", "wait", "prefer")
 
 _GROUP_SIZE = 16
-_MAX_BYTES = 9 * 10**15  # sums of bytes stay exact in a real
+_MAX_BYTES = 9 * 10**15  # up to this sum of bytes, a ClassAd real is exact
 
 _AVAILABLE_CLAUSE = (
     'TARGET.DatasetStates["{did}"] =?= "AVAILABLE"'

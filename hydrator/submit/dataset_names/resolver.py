@@ -92,7 +92,7 @@ def resolve_names(
 
     If no catalogue has a DID, the DID is unknown if all catalogues answered, and else unchecked. The daemon
     (*daemon_catalogues*) has only the datasets that jobs name. So its answer shows where datasets are, but
-    not which DIDs exist. If *catalogues* is empty, the daemon's answer decides also which DIDs exist.
+    not which DIDs exist. If *catalogues* is empty, the daemon's answer also decides which DIDs exist.
 
     Raises:
         ConfigError: [submit].names or a pattern gives an invalid DID, or a pattern is not valid.

@@ -95,12 +95,12 @@ SCHEDD_PARAMETERS = (
 )
 STARTD_PARAMETERS = ("START",)
 NEGOTIATOR_PARAMETERS = ("NEGOTIATOR_PRE_JOB_RANK",)
-"""The parameters of each role whose current values the texts show."""
+"""The parameters of schedds, startds and the negotiator whose current values the texts show."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolPolicy:
-    """The choices of a pool's operator, which the schedd's text has as knobs (macros) at its top.
+    """The choices of a pool's operator; the text for schedds has them as knobs (macros) at its top.
 
     Jobs do not use facts older than ``max_age``: the daemon's limit (6 h) less 15 min. A ``wait`` job waits
     for its data for the time ``wait``, a ``prefer`` job for the time ``settle``. The schedd rounds the end of
@@ -205,7 +205,7 @@ def negotiator_config(current_values: Mapping[str, str | None], *, observe: bool
 def removal_texts(current_values: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
     """Return for ``schedd``, ``startd`` and ``negotiator`` comments on how to remove the pool configuration.
 
-    The comments name the parameters that still have the hydrator's parts. They contain no setting: if the
+    The comments name the parameters that still have the hydrator's parts. The comments have no setting: if the
     operator deletes the printed text, every parameter has its earlier value again.
 
     Args:
@@ -296,7 +296,7 @@ def _comment_remaining_parts(names: Sequence[str], current_values: Mapping[str, 
 
 
 _PLACING_KNOBS = ("DEFAULT_MODE", "WAIT", "SETTLE", "STEP")
-"""Knobs of the requirements, which ``--observe`` does not print."""
+"""Knobs of the job's Requirements; with ``--observe`` the text does not have these knobs."""
 
 
 def _format_knobs(policy: PoolPolicy, observe: bool) -> str:

@@ -7,7 +7,7 @@ from hydrator.domain.model import MAX_DID_CHARS
 
 START_CLAUSE = "(TARGET.DataLocalityHere =!= false)"
 PRE_JOB_TERM = "1e9 * (TARGET.DataLocalityRank ?: 0.0) + 1e8 * (TARGET.GPUPreference ?: 0.0)"
-"""Term of NEGOTIATOR_PRE_JOB_RANK; a GPU, if the job prefers one, has the weight of a tenth of its data."""
+"""Term of NEGOTIATOR_PRE_JOB_RANK; a GPU that the job prefers has the weight of a tenth of the job's data."""
 FORMER_PRE_JOB_TERMS = ("1e9 * (TARGET.DataLocalityRank ?: 0.0)",)
 TRANSFORM_NAME = "DataLocality"
 IMMUTABLE_ATTRIBUTES = (
@@ -174,7 +174,7 @@ UNIVERSES: Mapping[str, tuple[str, str]] = {
     ),
 }
 WARNING_ONLY = "DataLocalityLocal"
-"""Submit requirement that only warns: the job runs, and may have RequiredDatasets for jobs that it submits."""
+"""Submit requirement that only warns: the job may have RequiredDatasets for the jobs that it submits."""
 SUBMIT_REQUIREMENT_TEXTS: Mapping[str, tuple[str, str]] = {
     **UNIVERSES,
     "DataLocalityList": (

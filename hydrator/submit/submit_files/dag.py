@@ -19,7 +19,7 @@ class DagNode:
 
     ``content`` is the text of the submit description; ``file`` is its file, None for an inline description.
     ``uncertainty`` is the first place in the description that may set RequiredDatasets, and that only
-    condor_submit can evaluate; it is empty if there is no such place. ``kind`` is JOB, FINAL, PROVISIONER or
+    condor_submit can evaluate; without such a place it is empty. ``kind`` is JOB, FINAL, PROVISIONER or
     SERVICE. Command-line options for all nodes apply only to nodes of kind JOB.
     """
 

@@ -95,8 +95,8 @@ def add_datasets(
 def detect_datasets(description: SubmitDescription, read: FileReader) -> tuple[bool, str]:
     """Return whether *description* or an included file has RequiredDatasets, and the first uncertain place.
 
-    An uncertain place may set RequiredDatasets, but only condor_submit can evaluate the place. If there is
-    no such place, the second value is empty.
+    An uncertain place may set RequiredDatasets, but only condor_submit can evaluate the place. Without
+    such a place the second value is empty.
     """
     descriptions = [description, *_follow_includes(description, read)]
     uncertainties = (place for one in descriptions for place in one.uncertainties)
