@@ -161,7 +161,7 @@ def _find_location(
 
 
 def _layout_name(area: StorageArea) -> str:
-    """Return an area's layout name; areas with one layout name have the same paths below their prefixes."""
+    """Return an area's layout name; a file has one path below the prefixes of all areas with this name."""
     return f"catalogue {area.rse} {area.address_prefix}" if area.rule == "catalogue" else area.rule
 
 
