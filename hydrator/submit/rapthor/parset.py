@@ -137,7 +137,8 @@ def _parse_input_globs(value: object, text: str, origin: str) -> tuple[str, ...]
     if not items:
         raise ConfigError([f"{origin}: input_ms = {shown}: names no measurement set"])
     problems = [
-        f"{origin}: input_ms: Rapthor reads {_format_item(item)} as a number, not as a name; put the name in quotes"
+        f"{origin}: input_ms: Rapthor reads {_format_item(item)} as a number, not as a name;"
+        " put the name in quotes"
         for item in items
         if not isinstance(item, str)
     ]
