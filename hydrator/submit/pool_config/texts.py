@@ -35,9 +35,9 @@ MAX_WAIT_SECONDS = 31_536_000  # a year, s
 
 HEAD = """\
 # DataLocality for {where} ({form}).
-# Printed by `hydrator submit pool-config`. Put it into a separate file that HTCondor reads last
+# Printed by `hydrator submit pool-config`. Put this text into a separate file that HTCondor reads last
 # (such as /etc/condor/config.d/99-datalocality.conf), then run condor_reconfig. To change a knob, edit
-# the file or print it again. To remove DataLocality, delete the file, then run condor_reconfig."""
+# the file or print the text again. To remove DataLocality, delete the file, then run condor_reconfig."""
 
 REMOVAL = """\
 # To remove DataLocality from {where}: delete the file that `hydrator submit pool-config` printed, then
