@@ -1,4 +1,4 @@
-"""Dataset paths: find the local path of each dataset at each site, and write them to hydrator-paths.json.
+"""Dataset paths: find the path of each dataset at each site, and write the paths to hydrator-paths.json.
 
 ``hydrator submit rapthor`` writes the file; the job wrapper (job_wrapper.py) reads it at the site where the
 job starts. Pure: values in, values and text out.
@@ -26,25 +26,25 @@ _ARCHIVE_SUFFIXES = (".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip")
 
 
 class StorageFolder(NamedTuple):
-    """A folder with files of a dataset, and the name of the layout of the files' paths below that folder."""
+    """A folder with files of a dataset; ``layout`` names the rule for the files' paths below this folder."""
 
     prefix: str
     layout: str
 
 
 DatasetLocation = str | tuple[StorageFolder, ...]
-"""The place of a dataset at a site: one path, or folders; each file is read from the first with it."""
+"""One path of a dataset at a site, or folders; a job reads each file from the first folder that has it."""
 Paths = Mapping[Site, Mapping[Did, DatasetLocation]]
 """The places of datasets by site; a dataset without a place is left out."""
 FilesByDid = Mapping[Did, Sequence[DatasetFile]]
-"""The files of each listed dataset; a dataset that is not in it counts as one file."""
+"""The files of each listed dataset; a dataset that is not in this mapping counts as one file."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobDataset:
     """One dataset of a job: its DID, its name in the job's own files, its variable ``$INPUT_n``.
 
-    For a private dataset ``did`` is a pseudonym and ``real_did`` the DID; else ``real_did`` is None.
+    For a private dataset ``did`` is a pseudonym and ``real_did`` the real DID; else ``real_did`` is None.
     """
 
     did: Did
@@ -87,8 +87,8 @@ def dataset_path(area: StorageArea, did: Did) -> str | None:
     """Return the path of the whole dataset *did* in a storage area; None if the area has no path for it.
 
     If the area has a rule for files, the result is the path of the single file *did*. The area's table
-    overrides its rule. A rule gives no path for a DID with an empty part, ``.`` or ``..``, because the path
-    could lead out of the prefix. A pseudonym has no path: on disk a private dataset has its real name.
+    overrides the area's rule. A rule gives no path for a DID with an empty part, ``.`` or ``..``, because the
+    path could lead out of the prefix. A pseudonym has no path: on disk a private dataset has its real name.
     """
     if is_opaque(did):
         return None
@@ -116,7 +116,7 @@ def _file_path(area: StorageArea, file: DatasetFile) -> str | None:
 
 
 def single_folder_path(areas: Iterable[StorageArea], site: Site, did: Did) -> str | None:
-    """Return the path of *did* at *site*; None if the site has no path, or has a path for each file."""
+    """Return the path of *did* at *site*; None if the site has no path, or a path for each file."""
     place = local_paths(areas, [did], {did: ()}).get(site, {}).get(did)
     return place if isinstance(place, str) else None
 
@@ -130,7 +130,7 @@ def local_paths(
     files, each file may be in that area or in any later area of the site with a rule for files.
 
     Args:
-        areas: as configured, in their order.
+        areas: the [[storage]] areas, in the order of the configuration.
         dids: the datasets.
         contents: the files of the datasets that a catalogue listed; any other dataset counts as one file.
     """
@@ -161,14 +161,14 @@ def _find_location(
 
 
 def _layout_name(area: StorageArea) -> str:
-    """Return the name of an area's layout; areas of equal layout have equal paths below their prefixes."""
+    """Return an area's layout name; a file has one path below the prefixes of all areas with this name."""
     return f"catalogue {area.rse} {area.address_prefix}" if area.rule == "catalogue" else area.rule
 
 
 def job_datasets(
     pairs: Sequence[tuple[str, Did]], pseudonyms: Mapping[Did, Did] | None = None
 ) -> tuple[JobDataset, ...]:
-    """Return the datasets for *pairs* of name and DID, with variables ``INPUT_1``, … and *pseudonyms*."""
+    """Return a JobDataset for each of *pairs* (name and DID); replace private DIDs by *pseudonyms*."""
     datasets = []
     for number, (name, did) in enumerate(pairs, 1):
         pool_did = (pseudonyms or {}).get(did, did)
@@ -201,9 +201,9 @@ def paths_file_text(
         datasets: the job's datasets, in the order of the job's own list.
         paths: the places of the datasets, by site.
         stage_in: a command that fetches ``{did}`` to ``{path}``, or None.
-        site_attributes: slot attributes with the site's name, after DataLocalitySite; with None the job
+        site_attributes: slot attributes with the site's name, tried after DataLocalitySite; if None, the job
             wrapper uses its default list.
-        areas: the storage areas that *paths* were made from.
+        areas: the storage areas from which the caller made *paths*.
         contents: the files of the datasets that a catalogue listed.
         unpack: names of tar files that the wrapper unpacks; ``*`` and ``?`` are wildcards.
     """
@@ -262,7 +262,7 @@ def _file_names(did: Did, files: Sequence[DatasetFile]) -> list[str]:
     """Return the names that *files* get in the folder of the dataset *did*.
 
     The function removes the dataset's own name from the beginning of a file's name. If two files of different
-    scopes then have the same name, all names get their scope as a folder.
+    scopes then have the same name, each file gets its scope as a folder before its name.
     """
     folder = did.partition(":")[2].rstrip("/") + "/"
     names = [file.did.partition(":")[2].removeprefix(folder) for file in files]

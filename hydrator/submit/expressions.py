@@ -42,9 +42,10 @@ _SIZE_TEMPLATE = (
 
 
 def available_expression(dids: Sequence[Did]) -> str:
-    """Build the test that all *dids* are on disk at the slot's site, by facts that are not too old.
+    """Build the test that all *dids* are on disk at the slot's site; facts that are too old do not count.
 
-    The expression is a chain of ``&&`` in groups of 16, because HTCondor does not evaluate a chain of 400.
+    The expression is a chain of ``&&`` in groups of 16, because HTCondor does not evaluate a chain of 400
+    clauses.
     """
     each = [_AVAILABLE_CLAUSE.format(did=did) for did in dids]
     groups = (" && ".join(each[start : start + _GROUP_SIZE]) for start in range(0, len(each), _GROUP_SIZE))
@@ -55,10 +56,10 @@ def spelling_expression(dids: Sequence[Did], names_expression: str = _NAMES_EXPR
     """Build ``DataLocalitySpelled``: true if the slot ad has *dids* in the same letter case.
 
     The clause is needed because the look-up of a dataset's state ignores letter case. If the slot has no
-    DatasetLetters, because its hook is older, the clause is true.
+    DatasetLetters, because the hook has an older version, the clause is true.
 
     Args:
-        dids: the datasets; another clause checks that the slot ad has them in some letter case.
+        dids: the datasets; another clause checks that the slot ad has these datasets in any letter case.
         names_expression: a ClassAd expression whose value is *dids* as one text, with commas between.
     """
     return _SPELLING_TEMPLATE.format(letters=",".join(letters(dids)), names=names_expression)
@@ -67,7 +68,7 @@ def spelling_expression(dids: Sequence[Did], names_expression: str = _NAMES_EXPR
 def here_expression(dids: Sequence[Did], mode: Mode) -> str:
     """Build ``DataLocalityHere``, a job's clause for Requirements: the slot's site has the data.
 
-    Without *require* the clause is true for any slot after the time ``DataLocalityAnyAfter``.
+    In the modes wait and prefer the clause is true for any slot after the time ``DataLocalityAnyAfter``.
     """
     available = f"{available_expression(dids)} && {_SPELLING_CLAUSE}"
     return available if mode == "require" else f"time() >= MY.DataLocalityAnyAfter || ({available})"

@@ -19,8 +19,9 @@ class Listing:
     """The files of datasets.
 
     ``contents`` has the files of each dataset that a catalogue listed. ``failures`` has the reason for each
-    dataset that a catalogue failed to list. ``unlisted_dids`` are datasets that no catalogue lists;
-    each counts as one file. ``has_too_many_files``: at least one dataset has too many files.
+    dataset that a catalogue failed to list. ``unlisted_dids`` are datasets whose files no
+    catalogue lists; the rules for paths treat each of these datasets as one file. ``has_too_many_files`` is
+    True if the datasets have more files than [submit].max_files allows.
     """
 
     contents: FilesByDid = field(default_factory=dict)
@@ -85,19 +86,19 @@ def list_files(dids: Collection[Did], settings: Settings, listers: Sequence[File
 
 
 def single_file_notice(areas: Collection[StorageArea], listing: Listing) -> str | None:
-    """Return one sentence with the datasets without a file list; None if no storage rule needs files."""
+    """Return one sentence that names the datasets without a file list; None if no [[storage]] needs lists."""
     if not listing.unlisted_dids or not has_file_rule(areas):
         return None
     dids = sorted(listing.unlisted_dids)
-    pronouns = "them, so each" if len(dids) > 1 else "it, so it"
+    these, each = ("these datasets", "each dataset") if len(dids) > 1 else ("the dataset", "the dataset")
     return (
-        f"{shorten_list(dids)}: no catalogue lists files of {pronouns}"
-        " counts as one file of that name at sites whose [[storage]] has a rule for files"
+        f"{shorten_list(dids)}: no catalogue lists the files of {these};"
+        f" a [[storage]] rule for files treats {each} as one file with the dataset's name"
     )
 
 
 def address_mismatches(areas: Collection[StorageArea], contents: FilesByDid) -> list[str]:
-    """Return one sentence for each area whose ``address_prefix`` matches no file address of its RSE."""
+    """Return one sentence for each area whose ``address_prefix`` matches no file address at its RSE."""
     sentences = []
     for area in areas:
         if area.rse is None or area.address_prefix is None:

@@ -9,8 +9,9 @@ Tested on HTCondor 23.9.6 and 25.14.1 (tests/integration/test_gpus.py).
 Two properties of HTCondor shape the texts:
 
 - condor_submit adds ``TARGET.GPUs >= RequestGPUs`` to Requirements only if ``request_gpus`` is a number.
-  With ``require_gpus`` it adds a clause that is undefined on slots without GPUs, so such slots never match.
-  So this module writes the clause itself, with ``=?= true`` at its end, and sets the attribute RequireGPUs.
+  With ``require_gpus`` condor_submit adds a clause that is undefined on slots without GPUs, so such slots
+  never match. So this module writes the clause itself, with ``=?= true`` at its end, and sets the attribute
+  RequireGPUs.
 - A slot without the attribute GPUs has no GPU: the expressions take an undefined number of GPUs as 0.
 
 The Toil package has its own copy of this code, because that package must not import hydrator.
@@ -66,7 +67,7 @@ class GpuChoice:
 
     @property
     def requirement(self) -> str:
-        """The clause for Requirements: the slot has enough cores and, for a job that needs them, GPUs.
+        """The clause for Requirements: the slot has enough cores and, if the job needs a GPU, enough GPUs.
 
         condor_submit does not add the clause on cores if ``request_cpus`` is an expression."""
         enough = "TARGET.Cpus >= MY.RequestCpus"
@@ -105,8 +106,8 @@ def gpu_choice(submit: SubmitSettings, mode: str) -> GpuChoice | None:
 def submit_lines(choice: GpuChoice) -> Sequence[str]:
     """Return lines for an existing submit description, to insert before its first queue statement.
 
-    The lines replace the description's requests for cores, memory and GPUs. They extend its requirements and
-    its rank by HTCondor's macro ``$(name:default)``.
+    The lines replace the description's requests for cores, memory and GPUs. They extend the description's
+    requirements and rank by HTCondor's macro ``$(name:default)``.
     """
     return [
         *(f"{name} = {value}" for name, value in choice.requests.items()),

@@ -8,11 +8,11 @@ from hydrator.domain.model import DaemonKnowledge, Did
 
 MAX_SIMILAR = 3
 MAX_SEARCHED = 5
-"""Absent names for which similar names are searched; further ones are skipped."""
+"""Maximum of absent names for which the program searches similar names; it skips further absent names."""
 _MAX_COMPARED = 5000
-"""Names that are compared; the rest of a longer list is skipped."""
+"""Maximum of names to compare with an absent name; the program skips the rest of a longer list."""
 _MAX_NAME_CHARS = 200
-"""Longest name that is compared: the time grows with the square of the length."""
+"""Maximum length of a name to compare: the time of a comparison grows with the square of the length."""
 _CUTOFF = 0.75
 
 
@@ -32,7 +32,7 @@ def similar_names(did: Did, candidates: Iterable[Did]) -> tuple[Did, ...]:
 
 
 def similar_name_patterns(dids: Collection[Did]) -> list[str]:
-    """Return globs for names that share the scope, and a half or both ends of the name, with one of *dids*.
+    """Return globs for similar names: each has the scope and a half or both ends of the name of a DID.
 
     After a typing error of one or two characters, a half of the name or both its ends are still correct.
 

@@ -26,17 +26,17 @@ _ADVICE = "; see the stderr of the job, report this to the operator, then run co
 def avoid_missed_sites_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
     """Build the clause for Requirements that excludes sites where this job recently could not read its data.
 
-    If the schedd held the job for its misses and a user released it, the clause allows all sites again. If
-    the job wrapper could not write the list of sites into the job's ad, the clause excludes the site of the
-    last run. The clause has no ``MY.a ?: MY.b``: with this operator the negotiator of HTCondor 23.9.6
-    matched jobs that the expression excludes.
+    If the schedd held the job because it could not read its data, and a user released the job, the clause
+    allows all sites again. If the job wrapper could not write the list of sites into the job's ad, the clause
+    excludes the site of the last run. The clause has no ``MY.a ?: MY.b``: with this operator the negotiator
+    of HTCondor 23.9.6 matched jobs that the expression excludes.
 
     Args:
         site_attributes: slot attributes with the site's name, tried in this order after DataLocalitySite.
     """
     names = _site_attribute_names(site_attributes)
     site = " ?: ".join(f"TARGET.{name}" for name in names)
-    # compare the first attribute that the slot has; a slot without any attribute counts as the same site
+    # compare the first attribute that the slot has; a slot without all of them counts as the last run's site
     same = "true"
     for name in reversed(names):
         same = f"(TARGET.{name} isnt undefined ? TARGET.{name} =?= MY.MachineAttr{name}0 : {same})"
@@ -50,7 +50,8 @@ def avoid_missed_sites_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) 
 def path_known_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
     """Build the clause for Requirements that allows only sites with a path to every dataset.
 
-    The job attribute PATHS_ATTRIBUTE lists these sites. As in the wrapper, their letter case matters.
+    The job attribute PATHS_ATTRIBUTE lists these sites. The comparison respects letter case, as in the job
+    wrapper.
     """
     site = " ?: ".join(f"TARGET.{name}" for name in _site_attribute_names(site_attributes))
     return f"identicalMember(({site}), MY.{PATHS_ATTRIBUTE}) =?= true"
@@ -67,18 +68,19 @@ def retry_elsewhere(
     """Return submit description lines that make the schedd run the job at another site after a miss.
 
     A miss is an exit with MISSED_EXIT_STATUS: the job could not read its data. The job then stays in the
-    queue and avoids that site for an hour. In three cases the schedd holds the job, with the sites in the
-    reason: after *tries* misses; after a second miss at one site; after misses at all *data_sites*, if no
-    other site matched for *grace_seconds*. If the description has ``max_retries``, HTCondor retries other
-    exit codes too, and a miss after the last retry holds the job. The lines set ``requirements`` and
-    ``periodic_hold``, so the description must not set them itself.
+    queue and avoids that site for an hour. In three cases the schedd holds the job, and names the sites in
+    the hold reason: after *tries* misses; after a second miss at one site; after misses at all *data_sites*,
+    if no other site matched for *grace_seconds*. If the description has ``max_retries``, HTCondor retries the
+    job after other exit codes too, and the schedd holds the job if the last retry is a miss. The lines set
+    ``requirements`` and ``periodic_hold``, so the description must not set them itself.
 
     Args:
         requirements: the job's own Requirements expression; may be empty.
-        tries: the number of misses before the hold, 1 or more.
+        tries: the number of misses after which the schedd holds the job, 1 or more.
         site_attributes: as for :func:`avoid_missed_sites_clause`.
         data_sites: the sites that have the job's data; empty if they are not known.
-        grace_seconds: after its last miss the job waits so many seconds for a site not in *data_sites*.
+        grace_seconds: after its last miss the job waits this many seconds for a site that is not in
+            *data_sites*.
     """
     own = f"({requirements}) && " if requirements.strip() else ""
     has_missed = f"ExitBySignal =!= true && ExitCode =?= {MISSED_EXIT_STATUS}"

@@ -250,7 +250,7 @@ def test_duplicate_datasets_are_dropped_and_names_get_the_default_scope(located)
         ad = located.ad(located.submit('{"L1", "ska:a", "2lofar:L1", "ska:a"}', HELD))
         assert ad["RequiredDatasets"] == ["2lofar:L1", "ska:a"]
         assert "2lofar:L1" in str(ad.lookup("DataLocalityHere"))
-        assert "neither part empty" in located.refusal('{"L1", ":b"}')
+        assert "neither part may be empty" in located.refusal('{"L1", ":b"}')
 
 
 @pytest.mark.parametrize("name", ["a/b:c/d", "a::b", "a:b@c=d+e~f-g.h_i", f"a:{'x' * 498}"])
@@ -357,7 +357,10 @@ def test_configuration_read_twice_makes_the_same_jobs(located):
         ('{","}', "use letters"),
         (
             '{"a"}',
-            "every item must be scope:name, neither part empty (this schedd has no default scope); got a",
+            (
+                "every item must be scope:name, and neither part may be empty"
+                " (this schedd has no default scope); got a"
+            ),
         ),
         ('{""}', "every item must be scope:name"),
         ('{"ska:a", ""}', "every item must be scope:name"),

@@ -18,10 +18,11 @@ _GROUP_REFERENCE = re.compile(r"\\(?:\d+|g<\w+>)")
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """The ``names`` that globs match.
+    """The ``names`` of the measurement sets that globs match.
 
-    ``catalogue_counts`` has the globs that match nothing on this host, each with its number of matches in the
-    catalogues. ``unreachable_catalogues`` has the reason for each catalogue that did not answer.
+    ``unmatched_globs`` match nothing on this host and nothing in the catalogues. ``catalogue_counts`` has the
+    globs that match nothing on this host, each with its number of matches in the catalogues.
+    ``unreachable_catalogues`` has the reason for each catalogue that did not answer.
     """
 
     names: tuple[str, ...]
@@ -40,7 +41,7 @@ def expand_globs(
 
     If a glob matches names on this host (*find_local*), the result has these names, as in Rapthor. For any
     other glob the function searches the catalogues, because the submit host seldom has the data. It puts the
-    folder of the glob before the names that it finds there. A name without wildcards stays as it is.
+    folder of the glob before each name from a catalogue. A name without wildcards stays unchanged.
     """
     names: list[str] = []
     remote: list[str] = []
@@ -66,7 +67,7 @@ def expand_globs(
 def _match_in_catalogues(
     globs: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Return for each glob the matching names, and for each catalogue that did not answer the reason.
+    """Return the matching names by glob, and the reason for each catalogue that did not answer.
 
     The function searches for each glob in the default scope, then in any scope, then by [submit].patterns. It
     stops at the first of these three that gives a match.
@@ -139,7 +140,7 @@ def _apply_patterns(
 
 
 def _match_glob(search_glob: str, known_names: Iterable[str], settings: Settings) -> list[str]:
-    """Return the matching names in *known_names* and in [submit].names, each with the folder of the glob."""
+    """Return the names in *known_names* and [submit].names that match, each with the folder of the glob."""
     bases = {strip_tar(base_name(name)) for name in known_names if _matches_ignoring_tar(name, search_glob)}
     bases |= {base_name(name) for name in settings.submit.names if matches_base_name(name, search_glob)}
     folder = search_glob.rstrip("/").rpartition("/")[0]

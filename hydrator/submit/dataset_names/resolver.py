@@ -5,8 +5,8 @@ The resolver uses the first of these rules that gives a DID for a name:
 1. the table [submit].names;
 2. the patterns [submit].patterns;
 3. a name that is itself ``scope:name``;
-4. a DID in the catalogues whose name has the same last part, without ``.tar`` and a trailing ``/``; the
-   resolver searches default_scope first, then all scopes;
+4. a DID in the catalogues whose name has the same last part as the user's name, apart from ``.tar`` and a
+   trailing ``/``; the resolver searches default_scope first, then all scopes;
 5. ``default_scope:name``.
 """
 
@@ -30,7 +30,7 @@ _MAX_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """The DIDs of ``names``, in their order, and the problems with them.
+    """The DIDs of ``names``, in the order of the names, and the problems with the names.
 
     ``dids`` has None for a name without a DID: see ``unknown_names`` and ``ambiguous_names``.
     ``unreachable_catalogues`` has the reason for each catalogue that did not answer. ``unchecked_dids`` has
@@ -90,9 +90,9 @@ def resolve_names(
 ) -> Resolution:
     """Find the DID of each of *names*, and query the catalogues for all of them at once.
 
-    A DID that no catalogue has is unknown if all catalogues answered, else unchecked. The daemon
-    (*daemon_catalogues*) only says where datasets are, because it has only the datasets that jobs name. If
-    *catalogues* is empty, the daemon's answer also decides which DIDs exist.
+    If no catalogue has a DID, the DID is unknown if all catalogues answered, and else unchecked. The daemon
+    (*daemon_catalogues*) has only the datasets that jobs name. So its answer shows where datasets are, but
+    not which DIDs exist. If *catalogues* is empty, the daemon's answer also decides which DIDs exist.
 
     Raises:
         ConfigError: [submit].names or a pattern gives an invalid DID, or a pattern is not valid.
@@ -168,7 +168,7 @@ def _find_unanswered(dids: Iterable[Did], readings: Mapping[Did, Sequence[Seen |
 
 
 def _absent_reasons(dids_by_name: Mapping[str, Did], catalogues: Sequence[Catalogue]) -> dict[str, str]:
-    """Return for each name one sentence: no catalogue has the DID, but perhaps has similar DIDs."""
+    """Return for each name the sentence that no catalogue has its DID, with similar DIDs if there are any."""
     similar = find_similar(list(dids_by_name.values())[:MAX_SEARCHED], catalogues)
     advice = "; if you mean another dataset, add the name to [submit].names or a pattern to [submit].patterns"
     reasons = {}

@@ -10,7 +10,7 @@ from hydrator.submit.rapthor.parset import base_name
 
 
 def apply_configuration(names: Sequence[str], settings: Settings) -> dict[str, Did]:
-    """Return the DIDs that [submit].names and [submit].patterns give for *names*; leave out other names.
+    """Return, by name, the DIDs that [submit].names and [submit].patterns give for *names*.
 
     Raises:
         ConfigError: an entry or a pattern gives an invalid DID, or a pattern is not a regular expression.
@@ -54,7 +54,7 @@ def compile_patterns(patterns: Iterable[NamePattern]) -> list[tuple[re.Pattern[s
         try:
             re.compile(f"(?:{pattern.match})|").match("").expand(pattern.did)  # type: ignore[union-attr]
         except (re.error, IndexError) as error:
-            problems.append(f"submit.patterns[{number}].did: {error}; groups are \\1 or \\g<name>")
+            problems.append(f"submit.patterns[{number}].did: {error}; write a group as \\1 or \\g<name>")
         templates.append((compiled, pattern.did))
     if problems:
         raise ConfigError(problems)

@@ -13,7 +13,7 @@ from hydrator.submit.rapthor.parset import base_name
 from .rules import strip_tar
 
 _MAX_PATTERNS = 8
-"""Patterns in one query to the catalogues: many names are searched by their common beginnings."""
+"""Maximum of name beginnings in one query; for more names the query has shorter, shared beginnings."""
 
 
 def scope_prefixes(scope: str | None) -> list[str]:
@@ -24,7 +24,7 @@ def scope_prefixes(scope: str | None) -> list[str]:
 def find_in_catalogues(
     names: Sequence[str], scope: str | None, catalogues: Sequence[Catalogue]
 ) -> tuple[dict[str, Did], dict[str, tuple[Did, ...]], dict[str, str]]:
-    """Search the catalogues for *names*, first in the default scope.
+    """Search the catalogues for *names*, first in the default scope, then in all scopes.
 
     Returns the DIDs by name, the candidates of ambiguous names, and the reason for each failed catalogue.
     """
@@ -54,7 +54,7 @@ def find_in_catalogues(
 def _prefer_exact_names(name: str, candidates: Collection[Did]) -> tuple[Did, ...]:
     """Return the *candidates* with exactly the last part of *name*; if there are none, all candidates.
 
-    Here ``.ms`` and ``.ms.tar`` differ.
+    In this comparison ``.ms`` and ``.ms.tar`` differ.
     """
     exact = [did for did in candidates if base_name(name_part(did)) == base_name(name)]
     return tuple(sorted(exact or candidates))

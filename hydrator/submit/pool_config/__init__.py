@@ -95,17 +95,17 @@ SCHEDD_PARAMETERS = (
 )
 STARTD_PARAMETERS = ("START",)
 NEGOTIATOR_PARAMETERS = ("NEGOTIATOR_PRE_JOB_RANK",)
-"""The parameters of each role whose current values the texts show."""
+"""The parameters of schedds, startds and the negotiator whose current values the texts show."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolPolicy:
-    """The choices of a pool's operator, which the schedd's text has as knobs (macros) at its top.
+    """The choices of a pool's operator; the text for schedds has them as knobs (macros) at its top.
 
-    ``max_age`` is the age at which facts no longer count: the daemon's limit (6 h) less 15 min. A ``wait``
-    job waits for its data for ``wait``, a ``prefer`` job for ``settle``. Deadlines are rounded up to a
-    multiple of ``rounding_floor``, so that jobs share an autocluster. ``staging_credit`` (0 to 1) is the
-    weight that a job's rank gives to a dataset that is being staged.
+    Jobs do not use facts older than ``max_age``: the daemon's limit (6 h) less 15 min. A ``wait`` job waits
+    for its data for the time ``wait``, a ``prefer`` job for the time ``settle``. The schedd rounds the end of
+    a wait up to a multiple of ``rounding_floor``, so that jobs share an autocluster.
+    ``staging_credit`` (0 to 1) is the weight that a job's rank gives to a dataset that is being staged.
     """
 
     default_mode: Mode = "wait"
@@ -149,9 +149,9 @@ def schedd_config(
     Args:
         policy: the operator's choices.
         current_values: the present values of SCHEDD_PARAMETERS at this schedd; a value that could not be read
-            is None or absent. The text shows these values as comments, without the hydrator's own parts. Its
-            settings extend the values by ``X = $(X) …``, which also works for compiled-in defaults.
-        observe: only set the jobs' Rank; change no Requirements and refuse no job.
+            is None or absent. The text shows these values as comments, without the hydrator's own parts. The
+            settings in the text extend the values by ``X = $(X) …``, which also works for compiled-in defaults.
+        observe: the text only sets the jobs' Rank; it changes no Requirements and refuses no job.
     """
     return "\n".join(
         (
@@ -205,7 +205,7 @@ def negotiator_config(current_values: Mapping[str, str | None], *, observe: bool
 def removal_texts(current_values: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
     """Return for ``schedd``, ``startd`` and ``negotiator`` comments on how to remove the pool configuration.
 
-    The comments name the parameters that still have the hydrator's parts. They contain no setting: if the
+    The comments name the parameters that still have the hydrator's parts. The comments have no setting: if the
     operator deletes the printed text, every parameter has its earlier value again.
 
     Args:
@@ -227,9 +227,9 @@ def removal_texts(current_values: Mapping[str, Mapping[str, str | None]]) -> dic
 def allow_line(daemon: str, level: str, identity: str) -> str:
     """Build the configuration line that gives *identity* the authorization *level* at *daemon*.
 
-    HTCondor uses ``DAEMON.ALLOW_LEVEL`` instead of ``ALLOW_LEVEL``. A line with *identity* alone would lock
-    out the pool's own daemons, so this line adds *identity* to the earlier value. The line has no nested
-    default, because HTCondor leaves a stray parenthesis of it.
+    If ``DAEMON.ALLOW_LEVEL`` is set, HTCondor does not use ``ALLOW_LEVEL``. A line with *identity* alone
+    would lock out the pool's own daemons, so this line adds *identity* to the earlier value. The line has no
+    default inside a default, because HTCondor would leave a stray parenthesis in the value.
     """
     own = f"{daemon.upper()}.ALLOW_{level}"
     return f"{own} = $({own}:$(ALLOW_{level})) {identity}"
@@ -267,7 +267,7 @@ def _unwrap(value: str, layer: str) -> str:
 
 def _format_header(where: str, observe: bool) -> str:
     form = (
-        "observing: it only ranks slots for jobs; every job may use every slot, and no job is refused"
+        "observing: DataLocality only ranks slots for jobs; every job may use every slot, and the schedd refuses no job"
         if observe
         else "in force"
     )
@@ -296,7 +296,7 @@ def _comment_remaining_parts(names: Sequence[str], current_values: Mapping[str, 
 
 
 _PLACING_KNOBS = ("DEFAULT_MODE", "WAIT", "SETTLE", "STEP")
-"""Knobs of the requirements, which ``--observe`` does not print."""
+"""Knobs of the job's Requirements; with ``--observe`` the text does not have these knobs."""
 
 
 def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
@@ -309,11 +309,11 @@ def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
         "WAIT": (_seconds(policy.wait), "s: a `wait` job waits this long for a site with its data"),
         "SETTLE": (
             _seconds(policy.settle),
-            "s: a `prefer` job waits this long for its data, so that the daemon can first publish its datasets",
+            "s: a `prefer` job waits this long for its data, so that the daemon can publish the job's datasets first",
         ),
         "STEP": (
             _seconds(policy.rounding_floor),
-            "s: deadlines are multiples of this (or of 1/12 of the wait, if longer), so that jobs share an autocluster",
+            "s: the end of a wait is a multiple of this value (or of 1/12 of the wait, if longer), so that jobs share an autocluster",
         ),
         "DEFAULT_SCOPE": (
             policy.default_scope or "",
@@ -321,15 +321,15 @@ def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
         ),
         "MAX_AGE": (
             _seconds(policy.max_age),
-            "s: facts that are older do not count; the default is the daemon's limit (6 h) less 15 min",
+            "s: jobs do not use facts that are older; the default is the daemon's limit (6 h) less 15 min",
         ),
         "STAGING_CREDIT": (
             _classad_real(policy.staging_credit),
-            "0 to 1: the weight of a dataset that is still being staged",
+            "0 to 1: in a job's rank of a slot, the weight of a dataset that is still being staged",
         ),
         "RANK_WEIGHT": (
             _classad_real(policy.rank_weight),
-            "added to the job's own Rank of a slot at a site with all its data",
+            "the number that a slot at a site with all data of the job adds to the job's own Rank",
         ),
     }
     lines = ["# --- knobs"]

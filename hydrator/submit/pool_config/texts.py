@@ -7,7 +7,7 @@ from hydrator.domain.model import MAX_DID_CHARS
 
 START_CLAUSE = "(TARGET.DataLocalityHere =!= false)"
 PRE_JOB_TERM = "1e9 * (TARGET.DataLocalityRank ?: 0.0) + 1e8 * (TARGET.GPUPreference ?: 0.0)"
-"""Term of the negotiator: a GPU, if the job prefers one, counts as much as a tenth of its data."""
+"""Term of NEGOTIATOR_PRE_JOB_RANK; a GPU that the job prefers has the weight of a tenth of the job's data."""
 FORMER_PRE_JOB_TERMS = ("1e9 * (TARGET.DataLocalityRank ?: 0.0)",)
 TRANSFORM_NAME = "DataLocality"
 IMMUTABLE_ATTRIBUTES = (
@@ -22,22 +22,22 @@ IMMUTABLE_ATTRIBUTES = (
     "DataLocalitySpelled",
     "DataLocalityTransformed",
 )
-"""Job attributes that no user may edit on a queued job, not even a super user: expressions depend on them."""
+"""Attributes that not even a super user may edit on a queued job: the job's expressions depend on them."""
 PROTECTED_ATTRIBUTES = ("DataLocalityHere",)
 """Job attributes that only a queue super user may edit: ``hydrator release`` sets them to true."""
 MACHINE_ATTRIBUTES = ("DataLocalitySite",)
 """Slot attributes that schedds store in a job's ad: ``hydrator report`` counts sites with them."""
 
 HOLD_SUBCODE = 1763
-"""HoldReasonSubCode of late-materialized jobs whose list is malformed."""
+"""HoldReasonSubCode of late-materialized jobs with a malformed RequiredDatasets or DataLocality attribute."""
 
 MAX_WAIT_SECONDS = 31_536_000  # a year, s
 
 HEAD = """\
 # DataLocality for {where} ({form}).
-# Printed by `hydrator submit pool-config`. Put it into a separate file that HTCondor reads last
+# Printed by `hydrator submit pool-config`. Put this text into a separate file that HTCondor reads last
 # (such as /etc/condor/config.d/99-datalocality.conf), then run condor_reconfig. To change a knob, edit
-# the file or print it again. To remove DataLocality, delete the file, then run condor_reconfig."""
+# the file or print the text again. To remove DataLocality, delete the file, then run condor_reconfig."""
 
 REMOVAL = """\
 # To remove DataLocality from {where}: delete the file that `hydrator submit pool-config` printed, then
@@ -74,12 +74,12 @@ JOB_TRANSFORM_{TRANSFORM_NAME} @=end
 """
 
 TRANSFORM_LIST = r"""   REQUIREMENTS JobUniverse == 5 && DataLocalityTransformed =!= true && unparse(RequiredDatasets) != ""
-   # A word without quotes makes an attribute undefined, which SUBMIT_REQUIREMENTs cannot distinguish from an absent one.
-   # So replace such a value by the string "undefined", which they reject.
+   # An attribute whose value is a word without quotes is undefined. SUBMIT_REQUIREMENTs cannot distinguish it from an
+   # absent attribute. So replace such a value by the string "undefined", which SUBMIT_REQUIREMENTs reject.
 <worded>   # transform each job of a late-materialization cluster, not the cluster's ad
    EVALMACRO dl_good JobFactoryId is undefined && $(DATALOCALITY_GOOD)
    if $(dl_good)
-      # the list: with scopes, without duplicates
+      # make the list of datasets: with scopes, without duplicates
       EVALMACRO dl_csv  join(",", <distinct>)
       EVALMACRO dl_n    size(split("$(dl_csv)", ","))
       # Sort the list, so that jobs with the same datasets share an autocluster. A nested ad sorts its names by length,
@@ -148,7 +148,8 @@ TRANSFORM_RANK = r"""      # the job's rank of a slot: the share of its bytes at
 
 TRANSFORM_LATE = f"""\
    else
-      # a refusal of a late-materialized job would drop the job with only a line in SchedLog; so hold the job, with a reason
+      # If a submit requirement refuses a late-materialized job, the schedd drops the job and only writes a line to SchedLog.
+      # So hold the job, with a reason.
       EVALMACRO dl_late $(DATALOCALITY_LATE)
       if $(dl_late)
          SET PeriodicHold true
@@ -173,7 +174,7 @@ UNIVERSES: Mapping[str, tuple[str, str]] = {
     ),
 }
 WARNING_ONLY = "DataLocalityLocal"
-"""Requirement that only warns: such a job loses nothing, and may set RequiredDatasets for its own jobs."""
+"""Submit requirement that only warns: the job may have RequiredDatasets for the jobs that it submits."""
 SUBMIT_REQUIREMENT_TEXTS: Mapping[str, tuple[str, str]] = {
     **UNIVERSES,
     "DataLocalityList": (
@@ -201,7 +202,7 @@ SUBMIT_REQUIREMENT_TEXTS: Mapping[str, tuple[str, str]] = {
             r' || regexp("(^|,)(?:,|:|[^:,]+:,|[^:,]+,)", $(DATALOCALITY_LISTED)) =!= true'
         ),
         (
-            'strcat("RequiredDatasets: every item must be scope:name, neither part empty",'
+            'strcat("RequiredDatasets: every item must be scope:name, and neither part may be empty",'
             f' ifThenElse("$(DATALOCALITY_DEFAULT_SCOPE)" == "", " (this schedd has no default scope)", ""), "; got ", {_LIST_EXCERPT})'
         ),
     ),
@@ -217,7 +218,7 @@ SUBMIT_REQUIREMENT_TEXTS: Mapping[str, tuple[str, str]] = {
         "$(DATALOCALITY_SECONDS_GOOD)",
         (
             '"DataLocalityMaxWait and DataLocalityMaxAge must be whole numbers of seconds, up to a year;'
-            ' DataLocalityMaxAge more than 0"'
+            ' DataLocalityMaxAge must be more than 0"'
         ),
     ),
     "DataLocalityTransform": (
@@ -233,7 +234,7 @@ SUBMIT_REQUIREMENTS = tuple(SUBMIT_REQUIREMENT_TEXTS)
 """The names of the hydrator's SUBMIT_REQUIREMENTs, in the order of evaluation."""
 
 ATTRIBUTE_LISTS = f"""\
-# --- attributes that cannot be edited after the submission, because the transform made expressions of them
+# --- attributes that cannot be edited after the submission, because the transform made expressions from them
 IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) {" ".join(IMMUTABLE_ATTRIBUTES)}
 # the attribute that only a queue super user may edit; `hydrator release` edits it
 PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) {" ".join(PROTECTED_ATTRIBUTES)}
@@ -249,9 +250,10 @@ SCHEDD_ENABLE_PER_USER_MATCH_LIMITS = False
 
 LEFTOVERS_ADVICE = """\
 # For DATALOCALITY_SETTLE seconds a `prefer` job starts only at a site with its data, also in a burst of jobs with several
-# datasets. Later, or while observing, the schedd gives the other cores of a slot to the user's next job, whatever its
-# datasets; it reuses the claim of an ended job in the same way. Of 30 jobs with three datasets, 7 to 26 then ran at a site
-# with their data. With the line below, 26 to 30 did. But with the line below every burst of jobs, with or without datasets,
+# datasets. Later, or while observing, the schedd gives the other cores of a slot to the user's next job, even if the
+# site does not have this job's datasets. The schedd reuses the claim of an ended job in the same way. Of 30 jobs with
+# three datasets, 7 to 26 then ran at a site with their data. With the line below, 26 to 30 ran at a site with their
+# data. But with the line below every burst of jobs, with or without datasets,
 # takes 1.7 to 1.9 times as long with a negotiation cycle of 5 s, and longer with the usual 60 s. So the line is a comment:
 # remove the # if you want it.
 # Leave NEGOTIATOR_DEPTH_FIRST off: if it is on, only 4 to 14 of the 30 jobs ran at a site with their data.
@@ -260,15 +262,15 @@ LEFTOVERS_ADVICE = """\
 
 STARTD = """\
 # A schedd that reuses a claim matches the next job with an old copy of the slot ad. The startd evaluates START for every
-# job, with its present ad. Without this clause a job may start at a site that no longer has its data.
+# job, with the present slot ad. Without this clause a job may start at a site that no longer has its data.
 # Use this clause only at startds that run the hook. Without the hook the slot ad in the startd has no datasets, even if
 # the daemon merges datasets into the copy in the collector. Such a startd would refuse every job with datasets.
 # GlideinWMS: put the clause into start_expr."""
 
 NEGOTIATOR = """\
 # With this term data locality counts more than the size of a slot. (By default the negotiator sorts slots by
-# size, and a job's Rank decides among slots of equal size only.) The term is 0 for jobs without datasets. Its
-# GPU part is 0 for jobs that request no GPU, and for jobs that run only with a GPU.
+# size, and a job's Rank decides among slots of equal size only.) The term is 0 for jobs without datasets. The
+# GPU part of the term is 0 for jobs that request no GPU, and for jobs that run only with a GPU.
 NEGOTIATOR_PRE_JOB_RANK = {term}{found}
 """
 

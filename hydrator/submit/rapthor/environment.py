@@ -13,7 +13,7 @@ from .job import RapthorRun
 SUBMIT_ATTRS = "_CONDOR_SUBMIT_ATTRS"
 TOIL_PARAMS = "TOIL_HTCONDOR_PARAMS"
 MAX_VARIABLE_BYTES = 131_071
-"""Longest string of an environment, with its name and ``=`` (Linux, MAX_ARG_STRLEN, less its NUL)."""
+"""Maximum length of a variable with its name and ``=``, without the final NUL (Linux, MAX_ARG_STRLEN)."""
 
 
 def export_lines(
@@ -23,7 +23,7 @@ def export_lines(
     *,
     toil: bool = True,
 ) -> str:
-    """Return shell lines that add the datasets to every job that a user submits from that shell.
+    """Return lines for a shell: every job that a user then submits from this shell has the datasets.
 
     A value with ``;`` does not reach the jobs of a DAG. So the lines have the datasets' sizes (RequiredBytes,
     a nested ad) only if there is one dataset.

@@ -117,8 +117,8 @@ class RunSites:
     """The sites where a run may start; ``attributes`` are the slot attributes that may have a site's name.
 
     ``with_paths`` are the sites with a path for every dataset; the job runs only at these sites. None means
-    any site, because the job can fetch its data. ``with_data`` are those of these sites that have
-    all data now. If the job could not read its data at any of them, the schedd holds the job.
+    any site, because the job can fetch its data. ``with_data`` are the allowed sites that have all data now.
+    If the job has failed to read its data at every site of ``with_data``, the schedd holds the job.
     """
 
     attributes: Sequence[str]
@@ -217,7 +217,7 @@ def submit_description(
 
 
 def _join_lines(*lines: str) -> str:
-    """Join *lines*; raise ConfigError if condor_submit would not read one of them as one line."""
+    """Join *lines*; raise ConfigError if condor_submit cannot read a line."""
     if problems := line_problems(lines):
         raise ConfigError(problems)
     return "\n".join(lines)
@@ -257,7 +257,7 @@ def _attribute_lines(run: RapthorRun, gpu: GpuChoice | None, path_sites: Sequenc
         literals[PATHS_ATTRIBUTE] = _string_list_literal(path_sites)
     rank = gpu.rank_expression(run.options.rank) if gpu else run.options.rank
     return [
-        "# the datasets that the job reads; the schedd's transform makes requirements and rank of them",
+        "# the datasets that the job reads; the schedd's transform makes requirements and rank from them",
         *(f"+{name} = {literal}" for name, literal in literals.items()),
         *([f"rank = {rank}"] if rank else []),
     ]
@@ -279,7 +279,7 @@ def _site_lines(users_requirements: str, gpu: GpuChoice | None, sites: RunSites)
 
 
 def _reject_unfit(container: str | None, input_files: Sequence[str], command: Sequence[str]) -> None:
-    """Raise ConfigError if a submit description cannot contain a file name, the container or a word."""
+    """Raise ConfigError if a submit description cannot contain a name or a word of the command."""
     problems = [
         f"{name!r} cannot be a file of the job: {why}: rename the file"
         for name in input_files
@@ -290,7 +290,7 @@ def _reject_unfit(container: str | None, input_files: Sequence[str], command: Se
     problems += [
         f"the command's word {word!r} cannot be in a submit description: {why}"
         for word in command
-        if (why := unfit_reason(f"{word}'"))  # in the description a quote follows the word
+        if (why := unfit_reason(f"{word}'"))  # the description has a quote after the word
     ]
     if problems:
         raise ConfigError(problems)

@@ -41,7 +41,7 @@ def rank_sites(
 ) -> tuple[SiteOutlook, ...]:
     """Return an outlook for each site; the site with most bytes of the run's data on disk comes first.
 
-    If a size is not known, the site with most datasets comes first.
+    If the size of a dataset is not known, the site with most datasets comes first.
 
     Args:
         run: the run with its datasets.

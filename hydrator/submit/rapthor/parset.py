@@ -57,8 +57,8 @@ class Parset:
             return None
         shown = _printable_line(input_glob)[:200]
         return (
-            f"{self.origin}: input_ms = {shown}: no file matches, because Rapthor reads one name;"
-            " write a list in brackets: [a, b]"
+            f"{self.origin}: input_ms = {shown}: no file matches, because Rapthor reads"
+            " this text as one name; write a list in brackets: [a, b]"
         )
 
     @property
@@ -100,7 +100,7 @@ def parse_parset(content: bytes, origin: str) -> Parset:
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_dict(
         {"global": dict.fromkeys(_REQUIRED_OPTIONS, "None")}
-    )  # Rapthor also sets these, so that [DEFAULT] cannot set them
+    )  # Rapthor also sets these options, so that [DEFAULT] cannot set them
     try:
         parser.read_string(text, origin)
     except configparser.Error as error:
@@ -137,7 +137,8 @@ def _parse_input_globs(value: object, text: str, origin: str) -> tuple[str, ...]
     if not items:
         raise ConfigError([f"{origin}: input_ms = {shown}: names no measurement set"])
     problems = [
-        f"{origin}: input_ms: Rapthor reads {_format_item(item)} as a number, not as a name; quote it"
+        f"{origin}: input_ms: Rapthor reads {_format_item(item)} as a number, not as a name;"
+        " put the name in quotes"
         for item in items
         if not isinstance(item, str)
     ]

@@ -18,9 +18,9 @@ class DagNode:
     """One node of a DAG: its submit description, its VARS, and whether it already has RequiredDatasets.
 
     ``content`` is the text of the submit description; ``file`` is its file, None for an inline description.
-    ``uncertainty`` is the first place in the description that may set RequiredDatasets, but that only
-    condor_submit can evaluate; else empty. ``kind`` is JOB, FINAL, PROVISIONER or SERVICE.
-    Command-line options for all nodes apply only to nodes of kind JOB.
+    ``uncertainty`` is the first place in the description that may set RequiredDatasets, and that only
+    condor_submit can evaluate; without such a place it is empty. ``kind`` is JOB, FINAL, PROVISIONER or
+    SERVICE. Command-line options for all nodes apply only to nodes of kind JOB.
     """
 
     name: str
@@ -80,7 +80,7 @@ _SUBMIT_INCLUDE = re.compile(rb"include[ \t]*(ifexist\b|command\b|output\b)?[^:]
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """One word of a statement, with quotes and without, and its begin and end in the file."""
+    """One word of a statement: ``text`` has its quotes, ``value`` has not; its begin and end in the file."""
 
     text: str
     value: str
@@ -92,7 +92,7 @@ class _Word:
 class _DagLine:
     """One logical line: its begin and end in the file, and its text with the continuation lines joined.
 
-    Each of ``parts`` is the begin of a physical line, in ``text`` and in the file.
+    Each of ``parts`` has two positions of a physical line's first byte: in ``text`` and in the file.
     """
 
     start: int
@@ -187,7 +187,7 @@ def read_dag(text: bytes, read: FileReader) -> Dag:
 
 @dataclass(frozen=True, slots=True)
 class _NodeStatement:
-    """The statement of one node; neither its VARS nor its submit description file is read yet."""
+    """The statement of one node; the reader has not yet read the node's VARS and submit description file."""
 
     kind: str
     name: str
@@ -275,7 +275,7 @@ def _read_inline(
         if bare == ending or bare.startswith((ending + b" ", ending + b"\t")):
             rest = _DagLine(start, end, bare[len(ending) :], ((0, start),))
             return text[line.end : start], rest.words()
-    raise SubmitFileError(f"node {name}: no line {as_text(ending)} ends its inline description")
+    raise SubmitFileError(f"node {name}: its inline description has no end: add the line {as_text(ending)}")
 
 
 def _parse_vars(statement: str) -> tuple[str, dict[str, str]]:

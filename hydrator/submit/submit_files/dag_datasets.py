@@ -36,7 +36,8 @@ def add_datasets_to_dag(
         origin: the file's name, for messages.
         extra_lines: for each node, lines that ``VARS … APPEND`` adds at the end of its submit description.
         copies: the name of the changed copy for each reference to another DAG file, by
-            ``DagReference.start``. None if the caller changes no other DAG files; notes then name these.
+            ``DagReference.start``. None if the caller changes no other DAG files; notes then name these
+            files.
     """
     end = line_ending(text)
     lines: list[str] = []

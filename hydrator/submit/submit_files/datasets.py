@@ -37,7 +37,7 @@ _MAX_ITEMS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class FilterResult:
-    """The changed file; ``notes`` has one sentence for each description or node that stays unchanged.
+    """The changed file; ``notes`` has sentences for the user, for example on a node without datasets.
 
     ``insertion`` has the new lines, which come before byte ``position`` of the original file. ``first_line``
     is a new line at the beginning of the file, so that a later setting in the description overrides it.
@@ -122,8 +122,8 @@ def check_items(text: bytes, origin: str, read: FileReader, default_scope: str |
     """Check RequiredDatasets in the submit description *text*, for every item of its queue statements.
 
     This check finds malformed lists before the submission; otherwise a schedd would drop or hold a
-    late-materialized job with such a list. It cannot check a list that is not a literal, the items of a
-    script or of ``matching``, and, without a *default_scope*, the scope of a name.
+    late-materialized job with such a list. It cannot check a list that is not a literal, or items that a
+    script or ``matching`` makes. Without *default_scope* it cannot check the scope of a name.
 
     Raises:
         SubmitFileError: a list is malformed; the text has up to ten problems with their items.

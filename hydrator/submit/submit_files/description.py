@@ -12,7 +12,7 @@ from hydrator.domain.errors import HydratorError
 
 ATTRIBUTE = "RequiredDatasets"
 FileReader = Callable[[str], bytes | None]
-"""A function that returns the content of a file by its name; None if it cannot be read."""
+"""A function that returns the content of a file by its name; None if it cannot read the file."""
 _ASSIGNMENT = re.compile(rb"([+.\w]+)[ \t]*=(?!=)[ \t]*(.*)\Z", re.DOTALL)
 _TAGGED_ASSIGNMENT = re.compile(rb"[+.\w]+[ \t]*@=[ \t]*(\w+)[ \t]*\r?\n?\Z")
 _QUEUE = re.compile(rb"queue\b(?![ \t]*=)(.*)\Z", re.DOTALL | re.IGNORECASE)
@@ -22,7 +22,7 @@ _OUR_ATTRIBUTE = re.compile(rb"(\+|MY\.)RequiredDatasets\Z", re.IGNORECASE)
 
 
 class SubmitFileError(HydratorError):
-    """A submit description or DAG that cannot be changed; the text names the place and what to do."""
+    """A submit description or DAG that the program cannot change; the text says where, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class SubmitDescription:
     """The parts of a submit description that this module reads.
 
     ``dataset_lists`` has the values of RequiredDatasets. ``uncertainties`` has places that may set
-    RequiredDatasets, but that only condor_submit can evaluate: a condition, or an include that this module
+    RequiredDatasets, and that only condor_submit can evaluate: a condition, or an include that this module
     cannot read. ``open_if_position`` is the first byte of an ``if`` without ``endif``.
     """
 
@@ -208,7 +208,7 @@ def _read_setting(words: bytes, description: SubmitDescription, *, is_certain: b
 
 
 def _read_queue_arguments(text: bytes, statement: _Statement, words: bytes) -> tuple[str, int]:
-    """Return the arguments of a queue statement, with the item lines up to ``)``, and their end in *text*."""
+    """Return the arguments of a queue statement, with the item lines up to ``)``, and the arguments' end."""
     if not re.search(rb"\([^)]*\Z", words):
         return as_text(words).strip(), statement.end
     at, lines = statement.end, [words]
@@ -222,7 +222,7 @@ def _read_queue_arguments(text: bytes, statement: _Statement, words: bytes) -> t
 
 
 def _include_name(words: bytes, macros: Mapping[str, str]) -> str:
-    """Return the file of an include statement; empty if it includes a command or has an unknown macro."""
+    """Return the file of an include statement; empty for a command or an unknown macro."""
     options, _, name = as_text(words).partition(":")
     name = expand(name.strip(), macros)
     command = "command" in options.lower() or name.endswith("|")

@@ -24,7 +24,7 @@ def quote_arguments(words: Sequence[str]) -> str:
 
 
 def escape_dollars(text: str) -> str:
-    """Return *text* for arguments or environment with every ``$`` escaped, so that none begins a macro.
+    """Return *text* for arguments or environment with every ``$`` escaped, so that no ``$`` begins a macro.
 
     Example: ``$$$`` becomes ``$$(DOLLARDOLLAR)$(DOLLAR)``. In the reverse order HTCondor would read the
     ``$(DOLLAR)`` as part of the macro after it.
@@ -35,7 +35,7 @@ def escape_dollars(text: str) -> str:
 
 
 def unfit_reason(text: str) -> str:
-    """Return the reason why *text* cannot be a value in a submit description; empty if it can."""
+    """Return the reason why *text* cannot be a value in a submit description, or an empty text."""
     if not text.strip():
         return "it is blank"
     if odd := next((letter for letter in text if _is_control(letter)), ""):
@@ -48,7 +48,7 @@ def unfit_reason(text: str) -> str:
 
 
 def unfit_value_reason(text: str) -> str:
-    """Return the reason why *text* cannot be a value of a command other than arguments; empty if it can.
+    """Return the reason why *text* cannot be a value of a command other than arguments, or an empty text.
 
     Only arguments and environment have an escape for ``$$``.
     """
@@ -56,7 +56,7 @@ def unfit_value_reason(text: str) -> str:
 
 
 def unfit_name_reason(path: str) -> str:
-    """Return the reason why *path* cannot be in transfer_input_files; empty if it can."""
+    """Return the reason why *path* cannot be in transfer_input_files, or an empty text."""
     if why := unfit_value_reason(path):
         return why
     if "," in path:

@@ -147,8 +147,8 @@ def test_comment_and_blank_line_inside_a_continued_line_are_skipped():
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("JOB A {\nexecutable = x\n", "node A: no line } ends its inline description"),
-        ("JOB A @=end\nexecutable = x\n", "node A: no line @end ends its inline description"),
+        ("JOB A {\nexecutable = x\n", "node A: its inline description has no end: add the line }"),
+        ("JOB A @=end\nexecutable = x\n", "node A: its inline description has no end: add the line @end"),
         ("SUBMIT-DESCRIPTION D {\n", "node D: no line }"),
         ("JOB A @=\nqueue\n", "node A: write a word after @="),
         ('JOB A "a.sub\n', 'the quote " is not closed'),

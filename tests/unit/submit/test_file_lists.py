@@ -59,7 +59,8 @@ def test_each_dataset_is_listed_by_the_first_catalogue_that_has_it():
 def test_dataset_that_no_catalogue_lists_counts_as_one_file_with_a_notice():
     listing = list_files([A, B], settings({}), [Lister({A: files("x:1")})])
     assert (listing.unlisted_dids, listing.problems) == ({B}, [])
-    assert "lofar:B: no catalogue lists files of it" in str(single_file_notice(settings({}).storage, listing))
+    notice = str(single_file_notice(settings({}).storage, listing))
+    assert "lofar:B: no catalogue lists the files of the dataset" in notice
     assert single_file_notice(settings({"rule": "name"}).storage, listing) is None
 
 

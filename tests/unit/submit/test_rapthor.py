@@ -65,7 +65,7 @@ def test_input_ms_is_read_in_every_form_that_rapthor_accepts(written, meant):
 
 @pytest.mark.parametrize("number", ["12", "1e5", "12h30m", "5 deg", "[a.ms, 3]", "True", "b'x'"])
 def test_name_that_rapthor_reads_as_a_number_is_rejected(number):
-    assert "quote it" in refusal(parset(number))
+    assert "put the name in quotes" in refusal(parset(number))
 
 
 @pytest.mark.parametrize("name", ["L1.ms", "2d.ms", "30m/*.ms", "12h.ms"])
