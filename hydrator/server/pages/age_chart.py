@@ -1,4 +1,4 @@
-"""Age chart of a site: the number of facts of each age; the last bar has the facts too old to count."""
+"""Age chart of a site: the number of facts of each age; the last bar has facts that are too old."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -10,7 +10,7 @@ from hydrator.domain.model import Fact
 from hydrator.domain.text import format_count, format_duration
 
 COLUMN_COUNT: Final = 12
-"""Columns up to the largest age that counts; one more holds all older facts."""
+"""Number of columns for ages up to the largest valid age; one more column has all older facts."""
 _BAR_WIDTH: Final = 10
 _HEIGHT: Final = 24
 
@@ -67,6 +67,6 @@ def build_age_chart(facts: Collection[Fact], *, now: datetime, max_age: timedelt
 def _describe_ages(oldest_at: datetime | None, late_count: int, now: datetime, max_age: timedelta) -> str:
     if oldest_at is None:
         return "nothing is known"
-    late = f"; too old to count: {format_count(late_count, 'fact')}" if late_count else ""
+    late = f"; too old: {format_count(late_count, 'fact')}" if late_count else ""
     age, limit = format_duration((now - oldest_at).total_seconds()), format_duration(max_age.total_seconds())
-    return f"the oldest fact is {age} old; facts count for {limit}{late}"
+    return f"the oldest fact is {age} old; facts are valid for {limit}{late}"

@@ -21,7 +21,7 @@ STYLE_HASH: Final = "sha256-" + base64.b64encode(hashlib.sha256(_STYLE.encode())
 
 
 def format_age(time: datetime, now: datetime) -> str:
-    """Return how long ago *time* was: 0 s if *time* is after *now* because of another clock."""
+    """Return how long ago *time* was; "0 s ago" if *time* comes from a clock that is ahead of *now*."""
     return f"{format_duration((now - time).total_seconds())} ago"
 
 

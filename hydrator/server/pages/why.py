@@ -1,4 +1,4 @@
-"""Page that explains why a job is idle, with the sentences of ``hydrator why``. Pure."""
+"""Page that explains why a job is idle, with the sentences of ``hydrator why``."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,16 +22,16 @@ class JobQuery:
 
     @property
     def cluster_and_proc(self) -> tuple[int, int | None] | None:
-        """Cluster and proc; None if the text is not a job."""
+        """Cluster and proc; proc is None for a whole cluster. None if ``job`` is not a job number."""
         match = JOB_PATTERN.match(self.job)
         return (int(match[1]), None if match[2] is None else int(match[2])) if match else None
 
 
 def parse_job_query(query: bytes) -> JobQuery | None:
-    """Parse the query of the address.
+    """Parse the query in the page's URL.
 
     Returns:
-        None if the query names no job; an empty JobQuery, which is not a job, if the query is unreadable.
+        None if the query names no job. A JobQuery with empty fields if the query is not valid.
     """
     try:
         fields = parse_qs(
