@@ -217,7 +217,7 @@ def _listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     listening = socket.socket(family, kind, protocol)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # keep-alive: a connection to a worker node that vanished is closed after some minutes
+        # with keep-alive, the kernel closes the connection of a vanished worker node after some minutes
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(reuse_port))
@@ -237,7 +237,7 @@ def _os_error_text(exc: Exception) -> str:
 
 
 def _address_text(listening_socket: socket.socket) -> str:
-    """Return ``host:port``, with loopback for a wildcard address, or ``unix:/path``."""
+    """Return ``host:port`` or ``unix:/path``; ``0.0.0.0`` and ``::`` become loopback addresses."""
     if listening_socket.family == socket.AF_UNIX:
         return f"unix:{listening_socket.getsockname()}"
     host, port = listening_socket.getsockname()[:2]

@@ -46,7 +46,7 @@ _SECURITY_HEADERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RequestPolicy:
-    """The limits of requests, and how the server identifies clients; by default there are no limits.
+    """The limits of requests, and how the server identifies clients; the default has no limits.
 
     Attributes:
         rate_limiter: limits the requests of one address, and of one token.

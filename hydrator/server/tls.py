@@ -80,5 +80,5 @@ def _build_context() -> ssl.SSLContext:
 
 
 def _reject_passphrase() -> str:
-    """Refuse a key with a passphrase: nobody can type the passphrase for a daemon."""
+    """Refuse a key with a passphrase: the daemon cannot ask a person for it."""
     raise ValueError("the key has a passphrase: use a key without one")

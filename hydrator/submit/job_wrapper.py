@@ -155,7 +155,7 @@ class Dataset:
                 (variable, "INPUT_%d" % number, "INPUT_" + re.sub(r"[^A-Za-z0-9]", "_", self.basename))
             )
         )
-        # a stage-in command may pass the name to a shell
+        # no character with a meaning in a shell: a stage-in command may pass the name to a shell
         base = re.sub(r"[^A-Za-z0-9._:@=+~-]", "_", self.basename).lstrip("-~")
         self.safe_basename = base if base not in ("", ".", "..") else "data"
         bad_size = WrapperError(
@@ -617,8 +617,8 @@ class FolderEntry:
 def list_entries(dataset: Dataset, paths: "list[str]", patterns: "list[str]") -> "list[FolderEntry]":
     """Return the entries for the folder of a dataset.
 
-    *paths* are the paths of the dataset's files, or the one path of its folder. A folder without archives
-    becomes one entry. A folder with archives becomes one entry for each name in the folder.
+    *paths* are the paths of the dataset's files, or one path of a folder. A folder without archives becomes
+    one entry. A folder with archives becomes one entry for each name in the folder.
     """
     if len(paths) == 1 and os.path.isdir(paths[0]):
         inside = sorted(os.listdir(paths[0]))
@@ -694,7 +694,7 @@ def build_dataset_folder(number: int, dataset: Dataset, entries: "list[FolderEnt
     folder = make_folder(
         scratch, "%d-%s" % (number + 1, "unpacked" if archives else "files"), dataset.safe_basename
     )
-    for archive in archives:  # unpack before links exist: a member's path could lead through a link
+    for archive in archives:  # unpack before links exist: else an archive may write through a link
         archive.unpack(folder)
     for piece in entries:
         if not piece.archive:
@@ -1025,7 +1025,7 @@ def rewrite_input_ms(parset: bytes, paths: "list[str]") -> bytes:
 def replace_options(
     parset: bytes, wanted_section: bytes, values: "dict[bytes, bytes]"
 ) -> "tuple[bytes, set[bytes]]":
-    """Replace options of *wanted_section* by *values*; return the new parset and the replaced names."""
+    """Replace options of *wanted_section* by *values*; return the new parset and the names of replaced options."""
     names = b"|".join(re.escape(name) for name in values)
     option = re.compile(rb"(\s*(" + names + rb")\s*[=:])([ \t]*)", re.IGNORECASE)
     out = []  # type: list[bytes]
@@ -1227,7 +1227,7 @@ def run_to_end(words: "list[str]", environ: "dict[str, str]", pipelines: str) ->
 
 
 def run_and_forward_signals(words: "list[str]", environ: "dict[str, str]") -> "tuple[list[int], int]":
-    """Run the command *words*, pass signals on to its process group; return the signals and exit status."""
+    """Run the command *words*, pass signals on to the command; return the signals and the exit status."""
     import subprocess
 
     signals = []  # type: list[int]

@@ -34,7 +34,7 @@ class RateLimiter:
         """Take *count* requests out of the bucket of *client*.
 
         Returns:
-            0 if the bucket had *count* requests. Else the seconds until it has; the bucket is unchanged.
+            0 if the bucket had *count* requests. Else the seconds to wait; the bucket is unchanged.
         """
         now = self._clock()
         full_at = max(self._full_at.pop(client, now), now)

@@ -39,7 +39,7 @@ class AgeChart:
 
 
 def count_by_age(facts: Iterable[Fact], *, now: datetime, max_age: timedelta) -> list[int]:
-    """Count facts by age, youngest first: in ``COLUMN_COUNT`` equal parts of *max_age*, then older ones."""
+    """Count facts by age: for each of ``COLUMN_COUNT`` equal parts of *max_age*, then all older facts."""
     columns = [0] * (COLUMN_COUNT + 1)
     for as_of, fact_count in Counter(fact.as_of for fact in facts).items():
         share = max(now - as_of, timedelta()) / max_age
