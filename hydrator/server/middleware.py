@@ -130,7 +130,7 @@ class RequestMiddleware:
         if hosts is None or host is None or hosts.is_allowed(host):
             return None
         detail = (
-            f"this server does not answer to the name {host[:100]!r}: use its address, "
+            f"this server does not answer to the name {host[:100]!r}: use the server's address, "
             "or add the name to publish.http.allowed_hosts"
         )
         return HttpError(421, "unknown host", detail)

@@ -1025,7 +1025,7 @@ def rewrite_input_ms(parset: bytes, paths: "list[str]") -> bytes:
 def replace_options(
     parset: bytes, wanted_section: bytes, values: "dict[bytes, bytes]"
 ) -> "tuple[bytes, set[bytes]]":
-    """Replace options of *wanted_section* by *values*; return the new parset and the names of replaced options."""
+    """Replace options of *wanted_section* by *values*; return the new parset and the replaced options' names."""
     names = b"|".join(re.escape(name) for name in values)
     option = re.compile(rb"(\s*(" + names + rb")\s*[=:])([ \t]*)", re.IGNORECASE)
     out = []  # type: list[bytes]
