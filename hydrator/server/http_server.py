@@ -267,7 +267,7 @@ def _listen_unix(unix: UnixSocket) -> socket.socket:
 
 
 def _is_stale_socket(path: Path) -> bool:
-    """Return whether *path* is a socket without a server."""
+    """Return whether *path* is a socket file at which no server listens."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             return False

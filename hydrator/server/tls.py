@@ -40,7 +40,7 @@ class TlsCertificate:
             raise ConfigError([f"publish.http.tls_certificate: {self._describe_error(error)}"]) from error
         self.context = _build_context()
         self.context.load_cert_chain(certificate, key, _reject_passphrase)
-        # Python calls this at the start of every handshake, even if the client sends no host name
+        # Python calls this method at the start of every handshake, even if the client sends no host name
         self.context.sni_callback = self._on_handshake
 
     def _on_handshake(

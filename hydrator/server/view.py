@@ -27,7 +27,7 @@ class ServerState:
             of this daemon yet. An operator rolled back all other sites of ``held_reasons``.
         hang_reason: why the server reports that the daemon hangs; None if the daemon's cycles go on.
         max_age: largest age at which a fact is valid.
-        changes: the last decisions, oldest first.
+        changes: the last changes of ads, oldest first.
         omitted_dids: by site, the datasets for which the site's ad has no room.
         troubles: sentences on failures of the last cycle, such as a catalogue that does not answer.
     """
@@ -49,7 +49,7 @@ class ServerState:
 
     @property
     def knowledge(self) -> DaemonKnowledge | None:
-        """The facts that explain a job; None before the first reading."""
+        """The facts with which the daemon explains a job; None before the first reading."""
         if self.snapshot is None:
             return None
         demanded = self.demand.dids if self.demand else frozenset()

@@ -15,7 +15,7 @@ echo "hydrator: no working python3, 3.6 or later, on PATH=$PATH: the job ends wi
 exit 85
 ":"""
 
-__doc__ = """Job wrapper: find the job's datasets at the site where it starts, then exec the job's command.
+__doc__ = """Job wrapper: find the job's datasets at the site where the job starts, then exec the job's command.
 
 The wrapper is one file for Python 3.6 or later that needs the standard library only, because HTCondor copies
 it to the node as the job's executable. ``--help`` lists the options.
@@ -429,7 +429,7 @@ def unreadable_file_reason(path: str, size: "int | None") -> str:
 def check_dataset(
     dataset: Dataset, place: object, report_progress: "Callable[[], None]"
 ) -> "tuple[str, list[str]]":
-    """Return the reason why *dataset* is not readable at *place* ("" if readable), and its paths there."""
+    """Return why *dataset* is not readable at *place* ("" if readable), and the dataset's paths at *place*."""
     if isinstance(place, str):
         why = unreadable_reason(place, dataset.bytes_total, report_progress)
         return (place + " " + why if why else ""), [place]
@@ -1025,7 +1025,7 @@ def rewrite_input_ms(parset: bytes, paths: "list[str]") -> bytes:
 def replace_options(
     parset: bytes, wanted_section: bytes, values: "dict[bytes, bytes]"
 ) -> "tuple[bytes, set[bytes]]":
-    """Replace options of *wanted_section* by *values*; return the new parset and the replaced options' names."""
+    """Replace options of *wanted_section* by *values*; return the new parset and the replaced names."""
     names = b"|".join(re.escape(name) for name in values)
     option = re.compile(rb"(\s*(" + names + rb")\s*[=:])([ \t]*)", re.IGNORECASE)
     out = []  # type: list[bytes]

@@ -165,7 +165,7 @@ _ROUTES: Final[Mapping[str, _Route]] = {
         {"query": models.DatasetsParameters},
     ),
     "/v1/private": _Route(
-        "Return the names that jobs use for datasets: pseudonyms for private ones. Needs role submit.",
+        "Return the names that jobs use for datasets: pseudonyms for private data. Needs role submit.",
         _json_response(models.Names),
         (400,),
         {"query": models.NamesParameters},

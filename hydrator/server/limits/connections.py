@@ -79,7 +79,7 @@ class ConnectionLimiter:
 
 
 class LimitedSocket(socket.socket):
-    """One accepted connection with a deadline, counted until it is closed."""
+    """One accepted connection with a deadline for each request; the limiter counts it until it closes."""
 
     def __init__(self, accepted_socket: socket.socket, address_key: str, limiter: ConnectionLimiter) -> None:
         super().__init__(fileno=accepted_socket.detach())

@@ -17,7 +17,7 @@ _HEIGHT: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class AgeBar:
-    """One column that is not empty, in pixels."""
+    """One bar of the chart, in pixels; ``is_late`` means that the facts of this bar are too old."""
 
     left: int
     height: int
