@@ -88,7 +88,7 @@ def _build_guard(
 
 
 def _build_data_routes(state: StateRoutes, ad: AdRoute, guard: _Guard) -> list[Route]:
-    """Build the routes that only read. The last three need no token: orchestrators use them without one."""
+    """Build the routes that only read. The last three need no token, since orchestrators have no token."""
     return [
         Route("/", state.overview, middleware=guard(Role.READ)),
         Route("/v1/sites", state.sites, middleware=guard(Role.READ)),

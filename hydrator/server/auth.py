@@ -122,9 +122,9 @@ def _parse_grant(line: str) -> Grant | None:
 
 
 class TokenAuthenticator:
-    """Authorization by token, from a file that is read again when it changes.
+    """Authorization by token; the daemon reads the tokens file again when the file changes.
 
-    An invalid line grants nothing, and the daemon logs it once. If the file is
+    An invalid line grants nothing; the daemon logs the line once. If the file is
     unreadable, the server answers every request with 503 and not with 401. Then
     a hook prints its cached ad, and no client concludes that its token is wrong.
 

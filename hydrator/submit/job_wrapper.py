@@ -15,7 +15,7 @@ echo "hydrator: no working python3, 3.6 or later, on PATH=$PATH: the job ends wi
 exit 85
 ":"""
 
-__doc__ = """Job wrapper: find the job's datasets at the site where the job starts, then exec the job's command.
+__doc__ = """Job wrapper: find the job's datasets at the site where the job starts, then exec its command.
 
 The wrapper is one file for Python 3.6 or later that needs the standard library only, because HTCondor copies
 it to the node as the job's executable. ``--help`` lists the options.
@@ -429,7 +429,7 @@ def unreadable_file_reason(path: str, size: "int | None") -> str:
 def check_dataset(
     dataset: Dataset, place: object, report_progress: "Callable[[], None]"
 ) -> "tuple[str, list[str]]":
-    """Return why *dataset* is not readable at *place* ("" if readable), and the dataset's paths at *place*."""
+    """Return why *dataset* is not readable at *place* ("" if readable), and its paths at *place*."""
     if isinstance(place, str):
         why = unreadable_reason(place, dataset.bytes_total, report_progress)
         return (place + " " + why if why else ""), [place]
@@ -1448,7 +1448,7 @@ def print_error(text: str) -> None:
 
 
 def remove_fetched(environ: "dict[str, str]") -> None:
-    """Remove the fetched and unpacked files: they may have filled the disk."""
+    """Remove the fetched and unpacked files: these files may have filled the disk."""
     import shutil
 
     scratch = environ.get("_CONDOR_SCRATCH_DIR", "")

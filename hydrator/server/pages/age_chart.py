@@ -26,7 +26,7 @@ class AgeBar:
 
 @dataclass(frozen=True, slots=True)
 class AgeChart:
-    """A bar chart in pixels, and ``text`` with the same content."""
+    """A bar chart in pixels; ``text`` describes the ages in words."""
 
     bars: tuple[AgeBar, ...]
     text: str

@@ -1,6 +1,6 @@
 """Templates of the pages for people: each page is one HTML text, without scripts or external files.
 
-Colour is never the only sign of a state. A page is light or dark as the reader's system asks.
+Colour is never the only sign of a state. A page is light or dark as the reader's browser asks.
 """
 
 import base64
