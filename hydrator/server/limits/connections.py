@@ -40,7 +40,8 @@ class ConnectionLimiter:
         max_connections: largest number of open connections.
         max_per_address: largest number of open connections from one address; of IPv6, from one /64 network.
         request_seconds: time limit of one request. The time runs from the start of the connection,
-            or from the end of the previous answer, to the end of the answer. The first request includes the TLS handshake.
+            or from the end of the previous answer, to the end of the answer. The first request includes
+            the TLS handshake.
         on_cut: called with the reason when a limit closes a connection.
     """
 
