@@ -46,7 +46,7 @@ def parse_job_query(query: bytes) -> JobQuery | None:
 
 
 def render_why_page(query: JobQuery | None, answers: Sequence[RenderedAnswer] | str, *, now: datetime) -> str:
-    """Render the page with the explanations, or with one sentence that says why an explanation is not possible."""
+    """Render the page with the explanations, or with the reason why an explanation is not possible."""
     problem, listed_answers = (answers, ()) if isinstance(answers, str) else ("", answers)
     return render_page(
         "why.html",
