@@ -1,8 +1,8 @@
-"""ASGI app of the daemon: its routes, and who may use each.
+"""ASGI app of the daemon: the routes, and the token role that each route requires.
 
 The app cannot change the state: it only gets a function that returns the present
-:class:`ServerState`. The webhook passes events on; an event says which dataset to
-poll, not where the dataset is. docs/reference/security.md, "Over HTTP", has the contract.
+:class:`ServerState`. The webhook passes events to the daemon. An event says which dataset
+to poll, not where the dataset is. docs/reference/security.md, "Over HTTP", has the contract.
 """
 
 from collections.abc import Callable
@@ -76,7 +76,7 @@ def build_app(
         middleware=[Middleware(RequestMiddleware, HttpMetrics(registry, routes), policy, body_limits)],
         exception_handlers={HTTPException: error_response, Exception: internal_error_response},
     )
-    app.router.redirect_slashes = False  # a redirect would trust the Host header
+    app.router.redirect_slashes = False  # the URL of a redirect would come from the client's Host header
     return app
 
 
@@ -88,11 +88,11 @@ def _build_guard(
 
 
 def _build_data_routes(state: StateRoutes, ad: AdRoute, guard: _Guard) -> list[Route]:
-    """Build the routes that only read. The last three require no token: orchestrators have no token."""
+    """Build the routes that only read. The last three need no token, since orchestrators have no token."""
     return [
         Route("/", state.overview, middleware=guard(Role.READ)),
         Route("/v1/sites", state.sites, middleware=guard(Role.READ)),
-        # a site's name may contain "/"; the path has it decoded
+        # a site's name may contain "/", and the path of a request is already decoded
         Route("/v1/sites/{site:path}/ad", ad.get, middleware=guard(Role.SITE)),
         Route("/v1/datasets", state.datasets, middleware=guard(Role.READ)),
         Route("/metrics", state.metrics, middleware=guard(Role.READ)),

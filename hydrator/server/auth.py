@@ -3,7 +3,7 @@
 A line of the file is ``HASH MADE ROLE``; a ``#`` begins a comment. HASH is the
 SHA-256 of the token in hex, and MADE is the date of its creation. A token is
 256 random bits, so guessing is hopeless. A slow hash with salt protects
-passwords that people choose; for tokens it would only slow the server down.
+passwords that people choose; for tokens a slow hash would only delay the server.
 """
 
 import base64
@@ -94,7 +94,7 @@ def create_token(role: Role, site: Site | None, created_on: str) -> tuple[str, G
 
 
 def parse_grants(text: str) -> tuple[tuple[Grant, ...], tuple[str, ...]]:
-    """Parse the text of a tokens file into grants and the problems of the other lines."""
+    """Parse the text of a tokens file; return the grants, and one problem for each invalid line."""
     grants: list[Grant] = []
     problems = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -122,9 +122,9 @@ def _parse_grant(line: str) -> Grant | None:
 
 
 class TokenAuthenticator:
-    """Authorization by token, from a file that is read again when it changes.
+    """Authorization by token; the daemon reads the tokens file again when the file changes.
 
-    An invalid line grants nothing, and the daemon logs it once. If the file is
+    An invalid line grants nothing; the daemon logs the line once. If the file is
     unreadable, the server answers every request with 503 and not with 401. Then
     a hook prints its cached ad, and no client concludes that its token is wrong.
 
@@ -132,7 +132,7 @@ class TokenAuthenticator:
         file: the tokens file.
 
     Attributes:
-        own_token: the token with which the daemon requests its own routes. It is never written to disk.
+        own_token: the token for the daemon's requests to its own server; never on disk.
     """
 
     def __init__(self, file: Path) -> None:
@@ -146,7 +146,7 @@ class TokenAuthenticator:
         """Build an authenticator and load *file*.
 
         Raises:
-            ConfigError: the file is unreadable, or other users may write to it.
+            ConfigError: *file* is unreadable, or other users may write to *file*.
         """
         authenticator = cls(file)
         try:
@@ -181,7 +181,7 @@ class TokenAuthenticator:
         return grant
 
     def _find_grant(self, token: str) -> Grant | None:
-        """Return the grant of *token*. Each comparison takes constant time, so timing reveals no digest."""
+        """Return the grant of *token*; compare digests in constant time, so that timing reveals no digest."""
         token_digest = digest(token)
         grants = (self._own_grant, *self._current_grants())
         matching = [grant for grant in grants if hmac.compare_digest(grant.digest, token_digest)]
@@ -195,7 +195,7 @@ class TokenAuthenticator:
             if self._grants is not None:
                 _log.error(
                     "cannot read the tokens file",
-                    why=f"{_describe_os_error(self._file, error)}; requests with a token are refused",
+                    why=f"{_describe_os_error(self._file, error)}; the server refuses requests with tokens",
                 )
             self._grants = None
         if self._grants is None:
@@ -203,12 +203,12 @@ class TokenAuthenticator:
         return self._grants
 
     def _load_grants(self) -> None:
-        """Load the file; raise OSError if it is unreadable or other users may write to it."""
+        """Load the tokens file; raise OSError if it is unreadable or other users may write to the file."""
         self._grants, problems = parse_grants(read_protected_file(self._file))
         if problems:
             _log.error(
                 "tokens file has invalid lines",
-                why=f"{self._file}: {'; '.join(problems)}; these lines grant nothing",
+                why=f"{self._file}: {'; '.join(problems)}; the daemon ignores these lines",
             )
 
 
@@ -216,15 +216,15 @@ def read_protected_file(file: Path) -> str:
     """Return the text of *file*.
 
     Raises:
-        OSError: the file is unreadable or too long, or users other than its owner may write to it.
+        OSError: *file* is unreadable or too long, or users other than the owner may write to *file*.
     """
     with file.open("rb") as opened:
         status = os.fstat(opened.fileno())
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise PermissionError(0, "other users may write to it: run chmod 600 on it")
+            raise PermissionError(0, "other users may write to this file: run chmod 600 on the file")
         text = opened.read(MAX_FILE_BYTES + 1)
     if len(text) > MAX_FILE_BYTES:
-        raise OSError(0, f"it has more than {MAX_FILE_BYTES} bytes")
+        raise OSError(0, f"the file has more than {MAX_FILE_BYTES} bytes")
     return text.decode("utf-8", "replace")
 
 

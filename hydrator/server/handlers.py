@@ -88,7 +88,7 @@ class AdRoute:
         self._encoded_ads: dict[Site, _EncodedAd] = {}  # only the event loop uses this dict
 
     async def get(self, request: Request) -> Response:
-        """Return the ad; a 304 answer has the same headers: ETag (the generation) and the facts' time."""
+        """Return one site's ad, or a 304; headers have the ad's generation (ETag) and the facts' time."""
         state = self._get_state()
         site = Site(request.path_params["site"])
         ad = state.ads.get(site)
@@ -111,7 +111,7 @@ class AdRoute:
         return Response(body, headers=headers, media_type="text/plain")
 
     def _encode(self, ad: SiteAd, state: ServerState) -> _EncodedAd:
-        """Return the bytes of *ad*, cached while it is unchanged; drop sites that no longer have an ad."""
+        """Return *ad* as bytes, from the cache if unchanged; remove sites without an ad from the cache."""
         cached = self._encoded_ads.get(ad.site)
         if cached is not None and cached.ad == ad:
             return cached
@@ -124,7 +124,7 @@ class AdRoute:
 
 
 def _ad_not_found(state: ServerState, site: Site, *, can_see_all_sites: bool) -> HttpError:
-    """Return a 404 error; before the first complete state a 503 error, so that the hook asks again."""
+    """Return a 404 error. Before the first complete state, return a 503 error: then the hook asks again."""
     if state.not_ready_reason is not None:
         return HttpError(503, "not ready", state.not_ready_reason, {"ready": False})
     similar = find_similar_sites(site, state.ads.keys()) if can_see_all_sites else []
@@ -134,9 +134,9 @@ def _ad_not_found(state: ServerState, site: Site, *, can_see_all_sites: bool) ->
 
 
 def _etag_matches(if_none_match: str | None, etag: str) -> bool:
-    """Return whether *if_none_match* has *etag*, or ``W/`` and *etag* (a weak comparison [1]).
+    """Return whether *if_none_match* has *etag*, with or without ``W/`` (weak comparison [1]).
 
-    A proxy that compresses answers may have added the ``W/``.
+    A proxy that compresses answers may have changed the ETag to ``W/"…"``.
 
     [1] RFC 9110, 13.1.2 If-None-Match.
     """
@@ -199,7 +199,7 @@ class StateRoutes:
         return json_response(request, build_openapi())
 
     async def healthz(self, request: Request) -> Response:
-        """Return 200 unless the daemon's cycles hang, even if catalogues or the pool fail."""
+        """Return 200 unless the daemon's cycles hang; also return 200 while catalogues or the pool fail."""
         reason = self.get_state().hang_reason
         if reason is not None:
             raise HttpError(503, "hung", reason, {"status": "hung"})
@@ -219,7 +219,7 @@ class NameRoute:
     """The route that returns the names that jobs use for datasets.
 
     Args:
-        look_up: returns the names. None if the server requires no tokens; the route then refuses requests.
+        look_up: returns the names; None if the server requires no tokens. Then the route refuses requests.
         limiter: limits how many datasets one token may look up; None for no limit.
     """
 
@@ -247,7 +247,7 @@ class NameRoute:
         return json_response(request, answer)
 
     def _check_limit(self, request: Request, count: int) -> None:
-        """Refuse a token that looks up more names than submissions need: a client may be guessing names."""
+        """Refuse the request if its token looked up too many names: the client may be guessing names."""
         if self._limiter is None:
             return
         grant: Grant = request.scope["grant"]
@@ -266,7 +266,7 @@ class EventRoute:
         self._on_event = on_event
 
     async def post(self, request: Request) -> Response:
-        """Accept an event; the answer does not depend on whether its dataset is in demand."""
+        """Accept an event; the answer does not reveal whether jobs name the event's dataset."""
         if self._on_event is None:
             detail = "the events webhook is disabled: set events.webhook and publish.http.tokens_file"
             raise HttpError(403, "no events", detail)
@@ -281,7 +281,7 @@ class EventRoute:
 
 
 class JobRoute:
-    """The page that explains an idle job. One job at a time: each explanation queries the whole pool.
+    """The page that explains an idle job; one job at a time, since an explanation queries the whole pool.
 
     Args:
         get_state: returns the present state; the page shows the time of this state.
@@ -294,7 +294,7 @@ class JobRoute:
         self._lock = threading.Lock()
 
     def get(self, request: Request) -> Response:
-        """Return the page; its status says whether the job could be explained."""
+        """Return the page; the HTTP status says whether the daemon could explain the job."""
         if self._explain is None:
             detail = (
                 "this page explains jobs only to clients with a token, and no tokens are configured:"

@@ -56,7 +56,7 @@ class HttpServer:
         port: 0 to 65535; 0 selects a free port, which ``url`` then names.
         unix: a socket in the file system instead of *host* and *port*.
         certificate: the certificate for HTTPS; None for HTTP.
-        token: the token with which the daemon reads its own answers.
+        token: the token for the daemon's requests to this server.
         limiter: limits the number of connections, and the time of a request.
     """
 
@@ -155,7 +155,7 @@ class HttpServer:
         return _listen_unix(self._unix) if self._unix else _listen(self._host, self._port)
 
     def _inherit_socket(self, predecessor: "HttpServer") -> socket.socket:
-        """Return a listening socket; if the address is the predecessor's, a duplicate of its socket."""
+        """Return a listening socket; if *predecessor* has the same address, a duplicate of its socket."""
         listening = predecessor._listening_socket
         if predecessor.url is None or listening is None:
             return self._bind()
@@ -167,7 +167,7 @@ class HttpServer:
             return self._bind()
         if (self._host, self._port) == (predecessor._host, predecessor._port):
             return socket.socket(fileno=os.dup(listening.fileno()))
-        # the two sockets have different addresses; to share a port, both need SO_REUSEPORT
+        # a socket on all addresses and a socket on one address can share a port if both have SO_REUSEPORT
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
             return _listen(self._host, self._port, reuse_port=self._port == listening.getsockname()[1])
@@ -175,7 +175,7 @@ class HttpServer:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
 
     def stop(self, timeout: timedelta = timedelta(seconds=5)) -> None:
-        """Stop the server; open requests get two seconds. Do nothing if the server does not run."""
+        """Stop the server; open requests have two seconds to end. Do nothing if the server does not run."""
         if self._uvicorn is None or self._thread is None:
             return
         self._uvicorn.should_exit = True
@@ -198,7 +198,7 @@ class HttpServer:
 
 
 def _listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
-    """Return a listening socket. This function, not uvicorn, binds it, so that an error is one sentence.
+    """Return a listening socket. uvicorn does not bind the socket, so that an error is one sentence.
 
     With *reuse_port*, the socket can share its port with another socket of this process that has
     SO_REUSEPORT now. No later socket can share the port.
@@ -217,7 +217,7 @@ def _listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     listening = socket.socket(family, kind, protocol)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # keep-alive: a connection to a worker node that vanished is closed after some minutes
+        # with keep-alive, the kernel closes the connection of a vanished worker node after some minutes
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(reuse_port))
@@ -237,7 +237,7 @@ def _os_error_text(exc: Exception) -> str:
 
 
 def _address_text(listening_socket: socket.socket) -> str:
-    """Return ``host:port``, with loopback for a wildcard address, or ``unix:/path``."""
+    """Return ``host:port`` or ``unix:/path``; ``0.0.0.0`` and ``::`` become loopback addresses."""
     if listening_socket.family == socket.AF_UNIX:
         return f"unix:{listening_socket.getsockname()}"
     host, port = listening_socket.getsockname()[:2]
@@ -255,7 +255,7 @@ def _listen_unix(unix: UnixSocket) -> socket.socket:
     try:
         if _is_stale_socket(path):
             path.unlink()
-        # Linux gives the new file the mode of the socket, so other users can never connect
+        # Linux gives the new socket file the mode of the descriptor, so other users can never connect
         os.fchmod(listening.fileno(), unix.mode)
         listening.bind(str(path))
         path.chmod(unix.mode)
@@ -267,7 +267,7 @@ def _listen_unix(unix: UnixSocket) -> socket.socket:
 
 
 def _is_stale_socket(path: Path) -> bool:
-    """Return whether *path* is a socket without a server."""
+    """Return whether *path* is a socket file at which no server listens."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             return False

@@ -46,7 +46,7 @@ _SECURITY_HEADERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RequestPolicy:
-    """The limits of requests, and how the server knows its clients; by default nothing is limited.
+    """The limits of requests, and how the server identifies clients; the default has no limits.
 
     Attributes:
         rate_limiter: limits the requests of one address, and of one token.
@@ -85,7 +85,7 @@ class RequestMiddleware:
         started_at = time.perf_counter()
         status: int | None = None
         request_id = _request_id(scope, behind_proxy=self.policy.behind_proxy)
-        # every request has its own log context; uvicorn's log lines about the request have it too
+        # every request has its own log context; uvicorn's log lines about the request have this context too
         structlog.contextvars.bind_contextvars(request=request_id)
 
         async def send_with_headers(message: Message) -> None:
@@ -112,7 +112,7 @@ class RequestMiddleware:
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         self.http_metrics.record_request(scope, status, seconds)
-        # test the level first: it is cheap, and the server may get thousands of requests a second
+        # build the fields only for level DEBUG, since the server may get thousands of requests a second
         if logging.getLogger("hydrator").isEnabledFor(logging.DEBUG):
             # log the route, not the path: the path may contain a private name
             route = self.http_metrics.route_label(scope)
@@ -130,7 +130,7 @@ class RequestMiddleware:
         if hosts is None or host is None or hosts.is_allowed(host):
             return None
         detail = (
-            f"this server does not answer to the name {host[:100]!r}: use its address, "
+            f"this server does not answer to the name {host[:100]!r}: use the server's address, "
             "or add the name to publish.http.allowed_hosts"
         )
         return HttpError(421, "unknown host", detail)
@@ -214,7 +214,7 @@ def _check_limits(scope: Scope, body_limits: Mapping[str, int]) -> HttpError | N
         return HttpError(413, "body not allowed", "this path accepts no body: send the request without one")
     # the size of a chunked body is unknown until the server has read the body
     if not _is_at_most(size, max_size) or "Transfer-Encoding" in headers:
-        detail = f"send at most {max_size} bytes with a Content-Length, not in chunks"
+        detail = f"send a body of at most {max_size} bytes with a Content-Length, not in chunks"
         return HttpError(413, "body too large", detail)
     return None
 

@@ -43,7 +43,7 @@ def json_response(request: Request, content: Mapping[str, object], status: int =
 
 
 def bytes_response(request: Request, body: bytes, media_type: str, status: int = 200) -> Response:
-    """Build a response that caches must not store; gzip it from 1024 bytes on if the client accepts that."""
+    """Build a response that caches must not store; gzip 1024 bytes or more if the client accepts gzip."""
     headers = {"Content-Type": media_type, "Cache-Control": "no-store", "Vary": "Accept-Encoding"}
     if len(body) >= 1024 and accepts_gzip(request.headers):
         headers["Content-Encoding"] = "gzip"
@@ -75,7 +75,7 @@ async def error_response(request: Request, exc: Exception) -> Response:
 
 
 async def internal_error_response(request: Request, _: Exception) -> Response:
-    """Build the answer to a request that met a bug; Starlette also passes the exception to the log."""
+    """Build the answer to a request that failed because of a bug; Starlette also logs the exception."""
     detail = "the request failed because of a bug in the daemon; the daemon's log has the traceback"
     return json_response(request, {"error": "internal error", "detail": detail}, 500)
 

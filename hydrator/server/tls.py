@@ -1,4 +1,4 @@
-"""TLS certificate of the server: its files are read again when they change, without a restart."""
+"""TLS certificate of the server: the server reads changed files again, without a restart."""
 
 import ssl
 from pathlib import Path
@@ -40,7 +40,7 @@ class TlsCertificate:
             raise ConfigError([f"publish.http.tls_certificate: {self._describe_error(error)}"]) from error
         self.context = _build_context()
         self.context.load_cert_chain(certificate, key, _reject_passphrase)
-        # ssl calls this function at every handshake, with or without a host name from the client
+        # Python calls this method at the start of every handshake, even if the client sends no host name
         self.context.sni_callback = self._on_handshake
 
     def _on_handshake(
@@ -80,5 +80,5 @@ def _build_context() -> ssl.SSLContext:
 
 
 def _reject_passphrase() -> str:
-    """Refuse a key with a passphrase, which a daemon cannot type."""
+    """Refuse a key with a passphrase: the daemon cannot ask a person for it."""
     raise ValueError("the key has a passphrase: use a key without one")

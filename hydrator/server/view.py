@@ -1,4 +1,4 @@
-"""State of the daemon from which the HTTP server builds its answers."""
+"""Values from which the HTTP server builds its answers."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -18,17 +18,17 @@ class ServerState:
         ads: ads for hooks.
         snapshot: facts by site; None before the first reading.
         demand: datasets that jobs name; None before the first query.
-        not_ready_reason: why a complete state does not exist yet; None once it exists.
+        not_ready_reason: why a complete state does not exist yet; None once a complete state exists.
         now: time of this state.
         published_at: time of the last publication of each ad. An ad without a time
-            counts as published *now*: the server serves it live, so it cannot expire.
-        held_reasons: by site, why the daemon does not change the site's ad. The breaker holds
-            the sites in ``held_losses``. The sites in ``withheld_reasons`` have no ad
-            of this daemon yet. All other sites are rolled back.
-        hang_reason: why the daemon's cycles hang; None if they do not hang.
-        max_age: the age from which a fact is no longer valid.
-        changes: the last decisions, oldest first.
-        omitted_dids: by site, the datasets that do not fit into the site's ad.
+            counts as published *now*: hooks fetch the ad from the server, so the ad cannot expire.
+        held_reasons: by site, why the daemon does not change the site's ad. The breaker
+            holds the sites in ``held_losses``. The sites in ``withheld_reasons`` have no ad
+            of this daemon yet. An operator rolled back all other sites of ``held_reasons``.
+        hang_reason: why the server reports that the daemon hangs; None if the daemon's cycles go on.
+        max_age: largest age at which a fact is valid.
+        changes: the last changes of ads, oldest first.
+        omitted_dids: by site, the datasets for which the site's ad has no room.
         troubles: sentences on failures of the last cycle, such as a catalogue that does not answer.
     """
 
@@ -49,7 +49,7 @@ class ServerState:
 
     @property
     def knowledge(self) -> DaemonKnowledge | None:
-        """The facts that explain a job; None before the first reading."""
+        """The facts with which the daemon explains a job; None before the first reading."""
         if self.snapshot is None:
             return None
         demanded = self.demand.dids if self.demand else frozenset()

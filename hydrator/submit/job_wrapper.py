@@ -15,7 +15,7 @@ echo "hydrator: no working python3, 3.6 or later, on PATH=$PATH: the job ends wi
 exit 85
 ":"""
 
-__doc__ = """Job wrapper: find the job's datasets at the site where it starts, then exec the job's command.
+__doc__ = """Job wrapper: find the job's datasets at the site where the job starts, then exec its command.
 
 The wrapper is one file for Python 3.6 or later that needs the standard library only, because HTCondor copies
 it to the node as the job's executable. ``--help`` lists the options.
@@ -117,7 +117,7 @@ class WrapperError(Exception):
 
 
 class RetryElsewhere(WrapperError):
-    """The job cannot run on this node but may run at another site, because a dataset is not readable."""
+    """A dataset is not readable on this node: exit so that the job may run at another site."""
 
     status = RETRY_STATUS
 
@@ -143,7 +143,7 @@ class Dataset:
 
     def __init__(self, number: int, entry: "dict[str, object]") -> None:
         self.did = require_did(entry, "did")
-        # for a private dataset "did" is a pseudonym, and "plain" the DID that the catalogue knows
+        # for a private dataset the key "did" has a pseudonym, and the key "plain" has the real DID
         self.real_did = require_did(entry, "plain") if entry.get("plain") else self.did
         self.name = require_text(entry, "name") if entry.get("name") else self.real_did.partition(":")[2]
         variable = require_text(entry, "variable") if entry.get("variable") else "INPUT_%d" % number
@@ -155,7 +155,7 @@ class Dataset:
                 (variable, "INPUT_%d" % number, "INPUT_" + re.sub(r"[^A-Za-z0-9]", "_", self.basename))
             )
         )
-        # a stage-in command may pass the name to a shell
+        # no character with a meaning in a shell: a stage-in command may pass the name to a shell
         base = re.sub(r"[^A-Za-z0-9._:@=+~-]", "_", self.basename).lstrip("-~")
         self.safe_basename = base if base not in ("", ".", "..") else "data"
         bad_size = WrapperError(
@@ -195,7 +195,7 @@ class JobInputs:
         self.stage_seconds = seconds if isinstance(seconds, int) and seconds > 0 else STAGE_SECONDS
 
     def locations_at(self, site: str) -> "dict[str, object]":
-        """Return the place of each dataset at *site*, by DID: a path, or pairs of a folder and a layout."""
+        """Return by DID where each dataset is at *site*; :func:`parse_location` describes the values."""
         places = self.sites.get(site)
         return (
             {did: parse_location(place) for did, place in places.items()} if isinstance(places, dict) else {}
@@ -203,7 +203,10 @@ class JobInputs:
 
 
 def parse_location(place: object) -> object:
-    """Parse a *place* of hydrator-paths.json: a path, or pairs of a folder and a layout."""
+    """Parse a *place* of hydrator-paths.json: a path, or pairs of a folder and the name of a layout.
+
+    A layout of a dataset gives the path of each file relative to the folder.
+    """
     if not isinstance(place, list):
         return to_native_path(place)
     if not all(isinstance(shelf, list) and len(shelf) == 2 for shelf in place):
@@ -216,10 +219,10 @@ def parse_location(place: object) -> object:
 def parse_files(
     entry: "dict[str, object]", did: str
 ) -> "tuple[list[tuple[str, int | None]], dict[str, list[object]]]":
-    """Return the files of a dataset, each with its size, and for each layout the files' relative paths.
+    """Return each file of a dataset with its size, and by name of layout the relative paths of all files.
 
     Raises:
-        WrapperError: a value is not valid, or a path leads out of the folder.
+        WrapperError: a value is not valid, or a path leads out of the dataset's folder.
     """
     files = entry.get("files") or []
     layouts = entry.get("layouts") or {}
@@ -247,14 +250,14 @@ def require_size(value: object, problem: WrapperError) -> "int | None":
 
 
 def is_below(path: object) -> bool:
-    """Return whether the relative *path* stays below the folder that it starts from."""
+    """Return whether *path* is a relative path without empty, ``.`` or ``..`` parts."""
     if not isinstance(path, str) or "\0" in path:
         return False
     return not any(part in ("", ".", "..") for part in path.split("/"))
 
 
 def to_native_path(path: object) -> str:
-    """Return *path* so that Python opens the file with the UTF-8 bytes of *path*, in any locale."""
+    """Convert *path* so that, in any locale, Python opens the file whose name is *path* in UTF-8."""
     return os.fsdecode(str(path).encode("utf-8", "surrogateescape"))
 
 
@@ -307,7 +310,7 @@ def read_ad(path: str) -> "dict[str, str]":
 
 
 def parse_strings(literal: str) -> "list[str]":
-    """Return the strings in *literal*, a ClassAd string or list; leave out strings with escapes."""
+    """Return the strings in *literal*, a ClassAd string or list; leave out strings with a backslash."""
     return re.findall(r'"([^"\\]*)"', literal)
 
 
@@ -326,9 +329,10 @@ def find_site(requested_site: str, keys: "list[str]", environ: "dict[str, str]")
 
 
 def unreadable_reason(path: str, size: "int | None", report_progress: "Callable[[], None]") -> str:
-    """Return the reason why the dataset at *path* cannot be read; empty if it can.
+    """Return the reason why the dataset at *path* cannot be read; empty if it is readable.
 
-    *path* is a file that opens, or a folder with files that all open, of at least *size* bytes in total.
+    A dataset is readable if its file opens, or all files of its folder open. If *size* is not None, the
+    file or the folder must also have at least *size* bytes.
     The function calls *report_progress* before each file of a folder.
     """
     try:
@@ -359,7 +363,7 @@ def unreadable_reason(path: str, size: "int | None", report_progress: "Callable[
 
 
 def table_problem(folder: str, names: "list[str]") -> str:
-    """Return the reason why *folder*, which has the files *names*, is a broken table; empty if it is not.
+    """Return why *folder*, with the files *names*, is a broken casacore table; empty if not broken.
 
     casacore keeps the description of each table in table.dat and the data in table.f0, table.f1, ...
     """
@@ -383,10 +387,10 @@ def readable_size(path: str) -> int:
 def locate_files(
     dataset: Dataset, shelves: "list[tuple[str, str]]", report_progress: "Callable[[], None]"
 ) -> "tuple[str, list[str]]":
-    """Find each file of *dataset* in the first folder of *shelves* where it is readable.
+    """Find each file of *dataset* in the first folder of *shelves* where the file is readable.
 
-    A file is readable if it opens and has the size from the catalogue. If all files are readable, return ""
-    and their paths. Else return the reason and an empty list.
+    *shelves* are pairs of a folder and the name of a layout. A file is readable if it opens and has the size
+    from the catalogue. Return "" and the paths. If a file is not readable, return the reason and no paths.
     """
     paths = []  # type: list[str]
     missing = []  # type: list[str]
@@ -406,7 +410,7 @@ def locate_files(
         else:
             missing.append(reason)
     if missing:
-        return "%d of its %d files cannot be read; the first: %s" % (
+        return "%d of the dataset's %d files cannot be read; the first: %s" % (
             len(missing),
             len(dataset.files),
             missing[0],
@@ -425,12 +429,12 @@ def unreadable_file_reason(path: str, size: "int | None") -> str:
 def check_dataset(
     dataset: Dataset, place: object, report_progress: "Callable[[], None]"
 ) -> "tuple[str, list[str]]":
-    """Return the reason why *dataset* is not readable at *place* (or ""), and the dataset's paths there."""
+    """Return why *dataset* is not readable at *place* ("" if readable), and its paths at *place*."""
     if isinstance(place, str):
         why = unreadable_reason(place, dataset.bytes_total, report_progress)
         return (place + " " + why if why else ""), [place]
     if not dataset.files or not isinstance(place, list):
-        return "hydrator-paths.json does not list the files of this dataset", []
+        return "hydrator-paths.json does not list the dataset's files", []
     return locate_files(dataset, place, report_progress)
 
 
@@ -439,8 +443,8 @@ def check_readable(
 ) -> "list[tuple[str, list[str]]]":
     """Run :func:`check_dataset` for each candidate place in a child process.
 
-    A dead file server would block this process without end. So the child reports its progress about once a
-    second, and this process kills the child after *seconds* without a report.
+    A read from a dead file server never returns, so a child process reads the files. The child reports its
+    progress about once a second. After *seconds* without a report, this process kills the child.
     """
     import select
 
@@ -469,7 +473,7 @@ def check_readable(
 
 
 def write_checks(writer: int, candidates: "list[tuple[Dataset, object]]") -> None:
-    """Write one line with the result of each check, and an empty line for each second of progress."""
+    """Check each candidate and write its result on one line; write an empty line once a second meanwhile."""
     last = [time.monotonic()]
 
     def report_progress() -> None:
@@ -516,7 +520,7 @@ class Archive:
         """Unpack the members of the archive into *folder*; never replace an existing file.
 
         Raises:
-            RetryElsewhere: the archive is incomplete, or has a member twice.
+            RetryElsewhere: the archive is incomplete, or has two members of the same name.
         """
         import shutil
 
@@ -537,7 +541,9 @@ class Archive:
                             "%s is incomplete: it ends within its member %r" % (self.path, member.name[:200])
                         )
         except (FileExistsError, NotADirectoryError) as trouble:
-            raise RetryElsewhere("%s has a member twice: %s" % (self.path, trouble.filename)) from trouble
+            raise RetryElsewhere(
+                "%s has two members of the same name: %s" % (self.path, trouble.filename)
+            ) from trouble
 
     def _members(self) -> "Iterator[tuple[TarFile, TarInfo]]":
         """Yield each member of the archive, with the open archive.
@@ -550,7 +556,7 @@ class Archive:
         try:
             with tarfile.open(self.path, "r:", encoding="utf-8", errors="surrogateescape") as tar:
                 for _ in range(self.max_members):
-                    # in an empty archive, Python before 3.11 would seek to byte -1
+                    # without this test, Python before 3.11 would seek to byte -1 of an empty archive
                     member = tar.next() if tar.offset else None
                     if member is None:
                         break
@@ -560,11 +566,12 @@ class Archive:
                         yield tar, member
                 else:
                     raise RetryElsewhere(
-                        "%s has more than %d members, the limit" % (self.path, self.max_members)
+                        "%s has more than %d members, which is the limit" % (self.path, self.max_members)
                     )
                 with open(self.path, "rb") as file:
                     file.seek(tar.offset)
-                    if file.read(512) != b"\0" * 512:  # tarfile ends at a damaged header too
+                    # tarfile mistakes a damaged header for the end of the archive
+                    if file.read(512) != b"\0" * 512:
                         raise RetryElsewhere(
                             "%s is damaged or breaks off at byte %d" % (self.path, tar.offset)
                         )
@@ -588,7 +595,7 @@ class Archive:
 
 
 def normalize_member_name(name: str) -> str:
-    """Return a member's name without the ``./`` and the ``/`` that tar adds."""
+    """Return a member's name without the ``./`` before and the ``/`` after the name, which tar adds."""
     while name.startswith("./") and len(name) > 2:
         name = name[2:]
     return to_native_path(name.rstrip("/") if name.strip("/") else name)
@@ -597,8 +604,8 @@ def normalize_member_name(name: str) -> str:
 class FolderEntry:
     """One entry of a dataset's folder in the scratch folder.
 
-    ``name`` is the entry's name in that folder, ``path`` the source at the site, ``archive`` the tar file to
-    unpack, if the source is one.
+    ``name`` is the entry's name in that folder. ``path`` is the source at the site. ``archive`` is the source
+    as a tar file to unpack, or None if the wrapper makes a link to the source.
     """
 
     def __init__(self, name: str, path: str, is_packed: bool) -> None:
@@ -608,9 +615,10 @@ class FolderEntry:
 
 
 def list_entries(dataset: Dataset, paths: "list[str]", patterns: "list[str]") -> "list[FolderEntry]":
-    """Return the entries of a dataset; *paths* are its files, or its single file or folder.
+    """Return the entries for the folder of a dataset.
 
-    A folder becomes one entry. A folder with archives becomes one entry for each name in the folder.
+    *paths* are the paths of the dataset's files, or one path of a folder. A folder without archives becomes
+    one entry. A folder with archives becomes one entry for each name in the folder.
     """
     if len(paths) == 1 and os.path.isdir(paths[0]):
         inside = sorted(os.listdir(paths[0]))
@@ -629,7 +637,7 @@ def list_entries(dataset: Dataset, paths: "list[str]", patterns: "list[str]") ->
 
 
 def is_packed(path: str, patterns: "list[str]", name: str = "") -> bool:
-    """Return whether *path* is a file to unpack: *name*, or else its own name, matches one of *patterns*."""
+    """Return whether *path* is a file and *name* (default: the file's name) matches one of *patterns*."""
     import fnmatch
 
     base = os.path.basename(name or path).lower()
@@ -637,7 +645,7 @@ def is_packed(path: str, patterns: "list[str]", name: str = "") -> bool:
 
 
 def build_dataset_folders(job: JobInputs, paths_found: "list[list[str]]", scratch: str) -> "list[str]":
-    """Return one path for each dataset: a folder in the scratch folder, or its original path.
+    """Return one path for each dataset: a folder in the scratch folder, or the dataset's original path.
 
     The folder has links to the files of the dataset, and the unpacked archives. A dataset that is a single
     file or folder, and not an archive, stays at its original path.
@@ -686,7 +694,7 @@ def build_dataset_folder(number: int, dataset: Dataset, entries: "list[FolderEnt
     folder = make_folder(
         scratch, "%d-%s" % (number + 1, "unpacked" if archives else "files"), dataset.safe_basename
     )
-    for archive in archives:  # unpack before links exist: a member's path could lead through a link
+    for archive in archives:  # unpack before links exist: else an archive may write through a link
         archive.unpack(folder)
     for piece in entries:
         if not piece.archive:
@@ -716,7 +724,7 @@ def link_entry(entry: FolderEntry, folder: str) -> None:
 def measurement_sets(path: str) -> "list[str]":
     """Return the measurement sets in the folder *path*.
 
-    If *path* is a measurement set itself, or has none in it, return *path* alone.
+    If *path* is a measurement set itself, or contains no measurement set, return *path* alone.
     """
     if not os.path.isdir(path) or os.path.exists(os.path.join(path, "table.dat")):
         return [path]
@@ -730,8 +738,8 @@ def measurement_sets(path: str) -> "list[str]":
 def fetch(job: JobInputs, number: int, scratch: str) -> str:
     """Fetch dataset *number* (from 0) into the scratch folder; return its path there.
 
-    ``{path}`` in the stage-in command becomes a new, empty folder. The result is the entry of that folder
-    with the dataset's name, else the only entry, else the folder itself.
+    The function replaces ``{path}`` in the stage-in command by a new, empty folder, and runs the command.
+    Return the entry of that folder with the dataset's name, else the only entry, else the folder itself.
 
     Raises:
         RetryElsewhere: the command failed, took too long or wrote nothing.
@@ -766,7 +774,7 @@ def fetch(job: JobInputs, number: int, scratch: str) -> str:
 
 
 def make_folder(scratch: str, *names: str) -> str:
-    """Make the folder *names* below FOLDER in *scratch*; raise OSError if *scratch* does not exist."""
+    """Make nested folders *names* below FOLDER in *scratch*; raise OSError if *scratch* does not exist."""
     os.stat(scratch)
     folder = os.path.join(scratch, FOLDER, *names)
     os.makedirs(folder, exist_ok=True)
@@ -781,7 +789,7 @@ def run(words: "list[str]", seconds: float) -> str:
     import subprocess
 
     numbers = {getattr(signal, name) for name in ENDING_SIGNALS}
-    # block signals until this process has a handler that passes them on; the child unblocks them at once
+    # block signals until this process can pass signals on to the child; the child unblocks them at once
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     before = {}  # type: dict[int, object]
     try:
@@ -829,9 +837,10 @@ def build_kill_handler(child: "Popen[bytes]") -> "Callable[[int, object], None]"
 
 
 def report_misses(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
-    """Write into the job's ad that the datasets *dids* were not readable at *site*.
+    """Write into the job's ad that *dids* are not readable at *site* (a miss).
 
-    If writing fails, the exit status is enough: the job's Requirements then exclude the site of the last run.
+    If this fails, the exit status 85 remains. With this status, the job's Requirements exclude the site of
+    the last run.
     """
     miss = prepend_item("ChirpDataLocalityMisses", miss_text(site, dids, now), environ)
     set_job_attributes([*avoidance_attributes(site, environ, now), miss], environ)
@@ -854,7 +863,10 @@ def prepend_item(attribute: str, item: str, environ: "dict[str, str]") -> "tuple
 
 
 def report_fetched(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
-    """Write the fetched *dids* into the job's ad; and a miss for each DID that the slot has as AVAILABLE."""
+    """Write the fetched *dids* into the job's ad.
+
+    If the slot ad lists a fetched DID as AVAILABLE, the slot ad is wrong: write this DID as a miss too.
+    """
     states = read_ad(environ.get("_CONDOR_MACHINE_AD", "")).get("datasetstates", "")
     advertised = [did for did in dids if is_advertised_available(states, did)]
     values = [prepend_item("ChirpDataLocalityFetched", miss_text(site, dids, now), environ)]
@@ -879,7 +891,7 @@ def set_job_attributes(values: "list[tuple[str, str]]", environ: "dict[str, str]
 def miss_text(site: str, dids: "list[str]", now: int) -> str:
     """Return ``WHEN DID,DID,+N SITE`` of up to 650 bytes, with at least one DID.
 
-    WHEN is the time in Unix s, N the number of DIDs that do not fit.
+    WHEN is the Unix time in seconds. N is the number of DIDs that are left out for lack of room.
     """
     count = 1
     max_chars = 650 - len(to_plain_text(site))
@@ -961,8 +973,9 @@ def set_with_chirp_socket(name: str, value: str, environ: "dict[str, str]") -> b
 def fill_missing_outputs(environ: "dict[str, str]") -> None:
     """Create a Unix socket in place of each missing file of transfer_output_files.
 
-    Without the file HTCondor would hold the job, and the schedd could not try another site. File transfer
-    skips sockets, so it overwrites nothing at the submit host. For ``folder/`` make an empty folder.
+    If an output file is missing, HTCondor holds the job, and the schedd cannot try another site. HTCondor's
+    file transfer skips sockets, so a socket overwrites no file at the submit host. For a missing ``folder/``
+    the function makes an empty folder.
     """
     import socket
 
@@ -1012,7 +1025,7 @@ def rewrite_input_ms(parset: bytes, paths: "list[str]") -> bytes:
 def replace_options(
     parset: bytes, wanted_section: bytes, values: "dict[bytes, bytes]"
 ) -> "tuple[bytes, set[bytes]]":
-    """Return *parset* with the *values* of options in *wanted_section*, and the names of replaced options."""
+    """Replace options of *wanted_section* by *values*; return the new parset and the replaced names."""
     names = b"|".join(re.escape(name) for name in values)
     option = re.compile(rb"(\s*(" + names + rb")\s*[=:])([ \t]*)", re.IGNORECASE)
     out = []  # type: list[bytes]
@@ -1088,7 +1101,7 @@ def fit_to_slot(parset: bytes, machine: "dict[str, str]", scratch: str) -> "tupl
 def slot_options(
     user_options: "dict[str, str]", cores: int, gigabytes: int, scratch: str
 ) -> "dict[str, str]":
-    """Return the options of Rapthor's [cluster] for a slot, but keep smaller numbers of *user_options*."""
+    """Return the options of Rapthor's [cluster] for a slot; a smaller number in *user_options* stays."""
 
     def at_most(name: str, limit: int) -> str:
         wish = parse_whole_number(user_options.get(name))
@@ -1141,7 +1154,7 @@ def replace_arguments(words: "list[str]", datasets: "list[Dataset]", paths: "lis
 
 
 def path_variables(datasets: "list[Dataset]", paths: "list[str]") -> "dict[str, str]":
-    """Return the paths by variable; a variable that two datasets share has the path of the first."""
+    """Return paths by variable; a variable of several datasets has the path of the first dataset."""
     return {
         name: path for dataset, path in reversed(list(zip(datasets, paths))) for name in dataset.variables
     }
@@ -1151,7 +1164,8 @@ def build_environment(
     environ: "dict[str, str]", site: str, datasets: "list[Dataset]", paths: "list[str]"
 ) -> "dict[str, str]":
     """Return the command's environment: *environ*, the datasets' variables and HYDRATOR_SITE."""
-    variables = {name: text for name, text in environ.items() if name}  # exec rejects an empty name
+    # exec rejects a variable with an empty name
+    variables = {name: text for name, text in environ.items() if name}
     variables.update(path_variables(datasets, paths))
     variables["HYDRATOR_SITE"] = site
     # Python sets LC_CTYPE if no locale is set: restore the job's value
@@ -1189,8 +1203,8 @@ def run_to_end(words: "list[str]", environ: "dict[str, str]", pipelines: str) ->
 
     An eviction begins with a signal, which this process passes on to the command. HTCondor then transfers
     Rapthor's working folder to the schedd, and from there to the next start of the job. If the command ends
-    without an eviction, that folder is the job's output. The function then removes *pipelines* from it,
-    because *pipelines* has copies of the data.
+    without an eviction, that folder is the job's output. The function then removes *pipelines* from
+    that folder, because *pipelines* has copies of the data.
 
     Raises:
         CommandNotStartable: the command cannot be executed.
@@ -1213,7 +1227,7 @@ def run_to_end(words: "list[str]", environ: "dict[str, str]", pipelines: str) ->
 
 
 def run_and_forward_signals(words: "list[str]", environ: "dict[str, str]") -> "tuple[list[int], int]":
-    """Run the command *words* and pass signals on to its process group; return the signals and its status."""
+    """Run the command *words*, pass signals on to the command; return the signals and the exit status."""
     import subprocess
 
     signals = []  # type: list[int]
@@ -1289,10 +1303,10 @@ def find_paths_file(requested_path: str, scratch: str) -> str:
 def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str, str]") -> "list[str]":
     """Return one path for each dataset: the data at the site, or else a fetched copy.
 
-    If a dataset has several files, its path is a folder with links to them.
+    For a dataset of several files, the path is a folder with links to the files.
 
     Raises:
-        RetryElsewhere: a dataset is not readable and was not fetched; the miss is in the job's ad.
+        RetryElsewhere: a dataset is not readable and was not fetched; the job's ad now has the miss.
     """
     locations = job.locations_at(site)
     candidates = [(each, locations[each.did]) for each in job.datasets if each.did in locations]
@@ -1303,7 +1317,7 @@ def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str,
         why, paths = (
             next(answers)
             if dataset.did in locations
-            else ("hydrator-paths.json has no path for the dataset", [])
+            else ("hydrator-paths.json has no path for this dataset", [])
         )
         paths_by_number.append(paths)
         if why:
@@ -1331,11 +1345,11 @@ def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str,
 
 
 def start(argv: "list[str]", environ: "dict[str, str]") -> None:
-    """Replace this process by the command.
+    """Find the job's datasets, and replace this process by the job's command.
 
     Raises:
-        WrapperError: the wrapper found an error.
-        Exception: the node failed; the job's ad now lists its site among the sites to avoid.
+        WrapperError: the usage or an input file is wrong, or a dataset is not readable.
+        Exception: the node failed; the job's ad now lists the site among the sites to avoid.
     """
     options, command = parse_arguments(argv)
     site = options["site"]
@@ -1378,7 +1392,7 @@ def write_parset_copy(parset: str, paths: "list[str]", scratch: str, machine: "d
             file.write(content)
     except OSError as trouble:
         text = "cannot copy the parset %s: %s" % (parset, trouble.strerror)
-        # a missing parset is missing on every node: do not retry; a full disk is only on this node
+        # a parset that does not exist is missing on every node: no retry; other errors are of this node only
         if isinstance(trouble, FileNotFoundError) and not os.path.lexists(parset):
             raise WrapperError(text) from trouble
         raise OSError(trouble.errno, text) from trouble
@@ -1393,7 +1407,7 @@ def main(argv: "list[str]", environ: "dict[str, str]") -> int:
         return 0
     try:
         open_closed_streams()
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # for SIGINT, Python would print a traceback
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # else Python prints a traceback on SIGINT
         start(argv, environ)
     except WrapperError as trouble:
         text, status = str(trouble), trouble.status
@@ -1434,7 +1448,7 @@ def print_error(text: str) -> None:
 
 
 def remove_fetched(environ: "dict[str, str]") -> None:
-    """Remove the fetched and unpacked files: they may have filled the disk."""
+    """Remove the fetched and unpacked files: these files may have filled the disk."""
     import shutil
 
     scratch = environ.get("_CONDOR_SCRATCH_DIR", "")
@@ -1447,4 +1461,4 @@ if __name__ == "__main__":
     try:
         ended = main(sys.argv[1:], dict(os.environ))
     finally:
-        os._exit(ended)  # Python's normal exit would change the status if it cannot write to stderr
+        os._exit(ended)  # Python's normal exit changes the status if stderr is not writable

@@ -215,7 +215,7 @@ def test_file_that_left_its_storage_element_is_a_miss_with_its_name(tree):
     finally:
         elsewhere.rename(gone)
     assert done.returncode == 85
-    assert f"1 of its 2 files cannot be read; the first: {gone}: No such file" in done.stderr
+    assert f"1 of the dataset's 2 files cannot be read; the first: {gone}: No such file" in done.stderr
 
 
 def test_dataset_at_the_other_storage_element_has_no_path(tree):

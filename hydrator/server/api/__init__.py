@@ -1,1 +1,1 @@
-"""HTTP API for programs: its types, its description, its queries and its rows."""
+"""HTTP API for programs: types, OpenAPI document, queries, and rows of the answers."""

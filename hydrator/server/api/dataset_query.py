@@ -12,19 +12,22 @@ from hydrator.domain.model import Did, parse_did
 from ..responses import HttpError
 
 MAX_DATASETS: Final = 1000
-"""Datasets in one answer to a query that names none."""
+"""Largest number of datasets in one answer to a query that names no dataset."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetQuery:
-    """The named datasets, or all demanded ones: at most ``limit`` datasets that sort after ``after_did``."""
+    """A query for named datasets, or for all demanded datasets if ``dids`` is empty.
+
+    A page has at most ``limit`` datasets, all after ``after_did`` in sort order.
+    """
 
     dids: frozenset[Did] = frozenset()
     after_did: Did | None = None
     limit: int = MAX_DATASETS
 
     def page(self, demanded_dids: Iterable[Did]) -> tuple[list[Did], Did | None]:
-        """Return a page in order of DIDs, and its last DID if there is a next page."""
+        """Return one page of sorted DIDs; also the page's last DID if there is a next page, else None."""
         dids = (did for did in self.dids or demanded_dids if self.after_did is None or did > self.after_did)
         page = heapq.nsmallest(self.limit + 1, dids)
         return page[: self.limit], page[self.limit - 1] if len(page) > self.limit else None

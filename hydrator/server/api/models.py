@@ -1,6 +1,7 @@
 """Types of the HTTP API's requests and answers; ``/v1/openapi.json`` is derived from them.
 
-The types are typed dictionaries, so the server does not validate answers of thousands of rows; tests do.
+The types are typed dictionaries, so the server does not spend time on validating thousands of rows.
+Tests validate the answers.
 """
 
 from typing import Annotated, Any, Final, Literal, NotRequired
@@ -26,7 +27,7 @@ DidText = Annotated[
 
 @with_config(_CLOSED)
 class Error(TypedDict):
-    """An error: its kind in a few words, and one sentence."""
+    """An error: ``error`` is the kind in a few words, ``detail`` is one sentence."""
 
     error: str
     detail: str
@@ -45,8 +46,10 @@ class SiteAnswer(TypedDict):
     age_seconds: Count
     published_at: Annotated[float, Field(description="time of the last publication; Unix time, seconds")]
     known_datasets: Count | None
-    held: Annotated[str | None, Field(description="the change that the daemon holds back")]
-    ad: Annotated[str, Field(description="path of the ad")]
+    held: Annotated[
+        str | None, Field(description="reason why the daemon does not change this ad; null if there is none")
+    ]
+    ad: Annotated[str, Field(description="path of the ad on this server")]
 
 
 @with_config(_CLOSED)
@@ -60,7 +63,7 @@ class Sites(TypedDict):
 
 @with_config(_CLOSED)
 class ProvenanceAnswer(TypedDict, total=False):
-    """The source of a dataset's state; it has only the fields that the catalogue gives."""
+    """Source of a dataset's state at a site; only the fields that the catalogue gives."""
 
     reason: str
     rule: str
@@ -91,14 +94,18 @@ class DatasetAnswer(TypedDict):
     jobs: Count
     bytes: Count | None
     unseen: Annotated[
-        str | None, Field(description="reason why no catalogue answered; the dataset may exist")
+        str | None,
+        Field(description="reason why no catalogue answered for this dataset; the dataset may exist"),
     ]
     clashes_with: list[DidText]
     left_out_at: Annotated[
         list[str], Field(description="sites whose ads leave out the dataset because of the size budget")
     ]
     similar_names: Annotated[
-        list[DidText], Field(description="for a named dataset that is at no site: similar names that exist")
+        list[DidText],
+        Field(
+            description="similar names that exist; only if the query names this dataset and no site has it"
+        ),
     ]
     sites: list[FactAnswer]
 
@@ -111,7 +118,7 @@ class Datasets(TypedDict):
     now: UnixTime
     datasets: list[DatasetAnswer]
     next: Annotated[
-        DidText | None, Field(description="if there are more: the value of `after` for the next page")
+        DidText | None, Field(description="value of `after` for the next page; null on the last page")
     ]
 
 
@@ -133,7 +140,7 @@ class Names(TypedDict):
 
 @with_config(_CLOSED)
 class Accepted(TypedDict):
-    """Answer to an accepted event."""
+    """The daemon accepted an event."""
 
     version: Literal[1]
 
@@ -147,7 +154,7 @@ class Health(TypedDict):
 
 @with_config(_CLOSED)
 class Ready(TypedDict):
-    """Answer of /readyz once the daemon has a complete state."""
+    """The daemon has a complete state."""
 
     ready: Literal[True]
 
@@ -175,7 +182,7 @@ AdHeaders = TypedDict(
 class DatasetsParameters(TypedDict, total=False):
     did: Annotated[
         list[DidText],
-        Field(description="a dataset, scope:name; repeatable; without it: all demanded datasets"),
+        Field(description="a dataset, scope:name; repeatable; default: all demanded datasets"),
     ]
     limit: Annotated[
         int,
@@ -185,7 +192,7 @@ class DatasetsParameters(TypedDict, total=False):
             description="largest number of datasets in one answer; default: all named datasets",
         ),
     ]
-    after: Annotated[DidText, Field(description="the `next` of an earlier answer")]
+    after: Annotated[DidText, Field(description="the field `next` of the previous page")]
 
 
 class NamesParameters(TypedDict):
@@ -197,14 +204,14 @@ class WhyParameters(TypedDict, total=False):
         str,
         Field(
             pattern=r"^[0-9]{1,10}(\.[0-9]{1,10})?$",
-            description="a job (123.4) or a cluster (123); without it the page has only the form",
+            description="a job (123.4) or a cluster (123); default: a page with only the form",
         ),
     ]
     schedd: Annotated[str, Field(description="the schedd of the job; default: all schedds")]
 
 
 class Event(TypedDict):
-    """An event as Rucio's daemon hermes sends it; other keys are ignored."""
+    """An event as Rucio's daemon hermes sends it; the server ignores other keys."""
 
     event_type: str
     payload: dict[str, Any]

@@ -25,7 +25,7 @@ _ERRORS: Final = {
     404: "The site does not have an ad.",
     413: "The route accepts no request body, or the body is too large.",
     414: "The URL is too long.",
-    421: "The Host header names another server: a web page of that name may have sent the request.",
+    421: "The server does not answer to the host name in the Host header.",
     431: "The headers are too long.",
     429: "Too many requests from this address or with this token; Retry-After has the seconds to wait.",
     500: "A bug; the daemon's log has the traceback.",
@@ -80,7 +80,7 @@ class _Route:
         return {
             "get": {"summary": self.summary, **common, "responses": responses | _error_references(errors)},
             "head": {
-                "summary": f"{self.summary} The answer has no body.",
+                "summary": f"{self.summary} The answer has headers only.",
                 **common,
                 "responses": heads | bare_errors,
             },
@@ -106,7 +106,7 @@ def build_openapi() -> JsonObject:
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "hydrator token new; docs/reference/security.md",
+                    "description": "hydrator token new creates a token; see docs/reference/security.md",
                 }
             },
         },
@@ -133,7 +133,7 @@ _AD_HEADERS: Final[Mapping[str, JsonObject]] = {
 _ROUTES: Final[Mapping[str, _Route]] = {
     "/": _Route("The page for people.", {200: _text_response("text/html")}),
     "/why": _Route(
-        "The page that explains why a job is idle. Only if the server requires tokens.",
+        "The page that explains why a job is idle. The page works only if the server requires tokens.",
         {
             200: _text_response("text/html"),
             400: _text_response(
@@ -150,7 +150,7 @@ _ROUTES: Final[Mapping[str, _Route]] = {
         {
             200: _Response("The ad.", {"text/plain": _TEXT}, _AD_HEADERS),
             304: _Response(
-                "The ad still has the generation in If-None-Match; a header has the time of the ad's facts.",
+                "The ad still has the generation in If-None-Match; X-DataLocality-AsOf has the facts' time.",
                 {},
                 _AD_HEADERS,
             ),
@@ -165,7 +165,7 @@ _ROUTES: Final[Mapping[str, _Route]] = {
         {"query": models.DatasetsParameters},
     ),
     "/v1/private": _Route(
-        "Return the names that jobs use for datasets: pseudonyms for private ones. Needs role submit.",
+        "Return the names that jobs use for datasets: pseudonyms for private data. Needs role submit.",
         _json_response(models.Names),
         (400,),
         {"query": models.NamesParameters},
@@ -227,7 +227,7 @@ def _error_references(statuses: Iterable[int]) -> JsonObject:
 
 
 def _error_response(status: int) -> JsonObject:
-    """Describe one error response; all error responses have the same schema."""
+    """Describe the response for one error status; all error responses have the same schema."""
     response: JsonObject = {
         "description": _ERRORS[status],
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
@@ -238,7 +238,7 @@ def _error_response(status: int) -> JsonObject:
 
 
 class _UntitledSchema(GenerateJsonSchema):
-    """Generator of JSON schemas without pydantic's field titles, which only repeat the field names."""
+    """A generator of JSON schemas without titles of fields, which would only repeat the fields' names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401, ARG002 - as in pydantic
         return False
@@ -264,7 +264,7 @@ def _parameters(models_by_location: Mapping[str, type]) -> Iterable[JsonObject]:
 
 
 def _schemas() -> JsonObject:
-    """Return the schema of every answer and of the rows in it, by name."""
+    """Return, by name, the schemas of all answers and of their rows."""
     answers = (
         models.Error,
         models.Sites,

@@ -1,4 +1,4 @@
-"""Rows of the JSON answers, built from the state of the server. Pure."""
+"""Pure functions that build the rows of the JSON answers from the state of the server."""
 
 import difflib
 from collections.abc import Collection, Iterable
@@ -15,7 +15,7 @@ from hydrator.submit.nearest_names import add_similar_names
 from .models import DatasetAnswer, FactAnswer, ProvenanceAnswer, SiteAnswer
 
 MAX_NAME_COMPARED: Final = 200
-"""Characters of a site's name; a longer name is compared with none."""
+"""Largest length, in characters, of a name for which the server looks for similar sites."""
 
 
 def build_site_row(state: ServerState, ad: SiteAd) -> SiteAnswer:
@@ -76,7 +76,7 @@ def _build_fact_row(site: Site, fact: Fact, now: datetime) -> FactAnswer:
 
 
 def _age_seconds(now: datetime, time: datetime) -> int:
-    """Return the age of *time* in whole seconds; 0 if *time* is after *now* because of another clock."""
+    """Return the age of *time* in whole seconds; 0 if *time* comes from a clock that is ahead of *now*."""
     return max(0, to_unix(now) - to_unix(time))
 
 

@@ -1,10 +1,10 @@
 """Limits on connections: their number at one time, and the duration of a request.
 
 uvicorn waits without limit for the end of a request's head, and for a client
-that does not read its answer. asyncio waits a minute for a TLS hello. So a few
-thousand silent clients could use up all file descriptors. So the server counts
-a connection when the kernel hands it over, before TLS, and closes it when a
-request takes too long.
+that does not read its answer. asyncio waits a minute for a TLS hello. A few
+thousand clients that send nothing could use up all file descriptors. Therefore
+the server counts each connection from accept() on, before TLS. It closes a
+connection when a request takes too long.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CutReason = Literal["full", "slow"]
 
 
 def _ignore_cut(_: CutReason) -> None:
-    """Ignore a closed connection: the default of ``on_cut``."""
+    """Do nothing when a limit closes a connection: the default of ``on_cut``."""
 
 
 @dataclass(slots=True)
@@ -38,9 +38,10 @@ class ConnectionLimiter:
 
     Args:
         max_connections: largest number of open connections.
-        max_per_address: largest number from one address; see :func:`hydrator.server.limits.rate.client_key`.
-        request_seconds: time limit of one request. It runs from the connection, or from the
-            previous answer, to the end of the answer. The first request includes the TLS handshake.
+        max_per_address: largest number of open connections from one address; of IPv6, from one /64 network.
+        request_seconds: time limit of one request. The time runs from the start of the connection,
+            or from the end of the previous answer, to the end of the answer. The first request includes
+            the TLS handshake.
         on_cut: called with the reason when a limit closes a connection.
     """
 
@@ -52,7 +53,7 @@ class ConnectionLimiter:
     _sockets: dict[int, LimitedSocket] = field(default_factory=dict)
 
     def admit(self, accepted_socket: socket.socket, address: str) -> LimitedSocket | None:
-        """Count a new connection until its end. At a limit, close the connection at once and return None."""
+        """Return the counted connection; if too many are open, close the new connection and return None."""
         client = client_key(address)
         if (
             self._open_by_address.total() >= self.max_connections
@@ -67,7 +68,7 @@ class ConnectionLimiter:
         return admitted
 
     def find_socket(self, transport: asyncio.Transport) -> LimitedSocket:
-        """Return the accepted socket that *transport* uses."""
+        """Return the admitted socket that *transport* uses."""
         return self._sockets[transport.get_extra_info("socket").fileno()]
 
     def forget(self, descriptor: int, address_key: str) -> None:
@@ -79,7 +80,7 @@ class ConnectionLimiter:
 
 
 class LimitedSocket(socket.socket):
-    """One accepted connection with a deadline, counted until it is closed."""
+    """One accepted connection with a deadline for each request; the limiter counts it until it closes."""
 
     def __init__(self, accepted_socket: socket.socket, address_key: str, limiter: ConnectionLimiter) -> None:
         super().__init__(fileno=accepted_socket.detach())
@@ -153,7 +154,7 @@ class LimitedProtocol(H11Protocol):
         self._limited_socket.transport = transport
 
     def on_response_complete(self) -> None:
-        # an answer ends only when the client has read all of it
+        # while a part of the answer waits for the client, the time limit of this request goes on
         if self._limited_socket and self.transport.get_write_buffer_size() == 0:
             self._limited_socket.restart_deadline()
         super().on_response_complete()

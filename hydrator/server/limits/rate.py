@@ -34,7 +34,7 @@ class RateLimiter:
         """Take *count* requests out of the bucket of *client*.
 
         Returns:
-            0 if the requests were taken. Else the seconds until the bucket has enough; nothing was taken.
+            0 if the bucket had *count* requests. Else the seconds to wait; the bucket is unchanged.
         """
         now = self._clock()
         full_at = max(self._full_at.pop(client, now), now)
@@ -48,7 +48,7 @@ class RateLimiter:
 
 
 def client_key(address: str) -> str:
-    """Return the key under which limits count *address*: for IPv6 its /64 network, which one host may own."""
+    """Return the key of *address* for limits: for IPv6 the /64 network, since one host may own all of it."""
     try:
         parsed = ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Age chart of a site: the number of facts of each age; the last bar has facts older than max_age."""
+"""Age chart of a site: the number of facts of each age; the last bar has facts that are too old."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -10,14 +10,14 @@ from hydrator.domain.model import Fact
 from hydrator.domain.text import format_count, format_duration
 
 COLUMN_COUNT: Final = 12
-"""Columns for facts up to ``max_age``; one more column has all older facts."""
+"""Number of columns for ages up to the largest valid age; one more column has all older facts."""
 _BAR_WIDTH: Final = 10
 _HEIGHT: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
 class AgeBar:
-    """The position and the height in pixels of one column that is not empty."""
+    """One bar of the chart, in pixels; ``is_late`` means that the facts of this bar are too old."""
 
     left: int
     height: int
@@ -26,7 +26,7 @@ class AgeBar:
 
 @dataclass(frozen=True, slots=True)
 class AgeChart:
-    """A bar chart in pixels, and ``text`` with the same content."""
+    """A bar chart in pixels; ``text`` describes the ages in words."""
 
     bars: tuple[AgeBar, ...]
     text: str
@@ -39,10 +39,7 @@ class AgeChart:
 
 
 def count_by_age(facts: Iterable[Fact], *, now: datetime, max_age: timedelta) -> list[int]:
-    """Return the number of facts in each column, youngest first.
-
-    ``COLUMN_COUNT`` columns divide *max_age* into equal parts; the last column has all older facts.
-    """
+    """Count facts by age: for each of ``COLUMN_COUNT`` equal parts of *max_age*, then all older facts."""
     columns = [0] * (COLUMN_COUNT + 1)
     for as_of, fact_count in Counter(fact.as_of for fact in facts).items():
         share = max(now - as_of, timedelta()) / max_age
@@ -70,6 +67,6 @@ def build_age_chart(facts: Collection[Fact], *, now: datetime, max_age: timedelt
 def _describe_ages(oldest_at: datetime | None, late_count: int, now: datetime, max_age: timedelta) -> str:
     if oldest_at is None:
         return "nothing is known"
-    late = f"; {format_count(late_count, 'fact')} older than that" if late_count else ""
+    late = f"; too old: {format_count(late_count, 'fact')}" if late_count else ""
     age, limit = format_duration((now - oldest_at).total_seconds()), format_duration(max_age.total_seconds())
     return f"the oldest fact is {age} old; facts are valid for {limit}{late}"

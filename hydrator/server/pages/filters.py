@@ -1,4 +1,4 @@
-"""Filters of the overview page: the query of its address selects the datasets, without a script."""
+"""Filters of the overview page: the query in the page's URL selects the datasets, without a script."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _MAX_FIELDS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A choice of datasets by a part of the DID, by state and by site; an empty text selects all.
+    """A choice of datasets by a part of the DID, by state and by site; an empty field allows all values.
 
     ``page`` counts from 1.
     """
@@ -37,12 +37,12 @@ class Selection:
         return urlencode({key: value for key, value in fields.items() if value})
 
     def filter_dids(self, dids: Iterable[Did], snapshot: Snapshot) -> list[Did]:
-        """Return the datasets of *dids* that the filters select, for all pages."""
+        """Return the DIDs of *dids* that the filters select, for all pages together."""
         text, is_in_state = self.name_contains.lower(), self._build_state_test(snapshot)
         return [did for did in dids if text in did.lower() and is_in_state(did)]
 
     def _build_state_test(self, snapshot: Snapshot) -> Callable[[Did], bool]:
-        """Build the test for the selected state once, for use with many datasets."""
+        """Return a function that says whether a dataset has the selected state."""
         if not self.state:
             return lambda _: True
         if self.state == NOT_ASKED:
@@ -55,7 +55,7 @@ class Selection:
 
 
 def parse_selection(query: bytes) -> Selection:
-    """Parse the query of the address; ignore a field that cannot be read."""
+    """Parse the query in the page's URL; ignore fields that are not valid."""
     try:
         fields = parse_qs(query.decode("latin-1"), errors="replace", max_num_fields=_MAX_FIELDS)
     except ValueError:

@@ -1,6 +1,6 @@
 """Templates of the pages for people: each page is one HTML text, without scripts or external files.
 
-Colour is never the only sign of a state. A page is light or dark as the reader's system asks.
+Colour is never the only sign of a state. A page is light or dark as the reader's browser asks.
 """
 
 import base64
@@ -21,7 +21,7 @@ STYLE_HASH: Final = "sha256-" + base64.b64encode(hashlib.sha256(_STYLE.encode())
 
 
 def format_age(time: datetime, now: datetime) -> str:
-    """Return how long ago *time* was: 0 s if *time* is after *now* because of another clock."""
+    """Return how long ago *time* was; "0 s ago" if *time* comes from a clock that is ahead of *now*."""
     return f"{format_duration((now - time).total_seconds())} ago"
 
 

@@ -1,6 +1,6 @@
 """Overview page for people: held ads, sites with the age of their facts, datasets by site, last changes.
 
-Pure: values in, HTML out.
+The functions are pure: they take values and return HTML.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from .html import render_page
 
 MAX_CHANGES: Final = 15
 MAX_HELD_DIDS: Final = 20
-"""Datasets of a held change that are named."""
+"""Largest number of datasets that the page names for one held change."""
 _SIGNS: Final = {
     DatasetState.AVAILABLE: "✔",
     DatasetState.STAGING: "↻",
@@ -34,7 +34,7 @@ _SIGNS: Final = {
 def render_overview(
     server_state: ServerState, selection: Selection | None = None, *, can_explain_jobs: bool = False
 ) -> str:
-    """Render the page with the datasets of *selection*; *can_explain_jobs* adds the form for jobs."""
+    """Render the page with the datasets of *selection*; *can_explain_jobs* adds the form for idle jobs."""
     snapshot = server_state.snapshot or Snapshot({})
     selection = selection or Selection()
     return render_page(
@@ -91,8 +91,8 @@ def _summarize(snapshot: Snapshot, demand: Demand | None) -> list[tuple[str, str
 class _HeldAd:
     """A site whose ad the daemon does not change at present, and the reason.
 
-    Either the breaker holds back a loss of datasets, or the daemon waits for answers of catalogues, or an
-    operator rolled the site back.
+    The breaker holds back a loss of datasets, or the daemon waits for the catalogues' answers, or an operator
+    rolled the site back.
     """
 
     site: Site
@@ -118,7 +118,7 @@ class _HeldAd:
 
 @dataclass(frozen=True, slots=True)
 class _SiteRow:
-    """The cells of one site's row; ``as_of`` is None if the site has neither facts nor an ad."""
+    """Table row of one site; ``as_of`` is None if the daemon has never read facts about the site."""
 
     site: Site
     as_of: datetime | None
@@ -152,7 +152,7 @@ def _trust(ad: SiteAd | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _DatasetTable:
-    """One page of the selected datasets; ``known_count`` is the number of all datasets, selected or not."""
+    """One page of the selected datasets; ``known_count`` is the number of all known datasets."""
 
     known_count: int
     caption: str
@@ -175,7 +175,7 @@ class _DatasetTable:
 
 
 def _select_datasets(snapshot: Snapshot, demand: Demand | None, selection: Selection) -> _DatasetTable:
-    """Select one page of datasets; the dataset that most jobs name comes first."""
+    """Select one page of datasets; a dataset that more jobs name comes first."""
     jobs = jobs_by_did(demand)
     dids = {did for site in snapshot.sites.values() for did in site.facts}
     dids |= snapshot.unseen_reasons.keys() | (demand.dids if demand else frozenset())

@@ -1,4 +1,4 @@
-"""Page that explains why a job is idle, with the sentences of ``hydrator why``. Pure."""
+"""Page that explains why a job is idle, with the sentences of ``hydrator why``."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,17 +22,16 @@ class JobQuery:
 
     @property
     def cluster_and_proc(self) -> tuple[int, int | None] | None:
-        """The cluster and the proc (None for a whole cluster); None if ``job`` is not a job number."""
+        """Cluster and proc; proc is None for a whole cluster. None if ``job`` is not a job number."""
         match = JOB_PATTERN.match(self.job)
         return (int(match[1]), None if match[2] is None else int(match[2])) if match else None
 
 
 def parse_job_query(query: bytes) -> JobQuery | None:
-    """Parse the query of the address.
+    """Parse the query in the page's URL.
 
     Returns:
-        The fields of the form. None if the query names no job. If the query cannot be read, a JobQuery with
-        an empty ``job``; the page then says that this is not a job.
+        None if the query names no job. A JobQuery with empty fields if the query is not valid.
     """
     try:
         fields = parse_qs(
@@ -47,7 +46,7 @@ def parse_job_query(query: bytes) -> JobQuery | None:
 
 
 def render_why_page(query: JobQuery | None, answers: Sequence[RenderedAnswer] | str, *, now: datetime) -> str:
-    """Render the page with the explanations, or with one sentence that says why there are none."""
+    """Render the page with the explanations, or with the reason why an explanation is not possible."""
     problem, listed_answers = (answers, ()) if isinstance(answers, str) else ("", answers)
     return render_page(
         "why.html",

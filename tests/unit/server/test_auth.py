@@ -155,7 +155,7 @@ def test_a_file_that_others_may_write_is_not_believed(made):
     access = TokenAuthenticator.open(file)
     file.chmod(0o622)
     assert status(access, tokens["read"], Role.READ) == 503
-    with pytest.raises(ConfigError, match="other users may write to it: run chmod 600"):
+    with pytest.raises(ConfigError, match="other users may write to this file: run chmod 600"):
         TokenAuthenticator.open(file)
 
 

@@ -493,7 +493,7 @@ def test_site_without_storage_misses_every_dataset(node):
     node.takes("lofar:L1.ms", sites={})
     done = node.run("true")
     assert done.returncode == 85
-    assert "hydrator-paths.json has no path for the dataset" in done.stderr
+    assert "hydrator-paths.json has no path for this dataset" in done.stderr
 
 
 def test_file_server_without_an_answer_is_a_miss(tmp_path):

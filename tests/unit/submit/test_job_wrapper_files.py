@@ -112,7 +112,8 @@ def test_missing_files_are_one_miss_with_their_number_and_an_example(element):
     done = element.run("true")
     assert done.returncode == 85
     path = element.storage / hash_path("lofar:b")
-    why = f"lofar:L1.ms (1 of its 3 files cannot be read; the first: {path}: No such file or directory)"
+    error = f"{path}: No such file or directory"
+    why = f"lofar:L1.ms (1 of the dataset's 3 files cannot be read; the first: {error})"
     assert f"not readable at UK: {why}" in done.stderr
     assert "lofar:L1.ms UK" in messages.read_text()
 
@@ -256,14 +257,14 @@ BAD = {
     "a hard link": (tar_of(WHOLE, link("out", "/etc/passwd", tarfile.LNKTYPE)), "neither file nor folder"),
     "a device": (tar_of(WHOLE, device("dev", tarfile.CHRTYPE)), "neither file nor folder: 'dev'"),
     "a pipe": (tar_of(WHOLE, device("pipe", tarfile.FIFOTYPE)), "neither file nor folder: 'pipe'"),
-    "a member twice": (tar_of({"a": b"x"})[:1024] + tar_of({"a": b"y"}), "has a member twice"),
+    "a member twice": (tar_of({"a": b"x"})[:1024] + tar_of({"a": b"y"}), "has two members of the same name"),
     "cut within a member": (GOOD[:1300], "is not a tar file, or is incomplete"),
     "cut between members": (GOOD[:1536], "breaks off at byte 1536"),
     "garbled": (GOOD[:1536] + b"x" * 512 + GOOD[2048:], "breaks off at byte 1536"),
     "no archive": (b"x" * 2048, "is not a tar file"),
     "compressed": (b"\x1f\x8b" + b"x" * 2048, "is not a tar file"),
     "empty": (tar_of({}), "is empty"),
-    "a file and a folder of one name": (tar_of({"a": b"x", "a/b": b"x"}), "has a member twice"),
+    "a file and a folder of one name": (tar_of({"a": b"x", "a/b": b"x"}), "has two members of the same name"),
     "no description of its table": (tar_of({"L1.MS/table.dat": b""}), "has an empty table.dat"),
 }
 

@@ -240,7 +240,7 @@ def test_age_chart_has_a_text_alternative():
     snapshot = Snapshot({CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON - 7 * HOUR)})})
     page = shown(snapshot=snapshot)
     [picture] = [a for a in page.attributes if a["tag"] == "svg"]
-    words = "CAM: the oldest fact is 7 h old; facts are valid for 6 h; 1 fact older than that"
+    words = "CAM: the oldest fact is 7 h old; facts are valid for 6 h; too old: 1 fact"
     assert (picture["role"], picture["aria-label"]) == ("img", words)
     assert [a["class"] for a in page.attributes if a["tag"] == "rect"] == ["late"]
 
