@@ -20,7 +20,7 @@ SITE_ATTRIBUTES = (
     "SiteLocation",
 )
 _MISSED_SITES = f'join(", ", {SITES_ATTRIBUTE}) ?: "several sites"'
-_ADVICE = "; see the stderr of the job, report this to the operator, then run condor_release"
+_ADVICE = "; see its stderr, report it to the operator, then run condor_release"
 
 
 def avoid_missed_sites_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
@@ -98,7 +98,7 @@ def retry_elsewhere(
 def _hold_after_last_try(has_missed: str, tries: int) -> list[str]:
     """Return the lines that hold a job after *tries* misses, or after a second miss at one site."""
     is_repeated = f"(JobMaxRetries is undefined && size({SITES_ATTRIBUTE}) < NumJobCompletions) =?= true"
-    reason = f'"the job could not read its datasets at ", {_MISSED_SITES}, "{_ADVICE}"'
+    reason = f'"its datasets could not be read at ", {_MISSED_SITES}, "{_ADVICE}"'
     is_last_try = "(NumJobCompletions > JobMaxRetries) =?= true"
     return [
         f"on_exit_hold = {has_missed} && (NumJobCompletions >= {tries} || {is_repeated} || {is_last_try})",
@@ -113,7 +113,7 @@ def _hold_where_all_missed(sites: Sequence[str], grace_seconds: int) -> list[str
         escape_macros(f"member({classad_string(site)}, {SITES_ATTRIBUTE})") for site in sorted(set(sites))
     )
     has_waited = f"time() < {AVOID_UNTIL_ATTRIBUTE} && time() - EnteredCurrentStatus >= {grace_seconds}"
-    text = "the job could not read its datasets at any site that should have them"
+    text = "its datasets could not be read at any site that should have them"
     reason = f'"{text} (", {_MISSED_SITES}, "){_ADVICE}"'
     first = f"JobStatus == 1 && LastHoldReasonSubCode =!= {MISSED_EXIT_STATUS}"
     return [

@@ -246,7 +246,7 @@ def test_misses_at_all_sites_that_should_have_the_data_hold_the_job_and_a_releas
     assert ad is not None
     assert ad["HoldReasonSubCode"] == 85
     assert ad["NumJobCompletions"] == 2
-    assert "could not read its datasets at any site that should have them" in ad["HoldReason"]
+    assert "could not be read at any site that should have them" in ad["HoldReason"]
     assert all(site in ad["HoldReason"] for site in ("NL", "UK"))
     done = storage.installed.run("why", str(cluster), check=False)
     assert done.returncode == 3

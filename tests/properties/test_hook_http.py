@@ -185,7 +185,10 @@ def test_a_304_gives_back_what_was_kept_and_no_more(server, ad, data):
         (response(b"DatasetStates = " + b"['a:1'=" * 9000 + b"]" * 9000 + b"\n"), "bytes, 65000 are allowed"),
         (response(b"DatasetStates = " + b"['a:1'=" * 900 + b"]" * 900 + b"\n"), "in DatasetStates"),
         (response(gzip.compress(b"\0" * (1 << 27)), Content_Encoding=b"gzip"), "over 1048576 bytes"),
-        (response(gzip.compress(gzip.compress(b"x" * 9)), Content_Encoding=b"gzip, gzip"), "which is not gzip"),
+        (
+            response(gzip.compress(gzip.compress(b"x" * 9)), Content_Encoding=b"gzip, gzip"),
+            "which is not gzip",
+        ),
         (response(b"x" * (2 << 20), Content_Length=b"2097152"), "1048576 are allowed"),
         (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 300 + b"\r\n", "over 200 header fields"),
         (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 200_000, "does not answer in HTTP"),

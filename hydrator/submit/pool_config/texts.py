@@ -154,7 +154,7 @@ TRANSFORM_LATE = f"""\
       if $(dl_late)
          SET PeriodicHold true
          SET PeriodicHoldSubCode {HOLD_SUBCODE}
-         SET PeriodicHoldReason "RequiredDatasets, DataLocality or a time (DataLocalityMaxWait, DataLocalityMaxAge) is malformed: submit this job alone to see why, then remove the held job"
+         SET PeriodicHoldReason "RequiredDatasets, DataLocality or one of their times is malformed: submit it alone to see why, then remove this job"
          SET Requirements false
       endif
 """

@@ -209,7 +209,7 @@ def test_a_submit_file_that_shows_a_private_name_is_refused(host, line):
     assert done.returncode == 2
     assert done.stdout == ""
     (said,) = done.stderr.splitlines()
-    assert "x.sub shows a private dataset" in said
+    assert "x.sub shows the name of a private dataset" in said
 
 
 def test_a_comment_shows_nobody_anything(host):
@@ -221,7 +221,7 @@ def test_a_dag_whose_node_shows_a_private_name_is_refused(host):
     (host.folder / "a.sub").write_text("executable = x\narguments = embargo:canary-1.ms\nqueue\n")
     done = filtered(host, "JOB A a.sub\n", "-d", "lofar:L1", file="x.dag")
     assert done.returncode == 2
-    assert "node A (a.sub) shows a private dataset" in done.stderr
+    assert "node A (a.sub) shows the name of a private dataset" in done.stderr
 
 
 def test_a_submit_file_without_private_datasets_needs_no_daemon(host):
