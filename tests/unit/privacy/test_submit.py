@@ -168,7 +168,7 @@ def test_a_job_that_would_show_the_name_otherwise_is_refused(host, options):
     done = host.run("rapthor", "run1.parset", *options)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert "embargo:canary-1.ms is private, and " in done.stderr
+    assert "embargo:canary-1.ms is a private dataset, and " in done.stderr
     assert host.written() == set()
 
 

@@ -149,7 +149,7 @@ def test_comment_and_blank_line_inside_a_continued_line_are_skipped():
     [
         ("JOB A {\nexecutable = x\n", "node A: its inline description has no end: add the line }"),
         ("JOB A @=end\nexecutable = x\n", "node A: its inline description has no end: add the line @end"),
-        ("SUBMIT-DESCRIPTION D {\n", "node D: no line }"),
+        ("SUBMIT-DESCRIPTION D {\n", "node D: its inline description has no end: add the line }"),
         ("JOB A @=\nqueue\n", "node A: write a word after @="),
         ('JOB A "a.sub\n', 'the quote " is not closed'),
         ("JOB A a.sub\nPARENT A \\\n", "the DAG file ends in a backslash"),

@@ -153,7 +153,7 @@ def test_child_with_an_unreadable_answer_is_replaced(bench: Bench, how: str):
 def test_a_denial_is_an_error_of_its_own_and_costs_no_child(bench: Bench):
     client = bench.client()
     with pytest.raises(
-        PoolDenied, match=r"schedd denied: it authenticated the client as eve .*; it needs READ"
+        PoolDenied, match=r"schedd denied: it authenticated the client as eve .*; the client needs READ"
     ):
         ask(client, "denied")
     assert client.restart_count == 0

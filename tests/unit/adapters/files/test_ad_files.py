@@ -123,7 +123,7 @@ def test_withdrawing_before_any_publication_raises_no_error(publisher):
         (ad(L1).text.rsplit("\n", 2)[0] + "\n", "incomplete"),
         (ad(L1).text[: len(ad(L1).text) // 2], "incomplete"),
         ("\nDataLocalityVersion = 1\n", "not an ad of this daemon"),
-        (ad(L1, site=RAL).text, "another site"),
+        (ad(L1, site=RAL).text, "not the site in the file's name"),
         (ad(L1).text.replace("AsOf = 1", "AsOf = x1"), "not an ad of this daemon"),
         (ad(L1).text + ad(L1).text, "not an ad of this daemon"),
     ],
