@@ -109,13 +109,13 @@ def test_token_expiry_is_in_status_check_and_metrics(installed):
         "operator",
         "idtokens",
     )
-    assert one["until"] - one["since"] == LIFETIME
+    assert one["expires_at"] - one["issued_at"] == LIFETIME
     assert f"IDTOKEN of {DOMAIN}: ends " in installed.run("status").stdout
     findings = json.loads(installed.run("check", "--json", check=False).stdout)
     (found,) = [each for each in findings if each["subject"] == f"IDTOKEN of {DOMAIN}"]
     assert found["level"] == "ok"
     labels = f'{{credential="IDTOKEN of {DOMAIN}",renewed_by="operator"}}'
-    assert installed.metric(f"hydrator_credential_expiry_timestamp_seconds{labels}") == one["until"]
+    assert installed.metric(f"hydrator_credential_expiry_timestamp_seconds{labels}") == one["expires_at"]
     assert installed.metric(f"hydrator_credential_lifetime_seconds{labels}") == LIFETIME
 
 
@@ -227,7 +227,7 @@ def test_a_daemon_takes_over_from_one_that_was_killed_and_no_site_or_generation_
 def test_commands_of_the_upgrade_and_remove_pages_work_as_printed(installed):
     """The commands are as printed, except for paths and the service manager."""
     installed.stop_daemon()
-    pages = [ROOT / "docs" / f"{name}.md" for name in ("upgrade", "remove")]
+    pages = [ROOT / "docs/how-to/operate" / f"{name}.md" for name in ("upgrade", "remove")]
     lines = [line.strip() for page in pages for line in page.read_text("utf-8").splitlines()]
     ours = re.compile(rf"(HYDRATOR_\w+=\S+ )?({INSTALLED})?hydrator \S.* -c /etc/")
     asked = [line for line in lines if ours.match(line)]
