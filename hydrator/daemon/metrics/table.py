@@ -197,7 +197,7 @@ class Instruments:
         (gauge.labels(*labels) if labels else gauge).set(value)
 
     def clear_gauges(self, *names: str) -> None:
-        """Remove all series of these gauges: a site or part that they counted may not exist any more."""
+        """Remove all series of these gauges: a site or part with a series may not exist any more."""
         for name in names:
             self.gauges[name].clear()
 
