@@ -131,7 +131,7 @@ ON_JOBS = {
     ),
     "DataLocalityDesiredSitesKept": (
         "nested ad",
-        "the `DESIRED_Sites` that the daemon wrote, and the job's own `DESIRED_Sites` from before",
+        "the `DESIRED_Sites` that the daemon wrote, and the job's own value before the daemon's first edit",
     ),
 }
 
