@@ -51,7 +51,7 @@ ON_SLOTS = {
     ),
     "DatasetAsOf": (
         "nested ad, DID to Unix s",
-        "time at which a dataset's fact was read; only for facts older than `DataLocalityAsOf`",
+        "time at which the daemon read a dataset's fact; only for facts older than `DataLocalityAsOf`",
     ),
     "DataLocalitySite": ("string", "site that the locality attributes of this ad describe"),
     "DataLocalityAsOf": (
