@@ -175,7 +175,7 @@ def attributes() -> str:
         [
             "# Attributes\n",
             ATTRIBUTES_MADE
-            + " These names are stable: `DataLocalityVersion` grows when one of them changes.\n",
+            + " If one of these names or its meaning changes, `DataLocalityVersion` grows.\n",
             "## On slots, and on site ads\n",
             table(head, rows(ON_SLOTS)),
             "Only slots have these:\n",
