@@ -174,8 +174,7 @@ def attributes() -> str:
     return "\n".join(
         [
             "# Attributes\n",
-            ATTRIBUTES_MADE
-            + " If one of these names or its meaning changes, `DataLocalityVersion` grows.\n",
+            ATTRIBUTES_MADE + " If one of these names or its meaning changes, `DataLocalityVersion` grows.\n",
             "## On slots, and on site ads\n",
             table(head, rows(ON_SLOTS)),
             "Only slots have these:\n",

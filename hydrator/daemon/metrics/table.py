@@ -22,7 +22,7 @@ COUNTERS: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ("condor_child_restarts", "Restarts of the child process that runs HTCondor's bindings.", ()),
     (
         "repeated_false_claims",
-        "Claims that a catalogue repeated after the audit had disproved them.",
+        "False claims (a dataset is at a site) that a catalogue repeated after the audit had disproved them.",
         ("site",),
     ),
     ("missed_datasets", "Datasets that jobs did not find, by the site that the jobs report.", ("site",)),
@@ -102,7 +102,14 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
         "Missing datasets that stay published at a site until further polls confirm the loss.",
         ("site",),
     ),
-    ("clashing_datasets", "Datasets not advertised because their names differ only in letter case.", ()),
+    (
+        "clashing_datasets",
+        (
+            "Datasets that the daemon does not advertise, because their names differ from each other only in"
+            " letter case."
+        ),
+        (),
+    ),
     ("misspelt_datasets", "Datasets in demand that catalogues have only in another letter case.", ()),
     ("unconfirmed_ads", "Site ads that the daemon sent but could not read back.", ("publisher",)),
     (
