@@ -51,7 +51,7 @@ ON_SLOTS = {
     ),
     "DatasetAsOf": (
         "nested ad, DID to Unix s",
-        "time at which a dataset's fact was read; only for facts older than `DataLocalityAsOf`",
+        "time at which the daemon read a dataset's fact; only for facts older than `DataLocalityAsOf`",
     ),
     "DataLocalitySite": ("string", "site that the locality attributes of this ad describe"),
     "DataLocalityAsOf": (
@@ -99,12 +99,13 @@ ON_JOBS = {
         "string",
         (
             "`require`: the job runs only at sites with its data. `wait` and `prefer`: after"
-            " `DataLocalityMaxWait` it may run anywhere; the default time of `prefer` is shorter"
+            " `DataLocalityMaxWait` the job may run anywhere. The default of `DataLocalityMaxWait` is"
+            " shorter for `prefer` than for `wait`"
         ),
     ),
     "DataLocalityMaxWait": (
         "integer, s",
-        "how long a `wait` or `prefer` job waits for a slot with its data; after that it may run anywhere",
+        "how long a `wait` or `prefer` job waits for a slot with its data; then the job may run anywhere",
     ),
     "DataLocalityAnyAfter": (
         "integer, Unix s",
@@ -113,7 +114,10 @@ ON_JOBS = {
     "DataLocalityMaxAge": ("integer, s", "the job does not use facts that are older than this"),
     "DataLocalityHere": (
         "expression",
-        "clause of the job's Requirements that checks for its data; `hydrator release` sets it to true",
+        (
+            "clause of the job's Requirements that looks for the job's data in the slot ad;"
+            " `hydrator release` sets this attribute to true"
+        ),
     ),
     "DataLocalityRank": ("expression, 0 to 1", "share of the required bytes that are at the slot's site"),
     "DataLocalitySpelled": (
@@ -127,7 +131,7 @@ ON_JOBS = {
     ),
     "DataLocalityDesiredSitesKept": (
         "nested ad",
-        "the daemon's record: the `DESIRED_Sites` that it wrote, and the job's own list before that",
+        "the `DESIRED_Sites` that the daemon wrote, and the job's own value before the daemon's first edit",
     ),
 }
 
@@ -170,8 +174,7 @@ def attributes() -> str:
     return "\n".join(
         [
             "# Attributes\n",
-            ATTRIBUTES_MADE
-            + " These names are stable: `DataLocalityVersion` grows when one of them changes.\n",
+            ATTRIBUTES_MADE + " If one of these names or its meaning changes, `DataLocalityVersion` grows.\n",
             "## On slots, and on site ads\n",
             table(head, rows(ON_SLOTS)),
             "Only slots have these:\n",

@@ -63,7 +63,10 @@ class EventMetrics:
         )
         self.gaps = Counter(
             "hydrator_event_gaps",
-            "Gaps in which events may be missing, by reason: connection, unannounced or too_many.",
+            (
+                "Gaps in which events may be missing, by reason: connection (to a broker was lost),"
+                " unannounced (a change had no event), too_many (events above the rate limit)."
+            ),
             ["reason"],
             registry=registry,
         )

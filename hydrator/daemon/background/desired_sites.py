@@ -18,19 +18,23 @@ class DesiredSitesMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._jobs = Gauge(
             "hydrator_desired_sites_jobs",
-            "Idle jobs that ask for DESIRED_Sites, by status: set, no_site, disjoint, free or foreign.",
+            (
+                "Idle jobs that ask for DESIRED_Sites, by status: set (the list has the sites with the job's"
+                " data), no_site (no site has all data), disjoint (the job's own list has no site with all"
+                " data), free (the job may run anywhere), foreign (another writer changed the list)."
+            ),
             ["schedd", "status"],
             registry=registry,
         )
         self._edits = Counter(
             "hydrator_desired_sites_edits",
-            "Queued jobs whose DESIRED_Sites was set or restored.",
+            "Queued jobs whose DESIRED_Sites the daemon set or restored.",
             ["schedd"],
             registry=registry,
         )
         self._errors = Counter(
             "hydrator_desired_sites_errors",
-            "Runs in which DESIRED_Sites could not be updated.",
+            "Runs in which the daemon could not update DESIRED_Sites.",
             ["schedd"],
             registry=registry,
         )

@@ -92,7 +92,8 @@ def _record_audit(metrics: Instruments, report: CycleReport) -> None:
         tally = audit.tallies.get(site)
         if tally and tally.last_audited_at:
             metrics.set("site_audit_timestamp_seconds", to_unix(tally.last_audited_at), site)
-        # exported as 0 from the start, so that Prometheus sees the first claim or miss as an increase
+        # exported as 0 from the start, so that Prometheus sees the first repeated claim, or the first missed
+        # dataset, as an increase
         metrics.count("repeated_false_claims", site, by=0)
         metrics.count("missed_datasets", site, by=0)
     for repeated in report.evaluation.repeated_claims:

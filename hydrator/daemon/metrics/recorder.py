@@ -1,4 +1,4 @@
-"""Recorder of metrics. Each recorder has its own registry, so two daemons in one process share none."""
+"""Recorder of metrics. Each recorder has its own registry, so two daemons in one process share no metric."""
 
 import contextlib
 import time
@@ -21,7 +21,7 @@ from .cycle import record_cycle
 from .table import build_instruments
 
 _MAX_QUEUED_MISSES = 10_000
-"""Maximum number of misses kept until the first cycle."""
+"""Maximum number of misses (datasets that jobs did not find) that wait for the first cycle."""
 _INITIAL_SERIES: Mapping[str, Iterable[str]] = {
     "jobs_local": [result.value for result in LocalityResult],
     "jobs_data_bytes": ["site", "elsewhere"],
@@ -70,7 +70,10 @@ class Metrics:
         self._metrics.count("bugs", part)
 
     def count_child_restarts(self, restarts: int) -> None:
-        """Raise the counter of child restarts to *restarts*; a smaller number than before started at 0."""
+        """Count the restarts since the last call; *restarts* is the total of the child process.
+
+        A smaller total than at the last call means that the total began again at 0.
+        """
         before = self._last_restart_count if restarts >= self._last_restart_count else 0
         self._metrics.count("condor_child_restarts", by=restarts - before)
         self._last_restart_count = restarts
@@ -151,7 +154,7 @@ class Metrics:
                 self._metrics.set(lifetime, credential.lifetime.total_seconds(), *labels)
 
     def set_slot_coverage(self, coverage: Mapping[Site, Mapping[Coverage, int]]) -> None:
-        """Set the number of slots that have their site's attributes; any thread may call this."""
+        """Set the number of slots by site and by coverage; any thread may call this."""
         self._metrics.clear_gauges("slots")
         for site, counts in coverage.items():
             for kind, count in counts.items():

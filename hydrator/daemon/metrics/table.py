@@ -19,21 +19,27 @@ COUNTERS: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ("bugs", "Unexpected exceptions, by the part that failed; the log shows each exception once.", ("part",)),
     ("ads_sent", "Site ads sent, by publisher and action.", ("publisher", "action")),
     ("publish_errors", "Cycles in which a publisher failed.", ("publisher",)),
-    ("condor_child_restarts", "Restarts of the HTCondor child process.", ()),
+    ("condor_child_restarts", "Restarts of the child process that runs HTCondor's bindings.", ()),
     (
         "repeated_false_claims",
-        "Claims that a catalogue repeated after the audit had disproved them.",
+        "False claims (a dataset is at a site) that a catalogue repeated after the audit had disproved them.",
         ("site",),
     ),
     ("missed_datasets", "Datasets that jobs did not find, by the site that the jobs report.", ("site",)),
     (
         "audited_facts",
-        "Audited facts, by catalogue, method (file by file, probe) and verdict (none: no answer).",
+        (
+            "Results of the audit, by catalogue, method (file by file, probe) and verdict:"
+            " true, false, or none (the query got no answer)."
+        ),
         ("catalogue", "method", "verdict"),
     ),
     (
         "jobs_local",
-        "Ended jobs that named datasets, by how many were at the job's site: all, some, none, unknown.",
+        (
+            "Ended jobs that named datasets, by how many of these datasets were at the job's site:"
+            " all, some, none or unknown."
+        ),
         ("locality",),
     ),
     (
@@ -83,7 +89,11 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ),
     (
         "held_sites",
-        "Sites where the daemon holds a change because too many datasets would vanish, by cause.",
+        (
+            "Sites where the daemon holds a loss of datasets, by cause: too many datasets of the site"
+            " would vanish (site), too many of all sites together (all), or no catalogue lists the site any"
+            " more (unnamed)."
+        ),
         ("cause",),
     ),
     ("rolled_back_sites", "Sites whose ad the operator returned to an earlier generation.", ()),
@@ -92,12 +102,22 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
         "Missing datasets that stay published at a site until further polls confirm the loss.",
         ("site",),
     ),
-    ("clashing_datasets", "Datasets not advertised because their names differ only in letter case.", ()),
+    (
+        "clashing_datasets",
+        (
+            "Datasets that the daemon does not advertise, because their names differ from each other only in"
+            " letter case."
+        ),
+        (),
+    ),
     ("misspelt_datasets", "Datasets in demand that catalogues have only in another letter case.", ()),
     ("unconfirmed_ads", "Site ads that the daemon sent but could not read back.", ("publisher",)),
     (
         "rejected_ads",
-        "Ads at a publisher that the daemon ignores: of another identity, or with implausible numbers.",
+        (
+            "Ads that the daemon read back from a publisher and ignores, because another identity sent them"
+            " or their numbers are implausible."
+        ),
         ("publisher",),
     ),
     (
@@ -109,7 +129,7 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ("state_saved", "1 if the last cycle saved the state to disk, 0 if it could not.", ()),
     (
         "site_trust_ratio",
-        "Share of a site's audited facts that were true; the site ad has it as DataLocalityTrust.",
+        "Share of a site's audited facts that were true. The site ad has this value as DataLocalityTrust.",
         ("site",),
     ),
     ("site_audit_timestamp_seconds", "Time of the last audit of a fact of a site.", ("site",)),
@@ -131,7 +151,7 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ),
     (
         "credential_lifetime_seconds",
-        "Time from the start to the expiry of a token or certificate, if the start is known.",
+        "Time from the start of a token's or certificate's validity to its expiry, if the start is known.",
         ("credential", "renewed_by"),
     ),
     (
@@ -152,7 +172,10 @@ HISTOGRAMS: Final[tuple[tuple[str, str, _Labels, tuple[float, ...]], ...]] = (
     ),
     (
         "job_wait_seconds",
-        "Time from submission to first start of ended jobs, with datasets (named) or without (none).",
+        (
+            "Time from the submission to the first start of ended jobs."
+            " Label datasets: named if the job names datasets, else none."
+        ),
         ("datasets",),
         _WAIT_BUCKETS_SECONDS,
     ),
@@ -181,7 +204,7 @@ class Instruments:
         (gauge.labels(*labels) if labels else gauge).set(value)
 
     def clear_gauges(self, *names: str) -> None:
-        """Remove all series of these gauges: a site or part that they counted may not exist any more."""
+        """Remove all series of these gauges: a site or part with a series may not exist any more."""
         for name in names:
             self.gauges[name].clear()
 
