@@ -1,4 +1,4 @@
-"""Site affinity: keep a run's later jobs at the site of its first job, because they read its output."""
+"""Site affinity: later jobs of a run read the first job's output, so they run at the first job's site."""
 
 import json
 import os

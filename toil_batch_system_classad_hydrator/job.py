@@ -175,7 +175,8 @@ def _job_commands(
         "arguments": quote_words(["-c", toil_job.command]),
         "environment": quote_words([f"{name}={value}" for name, value in toil_job.environment.items()]),
         "getenv": "false",
-        # transfers only the logs: leader and workers share a file system, but rarely a FILESYSTEM_DOMAIN
+        # HTCondor transfers only the logs, because leader and workers share a file system. Without file
+        # transfer, the job would match only slots with the FILESYSTEM_DOMAIN of the submit host
         "should_transfer_files": "yes",
         "when_to_transfer_output": "on_exit",
         "transfer_output_files": '""',

@@ -125,7 +125,10 @@ class RucioSource(Section):
         return self
 
     def _require_https(self) -> None:
-        """Raise ValueError if oidc or x509 has an address without https. On this host, oidc may use http."""
+        """Raise ValueError if auth = "oidc" or "x509" has an address without https.
+
+        With "oidc", a server on this host may use http.
+        """
         addresses = {"oidc": (self.url, self.token_url), "x509": (self.auth_url or self.url,)}
         for address in addresses.get(self.auth, ()):
             parts = urlsplit(address or "")

@@ -82,7 +82,7 @@ class _ModelSchema(GenerateJsonSchema):
         return {"type": "string"}
 
     def int_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 - pydantic's own
-        """Set the least value: no number in the output is negative."""
+        """Set the minimum to 0: the output has no negative numbers."""
         return {"minimum": 0, **super().int_schema(schema)}
 
     def datetime_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401, ARG002 - pydantic's own

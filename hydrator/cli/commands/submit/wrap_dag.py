@@ -1,4 +1,4 @@
-"""Copies of DAG files with datasets added, also of the DAG files that they refer to.
+"""Copies of DAG files, and of their splices and sub-DAGs, with datasets added.
 
 DAGMan reads the copies while the DAG is in the queue.
 """
@@ -34,7 +34,7 @@ _MAX_DEPTH = 50
 
 @dataclass(frozen=True, slots=True)
 class _DagTree:
-    """One DAG file, with its splices and sub-DAGs as ``children``, by the position of the reference.
+    """One DAG file; ``children`` has its splices and sub-DAGs, by the byte in ``text`` that refers to them.
 
     ``scope`` is the prefix of the node names: ``S+`` for a splice S, as in DAGMan, and for a sub-DAG S.
     ``file`` is the name of the DAG file, ``path`` its path. File names in the DAG are relative to
@@ -86,7 +86,7 @@ def write_copies(
         check_nodes: called with the datasets by node before any file is written; may exit.
 
     Raises:
-        ExitWithMessage: a file cannot be read or written, a node does not exist, or a list is malformed.
+        ExitWithMessage: a file cannot be read or written, a node does not exist, or a DID is malformed.
     """
     try:
         roots = _read_dag_trees(files, should_use_dag_folder)
@@ -202,7 +202,7 @@ def _add_copies(
 ) -> tuple[Path | None, list[FilterResult]]:
     """Add the copies of *branch* and its children to *texts*.
 
-    Return the name of the copy of *branch*, None if it needs no copy, and notes for the user.
+    Return the name of the copy of *branch* (None if *branch* needs no copy), and notes for the user.
     """
     inner, notes = {}, []
     for start, below in branch.children.items():
@@ -217,7 +217,7 @@ def _add_copies(
     notes.append(filtered)
     if filtered.text == branch.text:
         return None, notes
-    # a DAG may splice one file twice with different datasets, so the scope is in the name
+    # a DAG may splice one file twice with different datasets, so the copies have the scope in their names
     scope = re.sub(r"[^\w.-]", "-", branch.scope.rstrip("+."))
     parts = (branch.file.name.removesuffix(".dag"), scope, str(number) if number > 1 else "")
     name = ".".join(part for part in (*parts, "hydrator", "dag") if part)

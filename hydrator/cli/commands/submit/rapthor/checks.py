@@ -171,7 +171,7 @@ def _warn_steps_wait(run: "PreparedRun") -> None:
 
 
 def _path_problems(run: "PreparedRun") -> list[str]:
-    """Return the reasons why a job cannot open all its data at any site; empty if the job can at one site."""
+    """Return the reasons why the job could not open its data at any site; empty if there is no problem."""
     settings, dids = run.settings, run.dids
     if unsafe := [did for did in dids if is_unsafe_argument(did)]:
         return [
@@ -184,7 +184,7 @@ def _path_problems(run: "PreparedRun") -> list[str]:
         return ["no [[storage]] gives the paths of datasets: add one for each site, or set [submit].stage_in"]
     dotted = next((did for did in dids if has_unsafe_parts(did.replace(":", "/", 1))), None)
     if dotted:
-        advice = "give this DID a path in the table of a [[storage]]"
+        advice = 'set rule = "table" in a [[storage]] and give this DID a path in its table'
         return [f"{dotted}: no rule gives a path for an empty, '.' or '..' part: {advice}"]
     missing = {
         site: next(did for did in dids if did not in locations) for site, locations in run.paths.items()
