@@ -34,7 +34,7 @@ class SiteAffinity:
             return False
         self.file.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=f"{self.file.name}.", dir=self.file.parent)
-        temporary = Path(name)  # a new file cannot be a link to another file
+        temporary = Path(name)  # mkstemp makes a new file, so no other user can have made a link of this name
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
                 stream.write(json.dumps({"site": site, "job": job}) + "\n")

@@ -83,7 +83,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
 
     @classmethod
     def supportsAutoDeployment(cls) -> bool:  # noqa: N802
-        """Return False: leader and workers share a file system."""
+        """Return False: Toil need not copy user code to the workers, which share the leader's files."""
         return False
 
     def issueBatchJob(  # noqa: N802

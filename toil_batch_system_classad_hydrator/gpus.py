@@ -52,7 +52,7 @@ class StepGpus:
             )
 
     def choose(self, names: tuple[str, ...], cpus: int, memory_mib: int) -> "StepGpuChoice | None":
-        """Return the requests of a step by its *names*, cores and memory; None if the step uses no GPU."""
+        """Return the requests of a step with these *names*, cores and memory; None without a GPU."""
         if self.mode == "no" or not any(fnmatchcase(name, one) for name in names for one in self.steps):
             return None
         plain = None if self.mode == "require" else (max(cpus, self.cpus), max(memory_mib, self.memory_mib))

@@ -1,7 +1,7 @@
 """``hydrator init``: a first configuration, from the pool, the catalogue and the user's answers.
 
 Every prompt has an option; without a terminal, or with --yes, the command does not prompt.
-The command tests the settings before it writes them, unless --untried skips this.
+Before the command writes the file, it tests the settings at the pool and the catalogue; --untried skips this.
 """
 
 import json

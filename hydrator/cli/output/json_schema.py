@@ -163,7 +163,7 @@ def walk_keys(schema: JsonSchema, path: str = "") -> Iterator[tuple[str, str, st
 
 
 def type_text(schema: JsonSchema) -> str:
-    """Return a type in words."""
+    """Return the type of *schema* in words, such as ``list of text``."""
     if "anyOf" in schema:
         return f"{type_text(schema['anyOf'][0])}, or null"
     if "items" in schema:

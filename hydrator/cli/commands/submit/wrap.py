@@ -135,7 +135,7 @@ class ExitWithStatus(typer.Exit):
 def _add_datasets(
     text: bytes, file: Path, options: DatasetOptions, folder: Path | None = None
 ) -> "FilterResult":
-    """Add the datasets of *options* to *text* of *file*; print a note on stderr for each unchanged part.
+    """Add the datasets of *options* to *text*, the content of *file*; print notes on stderr.
 
     File names in *text* are relative to *folder*; the default is the current folder, as in HTCondor.
     """

@@ -59,7 +59,7 @@ class _DagTree:
 
 @dataclass(frozen=True, slots=True)
 class DagCopies:
-    """The DAG files to submit, each a copy or the original; ``new_files`` are copies that did not exist."""
+    """The DAG files to submit, each a copy or the original; ``new_files`` are the copies just made."""
 
     files: list[Path]
     new_files: list[Path]
@@ -126,7 +126,7 @@ def _require_datasets(files: Sequence[Path], branches: Sequence[_DagTree]) -> No
 def _write_numbered_copies(
     dags: Sequence[_DagTree], lines: Mapping[str, Sequence[str]]
 ) -> tuple[DagCopies, list[FilterResult]]:
-    """Write the copies with the first number that is free or whose copies have the same content already."""
+    """Write the copies with the first number that has no copies yet, or has copies with the same content."""
     for number in count(1):
         texts: dict[Path, bytes] = {}
         results = [_add_copies(dag, lines, number, texts) for dag in dags]
