@@ -353,7 +353,7 @@ def _format_sites(sites: Any) -> str:  # noqa: ANN401 - a set of names
 
 
 def format_toml(data: Mapping[str, Any]) -> str:
-    """Format *data* as TOML without empty sections; a comment at the top says where all settings are."""
+    """Format *data* as TOML without empty sections; a comment at the top names the file with all settings."""
     lines = [
         "# Settings of classad-hydrator, written by hydrator init. config.example.toml lists all settings.",
         "# An environment variable HYDRATOR_SECTION__KEY overrides the value of a setting.",

@@ -28,8 +28,8 @@ class ExitWithMessage(typer.Exit):
 class DagNodes:
     """The nodes of one DAG, or of several DAGs that are submitted as one, by DAGMan's names.
 
-    DAGMan calls node ``A`` of the second of several files ``1.A``. A user may write ``A`` if no other file
-    has an ``A``, and may leave out quotes around a name.
+    With several DAG files, DAGMan calls node ``A`` of the second file ``1.A``. A user may write ``A`` if no
+    other file has a node ``A``, and may leave out quotes around a name.
     """
 
     def __init__(self, kinds: "Mapping[str, str]", has_file_numbers: bool = False) -> None:

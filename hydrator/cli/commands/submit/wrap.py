@@ -316,7 +316,7 @@ def _before_start(tool: str) -> Iterator[None]:
 
 
 def _find_files(command: Sequence[str], options_with_value: Sequence[str]) -> list[int]:
-    """Return the positions of the submit files in *command*; the user may abbreviate its options."""
+    """Return the positions of the submit files in *command*; the user may abbreviate option names."""
     positions = []
     at = 1
     while at < len(command):

@@ -83,7 +83,7 @@ def write_copies(
         files: the DAG files, as the user names them.
         options: the options that name datasets.
         should_use_dag_folder: names in a DAG file are relative to the file's folder (-usedagdir).
-        check_nodes: called with the datasets by node before any file is written; may exit.
+        check_nodes: this function gets the datasets by node before any file is written; it may exit.
 
     Raises:
         ExitWithMessage: a file cannot be read or written, a node does not exist, or a DID is malformed.

@@ -160,7 +160,7 @@ def _warn_no_site(run: "PreparedRun", *, should_refuse: bool) -> None:
 
 
 def _warn_steps_wait(run: "PreparedRun") -> None:
-    """Warn if no site has all datasets: with Toil's own batch system, a step requires all datasets."""
+    """Warn if no site has all datasets, because each step in Toil's own batch system requires all of them."""
     if run.run.options.mode == "require" and all(site.missing_states for site in run.sites):
         print_problems(
             "with --batchSystem htcondor each step requires all datasets of the run, so every step"

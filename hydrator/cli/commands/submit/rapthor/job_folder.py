@@ -142,7 +142,7 @@ def _describe(
 
 
 def _warn_cluster_options(parset: Parset) -> None:
-    """Warn about options of the parset's [cluster] that the job replaces by the size of its slot."""
+    """Warn that the job replaces options of the parset's [cluster] by the size of the job's slot."""
     if options := machine_options(parset):
         listed = ", ".join(f"{name} = {value[:100]}" for name, value in options.items())
         print_problems(
