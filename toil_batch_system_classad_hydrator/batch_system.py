@@ -1,7 +1,7 @@
 """Toil batch system: Toil's batch system interface, implemented with jobs in an HTCondor queue.
 
-The batch system has no thread. Its code runs only while Toil's leader calls it, so the leader gets each
-error. If the schedd is unreachable for ``--statePollingTimeout`` seconds (1200 by default), the workflow
+The batch system has no thread. Its code runs only while Toil's leader calls it, so every exception reaches
+the leader. If the schedd is unreachable for ``--statePollingTimeout`` seconds (1200 by default), the workflow
 ends. Before that, new jobs wait for submission, and the other jobs keep their last known state.
 """
 
@@ -267,7 +267,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         self._job_updates.append(_job_update(job, job_exit, cluster))
 
     def _remove_leftovers(self) -> None:
-        """After a restart, remove the jobs of the earlier leader, because Toil submits these jobs again."""
+        """After a restart of Toil's leader, remove the earlier leader's jobs, because Toil submits them again."""
         if getattr(self.config, "restart", False):
             jobs = _retry_while_unreachable(
                 self._schedd_timeout_seconds,

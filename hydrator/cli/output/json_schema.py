@@ -57,7 +57,7 @@ class _ModelSchema(GenerateJsonSchema):
         return False
 
     def dict_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 - pydantic's own
-        """Keep the title of a dictionary's values, which pydantic would drop."""
+        """Keep the title that pydantic would drop from a dictionary's values."""
         return {
             **super().dict_schema(schema),
             "additionalProperties": self.generate_inner(schema["values_schema"]),
