@@ -23,7 +23,7 @@ class SiteAffinity:
 
     @classmethod
     def load(cls, file: str | None) -> Self:
-        """Load the site that an earlier leader of the run stored; ``site`` is None if *file* is unreadable."""
+        """Load the site that an earlier leader stored; ``site`` is None if *file* is unreadable."""
         affinity = cls(Path(file) if file else None)
         affinity.site = affinity._read_site()
         return affinity

@@ -2,7 +2,7 @@
 
 The batch system has no thread. Its code runs only while Toil's leader calls it, so every exception reaches
 the leader. If the schedd is unreachable for ``--statePollingTimeout`` seconds (1200 by default), the workflow
-ends. Before that, new jobs wait for submission, and the other jobs keep their last known state.
+ends. Until then, new jobs wait for submission, and the other jobs keep their last known state.
 """
 
 import logging
@@ -267,7 +267,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         self._job_updates.append(_job_update(job, job_exit, cluster))
 
     def _remove_leftovers(self) -> None:
-        """After a restart of Toil's leader, remove the earlier leader's jobs, because Toil submits them again."""
+        """After a restart of Toil's leader, remove the earlier leader's jobs: Toil submits them again."""
         if getattr(self.config, "restart", False):
             jobs = _retry_while_unreachable(
                 self._schedd_timeout_seconds,
