@@ -171,7 +171,7 @@ def _warn_steps_wait(run: "PreparedRun") -> None:
 
 
 def _path_problems(run: "PreparedRun") -> list[str]:
-    """Return the reasons why the job could not open its data at any site; empty without such a problem."""
+    """Return the problems because of which the job could not open its data at any site."""
     settings, dids = run.settings, run.dids
     if unsafe := [did for did in dids if is_unsafe_argument(did)]:
         return [
