@@ -1,4 +1,4 @@
-"""Site affinity: keep a run's later jobs at the site of its first job, because they read its output."""
+"""Site affinity: later jobs of a run read the first job's output, so they run at the first job's site."""
 
 import json
 import os
@@ -23,7 +23,7 @@ class SiteAffinity:
 
     @classmethod
     def load(cls, file: str | None) -> Self:
-        """Load the site that an earlier leader of the run stored in *file*; None if *file* is unreadable."""
+        """Load the site that an earlier leader stored; ``site`` is None if *file* is unreadable."""
         affinity = cls(Path(file) if file else None)
         affinity.site = affinity._read_site()
         return affinity
@@ -34,7 +34,7 @@ class SiteAffinity:
             return False
         self.file.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=f"{self.file.name}.", dir=self.file.parent)
-        temporary = Path(name)  # a new file cannot be a link to another file
+        temporary = Path(name)  # mkstemp makes a new file, so no other user can have made a link of this name
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
                 stream.write(json.dumps({"site": site, "job": job}) + "\n")

@@ -1,8 +1,8 @@
 """Toil batch system: Toil's batch system interface, implemented with jobs in an HTCondor queue.
 
-The batch system has no thread. Its code runs only while Toil's leader calls it, so the leader gets each
-error. If the schedd is unreachable for ``--statePollingTimeout`` seconds (1200 by default), the workflow
-ends. Before that, new jobs wait for submission, and the other jobs keep their last known state.
+The batch system has no thread. Its code runs only while Toil's leader calls it, so every exception reaches
+the leader. If the schedd is unreachable for ``--statePollingTimeout`` seconds (1200 by default), the workflow
+ends. Until then, new jobs wait for submission, and the other jobs keep their last known state.
 """
 
 import logging
@@ -83,7 +83,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
 
     @classmethod
     def supportsAutoDeployment(cls) -> bool:  # noqa: N802
-        """Return False: leader and workers share a file system."""
+        """Return False: Toil need not copy user code to the workers, which share the leader's files."""
         return False
 
     def issueBatchJob(  # noqa: N802
@@ -267,7 +267,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         self._job_updates.append(_job_update(job, job_exit, cluster))
 
     def _remove_leftovers(self) -> None:
-        """After a restart, remove the jobs of the earlier leader, because Toil submits these jobs again."""
+        """After a restart of Toil's leader, remove the earlier leader's jobs: Toil submits them again."""
         if getattr(self.config, "restart", False):
             jobs = _retry_while_unreachable(
                 self._schedd_timeout_seconds,

@@ -26,7 +26,7 @@ class ScheddUnreachable(Exception):
 
 
 class SubmitRejected(Exception):
-    """The schedd or condor_submit's language rejected a job."""
+    """The schedd rejected a job, or the submit description is not valid."""
 
 
 class Schedd:
@@ -46,7 +46,7 @@ class Schedd:
         """Submit one job; return its cluster id.
 
         Raises:
-            SubmitRejected: the schedd or condor_submit's language rejects the job; the text is the reason.
+            SubmitRejected: the schedd rejects the job, or *description* is not valid; the text is the reason.
             ScheddUnreachable: the schedd did not answer.
         """
         schedd = self._connect()

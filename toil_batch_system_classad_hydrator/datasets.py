@@ -20,7 +20,7 @@ _DID = re.compile(r"[A-Za-z0-9._/@=+~-]+:[A-Za-z0-9._:/@=+~-]+")
 
 
 class DatasetsError(ValueError):
-    """The configuration, a list of datasets or a step's inputs cannot be read; the text names the place."""
+    """The configuration, a list of datasets or a step's inputs cannot be read; the text says which."""
 
 
 @contextmanager

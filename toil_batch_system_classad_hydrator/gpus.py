@@ -52,7 +52,7 @@ class StepGpus:
             )
 
     def choose(self, names: tuple[str, ...], cpus: int, memory_mib: int) -> "StepGpuChoice | None":
-        """Return the requests of a step by its *names*, cores and memory; None if the step uses no GPU."""
+        """Return the requests of a step with these *names*, cores and memory; None without a GPU."""
         if self.mode == "no" or not any(fnmatchcase(name, one) for name in names for one in self.steps):
             return None
         plain = None if self.mode == "require" else (max(cpus, self.cpus), max(memory_mib, self.memory_mib))
@@ -80,7 +80,7 @@ class StepGpuChoice:
 
     @property
     def requests(self) -> dict[str, str]:
-        """The request commands of the submit description."""
+        """The submit commands request_gpus, request_cpus and request_memory."""
         names = ("request_gpus", "request_cpus", "request_memory")
         with_gpu = (self.gpus, *self.with_gpu)
         if self.without_gpu is None:
@@ -96,7 +96,7 @@ class StepGpuChoice:
 
     @property
     def attributes(self) -> Mapping[str, str]:
-        """The job attributes, each with its expression."""
+        """The job attributes for GPUs, each with its expression."""
         preference = {PREFERENCE_ATTRIBUTE: f"{self.gpus_available_expression} ? 1.0 : 0.0"}
         return {**preference, "RequireGPUs": self.properties} if self.properties else preference
 

@@ -36,7 +36,7 @@ _DOLLARS = re.compile(r"\$+")
 
 
 class SubmitParameterError(ValueError):
-    """A submit description cannot contain a value from the environment of Toil's leader."""
+    """A value in the environment of Toil's leader cannot be written into a submit description."""
 
 
 class ExitReason(Enum):
@@ -95,7 +95,7 @@ class WorkflowSettings:
         """Read the *environment* of Toil's leader; ``_CONDOR_…`` overrides ``TOIL_HTCONDOR_PARAMS``.
 
         Raises:
-            SubmitParameterError: a submit description cannot contain one of the values.
+            SubmitParameterError: one of the values cannot be written into a submit description.
         """
         commands, attributes = parse_parameters(environment.get("TOIL_HTCONDOR_PARAMS"))
         return cls(workflow_id, attributes | attributes_from_environment(environment), commands)
@@ -175,7 +175,8 @@ def _job_commands(
         "arguments": quote_words(["-c", toil_job.command]),
         "environment": quote_words([f"{name}={value}" for name, value in toil_job.environment.items()]),
         "getenv": "false",
-        # transfers only the logs: leader and workers share a file system, but rarely a FILESYSTEM_DOMAIN
+        # HTCondor transfers only the logs, because leader and workers share a file system. Without file
+        # transfer, the job would match only slots with the FILESYSTEM_DOMAIN of the submit host
         "should_transfer_files": "yes",
         "when_to_transfer_output": "on_exit",
         "transfer_output_files": '""',

@@ -89,7 +89,7 @@ def _is_batch_system_value(arguments: Sequence[str], index: int) -> bool:
 
 
 def _load_inputs(arguments: Sequence[str]) -> object:
-    """Load the operation's inputs from the last argument; None if this is not the name of a .json file."""
+    """Load the operation's inputs from the .json file that the last argument names; None if it names none."""
     if not arguments or not arguments[-1].endswith(".json"):
         return None
     try:

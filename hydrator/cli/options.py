@@ -24,7 +24,7 @@ JsonOption = Annotated[
 def command_of(options: type[_Options], run: Callable[[_Options], None]) -> Callable[..., None]:
     """Build a command from *run*; the parameters of the command are the fields of the dataclass *options*."""
 
-    def command(**values: Any) -> None:  # noqa: ANN401 - as the fields
+    def command(**values: Any) -> None:  # noqa: ANN401 - the fields have different types
         run(options(**values))
 
     command.__signature__ = inspect.signature(options)  # type: ignore[attr-defined]

@@ -63,7 +63,7 @@ class RucioSource(Section):
         10,
         ge=0,
         le=1440,
-        description="interval after which the daemon counts the files of a dataset again, between polls;"
+        description="between polls, the daemon counts the files of each dataset again after this interval;"
         " 0: each poll counts all files",
     )
     deep_calls: int = Field(
@@ -125,7 +125,10 @@ class RucioSource(Section):
         return self
 
     def _require_https(self) -> None:
-        """Raise ValueError if oidc or x509 has an address without https. On this host, oidc may use http."""
+        """Raise ValueError if auth = "oidc" or "x509" has an address without https.
+
+        With "oidc", a server on this host may use http.
+        """
         addresses = {"oidc": (self.url, self.token_url), "x509": (self.auth_url or self.url,)}
         for address in addresses.get(self.auth, ()):
             parts = urlsplit(address or "")
@@ -245,7 +248,7 @@ class PluginSource(BaseModel):
     def _fill_in_defaults(cls, data: Any) -> Any:  # noqa: ANN401 - TOML
         if not isinstance(data, dict):
             return data
-        # a Path, as for all files with secrets: relative to the configuration's folder, and hidden in the log
+        # as Paths: the loader makes these names absolute, and the log hides the secrets in these files
         files = {
             key: Path(given)
             for key, given in data.items()

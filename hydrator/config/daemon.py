@@ -206,8 +206,8 @@ class EventsSettings(Section):
     )
     spacing_seconds: Seconds = Field(
         1,
-        description="minimum time between the end of a poll and a poll that events trigger; at least the"
-        " duration of the earlier poll",
+        description="minimum time between the end of a poll and the next poll that events trigger; the daemon"
+        " waits longer if the earlier poll took longer than this",
     )
     late_seconds: Seconds = Field(
         60,

@@ -30,7 +30,7 @@ V = TypeVar("V")
 
 
 def build_from_section(dataclass: type[V], section: BaseModel, **others: Any) -> V:  # noqa: ANN401
-    """Build a *dataclass* from *others* and from the keys of *section* that are fields of the dataclass.
+    """Build a *dataclass* from the keys of *section* that are its fields, and from *others*: more fields.
 
     A key such as ``timeout_seconds`` becomes the duration ``timeout``.
     """

@@ -49,8 +49,8 @@ class JobsSettings(Section):
         300,
         ge=1,
         le=3600,
-        description="minimum step to which deadlines of jobs are rounded up, so that jobs share an"
-        " autocluster",
+        description="the end of a job's wait is a multiple of this (or of 1/12 of the wait, if longer), so"
+        " that jobs share an autocluster",
     )
     rank_weight: float = Field(1000, ge=0, le=1e12, description="weight of data locality in the job's Rank")
     staging_credit: float = Field(

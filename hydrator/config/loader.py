@@ -75,7 +75,10 @@ def _make_paths_absolute(settings: Settings, folder: Path) -> Settings:
 
 
 def _find_systemd_credential(name: Path, key: str) -> Path | None:
-    """Return the systemd credential *name*, if *key* names a file with a secret and systemd passes it."""
+    """Return the file of the systemd credential *name*.
+
+    Return None if *key* is not for a file with a secret, or if systemd does not pass this credential.
+    """
     folder = os.environ.get(CREDENTIALS_VARIABLE)
     if not folder or len(name.parts) != 1 or not key.endswith(SECRET_KEY_ENDINGS):
         return None

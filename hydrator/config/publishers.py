@@ -68,8 +68,8 @@ class HttpServerSettings(Section):
         2000,
         ge=1,
         le=10_000_000,
-        description="number of requests from one address, or with one token, before requests_per_second"
-        " applies",
+        description="number of requests that one address, or one token, may send at once; after that,"
+        " requests_per_second limits the rate",
     )
     names_per_minute: float = Field(
         60,
@@ -81,8 +81,8 @@ class HttpServerSettings(Section):
         5000,
         ge=2000,
         le=10_000_000,
-        description="number of pseudonyms that one token may request before names_per_minute applies:"
-        " enough for a large submission",
+        description="number of pseudonyms that one token may request at once, for a large submission; after"
+        " that, names_per_minute limits the rate",
     )
     max_connections: int = Field(
         500,

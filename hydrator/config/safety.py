@@ -6,7 +6,7 @@ from .fields import Section
 
 
 class BreakerSettings(Section):
-    """Limits for sudden losses of datasets: above a limit the daemon still publishes the missing datasets."""
+    """Limits for sudden losses of datasets: after a larger loss, ads still list the missing datasets."""
 
     site_share: float = Field(
         0.5,

@@ -1,7 +1,7 @@
 """``hydrator init``: a first configuration, from the pool, the catalogue and the user's answers.
 
 Every prompt has an option; without a terminal, or with --yes, the command does not prompt.
-The command tests the settings before it writes them, unless --untried skips this.
+Before the command writes the file, it tests the settings at the pool and the catalogue; --untried skips this.
 """
 
 import json
@@ -37,7 +37,7 @@ class LoginMethod(StrEnum):
     """Method by which the daemon logs in to the catalogue."""
 
     USERPASS = "userpass"
-    TOKEN = "token"  # noqa: S105 - a word
+    TOKEN = "token"  # noqa: S105 - the name of a login method, not a secret
     OIDC = "oidc"
     X509 = "x509"
     NONE = "none"
@@ -93,7 +93,7 @@ Prompt = Callable[[str, str], str]
 
 @dataclass(frozen=True)
 class InitOptions:
-    """Options of ``hydrator init``; an option for the catalogue has the name of the configuration key."""
+    """Options of ``hydrator init``; an option that sets a key of [[catalogue]] has the name of this key."""
 
     config: Annotated[
         Path,
@@ -122,7 +122,7 @@ class InitOptions:
     auth: Annotated[
         LoginMethod | None,
         typer.Option(
-            help="Login method of the daemon at the catalogue; default: the method of the other options."
+            help="Login method of the daemon at the catalogue; default: determined by the other options."
         ),
     ] = None
     username: Annotated[str | None, typer.Option(help="With --auth userpass: the user name.")] = None
@@ -214,7 +214,7 @@ def build_data(options: InitOptions, prompt: Prompt) -> dict[str, Any]:
         "sites": {"slot_attributes": [site_attribute]} if site_attribute else {},
         **_build_catalogue_sections(options, prompt),
     }
-    if state_dir != DEFAULT_STATE_DIR:  # another daemon may use the default folder of ads
+    if state_dir != DEFAULT_STATE_DIR:  # another daemon may publish its ads in the default folder
         data["publish.file"] = {"directory": f"{state_dir.rstrip('/')}/ads"}
     return data
 
@@ -242,7 +242,7 @@ def _build_catalogue_sections(options: InitOptions, prompt: Prompt) -> dict[str,
     has_auth = kind is CatalogueKind.RUCIO and method is not LoginMethod.USERPASS
     auth = {"auth": method.value} if has_auth else {}
     sections: dict[str, Any] = {"catalogue": [{"type": kind.value, "name": kind.value, **auth, **values}]}
-    if capabilities:  # Site Capabilities and the catalogue use the same identity
+    if capabilities:  # the daemon uses the same credentials at Site Capabilities and at the catalogue
         identity = {key: values[key] for key in [*login_keys, "ca_cert"] if key in values}
         sections["site_capabilities"] = {"url": capabilities, **identity}
     return sections
@@ -298,7 +298,7 @@ def _query_pool_and_catalogues(settings: Any) -> list[str]:  # noqa: ANN401 - co
     """Query the pool and the catalogues; return sentences about their answers.
 
     Raises:
-        PoolError, CatalogueError: the pool or a catalogue does not answer; no file is written then.
+        PoolError, CatalogueError: the pool or a catalogue does not answer; the command then writes no file.
     """
     from hydrator.wiring import assemble, system_clock
 
@@ -328,7 +328,7 @@ def _query_pool_and_catalogues(settings: Any) -> list[str]:  # noqa: ANN401 - co
     return messages
 
 
-def _count_slots_by_site(client: Any, settings: Any) -> Mapping[str, int]:  # noqa: ANN401 - imported late
+def _count_slots_by_site(client: Any, settings: Any) -> Mapping[str, int]:  # noqa: ANN401 - a class imported late
     try:
         return client.slots_by_site(settings.sites.slot_attributes) if client else {}
     except PoolError as error:
@@ -339,7 +339,7 @@ def _count_slots_by_site(client: Any, settings: Any) -> Mapping[str, int]:  # no
 
 
 def _nest_tables(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *data* with nested tables, as a TOML parser does: ``a.b`` is the table ``b`` in ``a``."""
+    """Return *data* as a TOML parser would: the section ``a.b`` becomes the table ``b`` in ``a``."""
     tables: dict[str, Any] = {}
     for name, section in data.items():
         outer, _, inner = name.partition(".")
@@ -353,7 +353,7 @@ def _format_sites(sites: Any) -> str:  # noqa: ANN401 - a set of names
 
 
 def format_toml(data: Mapping[str, Any]) -> str:
-    """Format *data* as TOML without empty sections; a comment at the top says where all settings are."""
+    """Format *data* as TOML without empty sections; a comment at the top names the file with all settings."""
     lines = [
         "# Settings of classad-hydrator, written by hydrator init. config.example.toml lists all settings.",
         "# An environment variable HYDRATOR_SECTION__KEY overrides the value of a setting.",

@@ -65,7 +65,7 @@ def list_tokens(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption 
 
 @token.command()
 def revoke(
-    key: Annotated[str, typer.Argument(help="The first column of `hydrator token list`.")],
+    key: Annotated[str, typer.Argument(help="Key of the token: the first column of `hydrator token list`.")],
     config: ConfigOption = DEFAULT_CONFIG_PATH,
 ) -> None:
     """Revoke a token; the daemon needs no restart."""

@@ -168,7 +168,7 @@ def explain_groups_without_site(
     names: Mapping[Did, Did],
     groups: Mapping[str, Collection[Did]],
 ) -> dict[str, str]:
-    """Return why no site has all datasets of a group now, by group; leave out groups that one site has.
+    """Return, by group, why no site has all datasets of the group now; leave out a group if a site has all.
 
     Args:
         settings: the configuration, with the services to query.
@@ -207,10 +207,10 @@ def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max
 
 
 class NearNameSearch:
-    """A search for names similar to names that no catalogue has; it queries catalogues once for each name.
+    """A search for catalogue names similar to a name that no catalogue has; it runs once for each such name.
 
     Args:
-        catalogues: opens the catalogues, and closes them after each search. Called only for unknown names.
+        catalogues: opens the catalogues for one search and closes them after the search.
     """
 
     def __init__(self, catalogues: Callable[[], AbstractContextManager[Sequence[Catalogue]]]) -> None:

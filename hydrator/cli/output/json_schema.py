@@ -57,7 +57,7 @@ class _ModelSchema(GenerateJsonSchema):
         return False
 
     def dict_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 - pydantic's own
-        """Keep the title of a dictionary's values, which pydantic would drop."""
+        """Keep the title that pydantic would drop from a dictionary's values."""
         return {
             **super().dict_schema(schema),
             "additionalProperties": self.generate_inner(schema["values_schema"]),
@@ -82,7 +82,7 @@ class _ModelSchema(GenerateJsonSchema):
         return {"type": "string"}
 
     def int_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 - pydantic's own
-        """Set the least value: no number in the output is negative."""
+        """Set the minimum to 0: the output has no negative numbers."""
         return {"minimum": 0, **super().int_schema(schema)}
 
     def datetime_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401, ARG002 - pydantic's own
@@ -163,7 +163,7 @@ def walk_keys(schema: JsonSchema, path: str = "") -> Iterator[tuple[str, str, st
 
 
 def type_text(schema: JsonSchema) -> str:
-    """Return a type in words."""
+    """Return the type of *schema* in words, such as ``list of text``."""
     if "anyOf" in schema:
         return f"{type_text(schema['anyOf'][0])}, or null"
     if "items" in schema:

@@ -24,7 +24,7 @@ _VARIABLES = (
 )
 
 
-def build_manpage(group: Any, version: str, date: str) -> str:  # noqa: ANN401 - Typer keeps its classes to itself
+def build_manpage(group: Any, version: str, date: str) -> str:  # noqa: ANN401 - Typer exports no type
     """Build the page for the commands in *group*; *date* as ``2026-11-21``."""
     parts = [
         f'.TH HYDRATOR 1 "{date}" "classad-hydrator {_escape_roff(version)}" "User Commands"',

@@ -11,7 +11,7 @@ from .stdio import unwrap_stream
 
 @contextmanager
 def show_progress(task: str) -> Iterator[None]:
-    """Show *task* on stderr until the block ends, then remove the line; show nothing without a terminal."""
+    """Show *task* on stderr while the ``with`` block runs; show nothing without a terminal."""
     if not sys.stderr.isatty():
         yield
         return

@@ -131,7 +131,7 @@ def plan_rows(report: CycleReport) -> list[ActionJson]:
 def _action_row(
     publisher: str | None,
     site: Site,
-    action: Any,  # noqa: ANN401 - a name that the model lists
+    action: Any,  # noqa: ANN401 - ActionJson lists the names
     reason: str,
     ad: SiteAd | None,
 ) -> ActionJson:
@@ -218,7 +218,7 @@ def _demand_row(view: StateView) -> DemandStatusJson:
 
 
 def _publisher_rows(view: StateView) -> list[PublisherStatusJson]:
-    rows: list[Any] = [  # ``outcome`` has the other keys of the model
+    rows: list[Any] = [  # ``outcome`` has the other keys of PublisherStatusJson
         {"publisher": name, "ads": len(view.readback.get(name, {})), **outcome}
         for name, outcome in sorted(view.last_cycle.get("publishers", {}).items())
     ]

@@ -28,8 +28,8 @@ class ExitWithMessage(typer.Exit):
 class DagNodes:
     """The nodes of one DAG, or of several DAGs that are submitted as one, by DAGMan's names.
 
-    DAGMan calls node ``A`` of the second of several files ``1.A``. A user may write ``A`` if no other file
-    has an ``A``, and may leave out quotes around a name.
+    With several DAG files, DAGMan calls node ``A`` of the second file ``1.A``. A user may write ``A`` if no
+    other file has a node ``A``, and may leave out quotes around a name.
     """
 
     def __init__(self, kinds: "Mapping[str, str]", has_file_numbers: bool = False) -> None:
@@ -72,7 +72,7 @@ class DatasetOptions:
 
     @property
     def has_options(self) -> bool:
-        """True if an option names datasets or GPUs."""
+        """True if an option names datasets or requests GPUs."""
         return bool(self.texts or self.file_dids or self.from_inputs or self._gpus)
 
     @property
@@ -91,8 +91,8 @@ class DatasetOptions:
     def pseudonymize(self, dids: "Collection[Did]", texts: Mapping[str, bytes]) -> "list[Did]":
         """Return the names that the pool uses for *dids*: pseudonyms for private datasets.
 
-        Everybody can read the ads that HTCondor makes from *texts*. So the command exits if a text has the
-        real name of a private dataset.
+        *texts* has the content of the submit files and DAG files. Everybody can read the ads that HTCondor
+        makes from these files. So the command exits if a file has the real name of a private dataset.
         """
         from hydrator.privacy.exchange import fetch_pseudonyms
         from hydrator.privacy.pseudonyms import Privacy, find_leaks
@@ -121,8 +121,9 @@ class DatasetOptions:
         return self._parse_dids([did for text in self.texts for did in text.split(",")] + self.file_dids)
 
     def parse_node_datasets(self, nodes: "DagNodes") -> "dict[str, list[Did]]":
-        """Return the datasets by node of a DAG: plain DIDs for every JOB node, and NODE=DIDs for one node.
+        """Return the datasets of each node of a DAG.
 
+        ``--datasets DIDs`` adds datasets to every JOB node, ``--datasets NODE=DIDs`` only to the node NODE.
         FINAL, PROVISIONER and SERVICE nodes seldom read data. So they get only the datasets of NODE=DIDs.
         """
         own: dict[str, list[str]] = {name: [] for name in nodes.names}
@@ -205,7 +206,7 @@ def collect_dag_datasets(
     datasets_by_node: "dict[str, list[Did]]",
     texts: Mapping[str, bytes],
 ) -> "dict[str, list[Did]]":
-    """Add the datasets of the nodes' input files to *datasets_by_node*; return all with the pool's names.
+    """Add the datasets of the nodes' input files to *datasets_by_node*; return all, as the pool names them.
 
     *texts* has the content of the DAG file under the name of this file.
     """

@@ -34,7 +34,7 @@ def pool_config(
     ] = False,
     name: Annotated[
         str | None,
-        typer.Option(help="Name of the HTCondor daemon whose present configuration values to read."),
+        typer.Option(help="Name of the HTCondor daemon whose current configuration this command reads."),
     ] = None,
 ) -> None:
     """Print configuration for HTCondor: job transform and checks, START, and NEGOTIATOR_PRE_JOB_RANK."""

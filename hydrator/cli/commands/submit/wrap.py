@@ -108,9 +108,9 @@ def wrap(
     """Run condor_submit or condor_submit_dag with RequiredDatasets added; exit with that command's status.
 
     A submit file stays unchanged: condor_submit gets the new lines by -append.
-    For a DAG, the command submits a copy, NAME.hydrator.dag, in the same folder. DAGMan reads this copy as
-    long as it runs. So an existing copy never changes: a copy with other datasets is NAME.2.hydrator.dag. If
-    condor_submit_dag rejects the DAG, the command removes the new copies.
+    For a DAG, the command submits a copy, NAME.hydrator.dag, in the same folder. DAGMan may read this copy
+    until the DAG ends. So an existing copy never changes: a copy with other datasets is NAME.2.hydrator.dag.
+    If condor_submit_dag rejects the DAG, the command removes the new copies.
     """
     options = DatasetOptions(datasets or (), datasets_file, from_inputs, config, gpu or ())
     options.command = "\n".join(command)
@@ -135,7 +135,7 @@ class ExitWithStatus(typer.Exit):
 def _add_datasets(
     text: bytes, file: Path, options: DatasetOptions, folder: Path | None = None
 ) -> "FilterResult":
-    """Add the datasets of *options* to *text* of *file*; print a note on stderr for each unchanged part.
+    """Add the datasets of *options* to *text*, the content of *file*; print notes on stderr.
 
     File names in *text* are relative to *folder*; the default is the current folder, as in HTCondor.
     """
@@ -192,7 +192,7 @@ def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refu
     filtered = _add_datasets(text, file, options)
     _warn_no_site(options, should_refuse=refuse_nowhere)
     lines = [line.strip() for line in filtered.insertion.decode("utf-8").splitlines() if line.strip()]
-    # a setting in the file overrides ``first``, because ``first`` is before the file on the command line
+    # condor_submit reads ``first`` before the file, so a setting in the file overrides ``first``
     first = filtered.first_line.decode("utf-8").strip().replace("+", "MY.", 1).replace(" = ", "=", 1)
     if any(len(line.encode()) > _MAX_ARGUMENT_BYTES for line in (*lines, first)):
         _submit_copy(command, at, filtered.text)
@@ -264,7 +264,10 @@ def _submit_copy(command: Sequence[str], file_index: int, text: bytes) -> NoRetu
 
 
 def _submit_dag(command: Sequence[str], options: DatasetOptions, *, refuse_nowhere: bool) -> NoReturn:
-    """Run condor_submit_dag on a copy of the DAG with datasets; if this fails, remove the copy."""
+    """Add the datasets to a copy of the DAG, and run condor_submit_dag on the copy.
+
+    If condor_submit_dag rejects the DAG, remove the new copies.
+    """
     from hydrator.cli.output.new_files import lock_folder, remove_files
 
     from .wrap_dag import write_copies
@@ -313,7 +316,7 @@ def _before_start(tool: str) -> Iterator[None]:
 
 
 def _find_files(command: Sequence[str], options_with_value: Sequence[str]) -> list[int]:
-    """Return the positions of the submit files in *command*; the user may abbreviate its options."""
+    """Return the positions of the submit files in *command*; the user may abbreviate option names."""
     positions = []
     at = 1
     while at < len(command):

@@ -1,4 +1,4 @@
-"""Copies of DAG files with datasets added, also of the DAG files that they refer to.
+"""Copies of DAG files, and of their splices and sub-DAGs, with datasets added.
 
 DAGMan reads the copies while the DAG is in the queue.
 """
@@ -34,7 +34,7 @@ _MAX_DEPTH = 50
 
 @dataclass(frozen=True, slots=True)
 class _DagTree:
-    """One DAG file, with its splices and sub-DAGs as ``children``, by the position of the reference.
+    """One DAG file; ``children`` has its splices and sub-DAGs, by the byte in ``text`` that refers to them.
 
     ``scope`` is the prefix of the node names: ``S+`` for a splice S, as in DAGMan, and for a sub-DAG S.
     ``file`` is the name of the DAG file, ``path`` its path. File names in the DAG are relative to
@@ -59,7 +59,7 @@ class _DagTree:
 
 @dataclass(frozen=True, slots=True)
 class DagCopies:
-    """The DAG files to submit, each a copy or the original; ``new_files`` are copies that did not exist."""
+    """The DAG files to submit, each a copy or the original; ``new_files`` are the copies just made."""
 
     files: list[Path]
     new_files: list[Path]
@@ -83,10 +83,10 @@ def write_copies(
         files: the DAG files, as the user names them.
         options: the options that name datasets.
         should_use_dag_folder: names in a DAG file are relative to the file's folder (-usedagdir).
-        check_nodes: called with the datasets by node before any file is written; may exit.
+        check_nodes: this function gets the datasets by node before any file is written; it may exit.
 
     Raises:
-        ExitWithMessage: a file cannot be read or written, a node does not exist, or a list is malformed.
+        ExitWithMessage: a file cannot be read or written, a node does not exist, or a DID is malformed.
     """
     try:
         roots = _read_dag_trees(files, should_use_dag_folder)
@@ -126,7 +126,7 @@ def _require_datasets(files: Sequence[Path], branches: Sequence[_DagTree]) -> No
 def _write_numbered_copies(
     dags: Sequence[_DagTree], lines: Mapping[str, Sequence[str]]
 ) -> tuple[DagCopies, list[FilterResult]]:
-    """Write the copies with the first number that is free or whose copies have the same content already."""
+    """Write the copies with the first number that has no copies yet, or has copies with the same content."""
     for number in count(1):
         texts: dict[Path, bytes] = {}
         results = [_add_copies(dag, lines, number, texts) for dag in dags]
@@ -202,7 +202,7 @@ def _add_copies(
 ) -> tuple[Path | None, list[FilterResult]]:
     """Add the copies of *branch* and its children to *texts*.
 
-    Return the name of the copy of *branch*, None if it needs no copy, and notes for the user.
+    Return the name of the copy of *branch* (None if *branch* needs no copy), and notes for the user.
     """
     inner, notes = {}, []
     for start, below in branch.children.items():
@@ -217,7 +217,7 @@ def _add_copies(
     notes.append(filtered)
     if filtered.text == branch.text:
         return None, notes
-    # a DAG may splice one file twice with different datasets, so the scope is in the name
+    # a DAG may splice one file twice with different datasets, so the copies have the scope in their names
     scope = re.sub(r"[^\w.-]", "-", branch.scope.rstrip("+."))
     parts = (branch.file.name.removesuffix(".dag"), scope, str(number) if number > 1 else "")
     name = ".".join(part for part in (*parts, "hydrator", "dag") if part)

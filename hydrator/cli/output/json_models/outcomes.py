@@ -2,7 +2,7 @@
 
 from typing import Literal, NotRequired
 
-from typing_extensions import TypedDict  # pydantic needs this TypedDict before Python 3.12
+from typing_extensions import TypedDict  # before Python 3.12, pydantic rejects typing.TypedDict
 
 from hydrator.diagnostics.units import (
     ByCatalogue,

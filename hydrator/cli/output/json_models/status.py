@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from typing_extensions import TypedDict  # pydantic needs this TypedDict before Python 3.12
+from typing_extensions import TypedDict  # before Python 3.12, pydantic rejects typing.TypedDict
 
 from hydrator.diagnostics.units import BySite, Count, Share, UnixTime
 
@@ -60,7 +60,7 @@ class HeldLossJson(TypedDict):
     since: UnixTime
     """first poll that showed the loss"""
     cause: str
-    """site, catalogue or unnamed: the part that shrank"""
+    """site or all: too many datasets would vanish; unnamed: no catalogue lists the site"""
     datasets: Count
     """datasets that the change would remove"""
     listed_count: Count

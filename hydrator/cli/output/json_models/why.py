@@ -1,6 +1,6 @@
 """Model of the output of ``hydrator why --json``; its parts are classes of ``hydrator.diagnostics.why``."""
 
-from typing_extensions import TypedDict  # pydantic needs this TypedDict before Python 3.12
+from typing_extensions import TypedDict  # before Python 3.12, pydantic rejects typing.TypedDict
 
 from hydrator.diagnostics.units import BySchedd
 from hydrator.diagnostics.why.explanation import JobExplanation

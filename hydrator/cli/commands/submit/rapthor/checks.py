@@ -160,7 +160,7 @@ def _warn_no_site(run: "PreparedRun", *, should_refuse: bool) -> None:
 
 
 def _warn_steps_wait(run: "PreparedRun") -> None:
-    """Warn if no site has all datasets: with Toil's own batch system, a step requires all datasets."""
+    """Warn if no site has all datasets, because each step in Toil's own batch system requires all of them."""
     if run.run.options.mode == "require" and all(site.missing_states for site in run.sites):
         print_problems(
             "with --batchSystem htcondor each step requires all datasets of the run, so every step"
@@ -171,7 +171,7 @@ def _warn_steps_wait(run: "PreparedRun") -> None:
 
 
 def _path_problems(run: "PreparedRun") -> list[str]:
-    """Return the reasons why a job cannot open all its data at any site; empty if the job can at one site."""
+    """Return the problems because of which the job could not open its data at any site."""
     settings, dids = run.settings, run.dids
     if unsafe := [did for did in dids if is_unsafe_argument(did)]:
         return [
@@ -184,7 +184,7 @@ def _path_problems(run: "PreparedRun") -> list[str]:
         return ["no [[storage]] gives the paths of datasets: add one for each site, or set [submit].stage_in"]
     dotted = next((did for did in dids if has_unsafe_parts(did.replace(":", "/", 1))), None)
     if dotted:
-        advice = "give this DID a path in the table of a [[storage]]"
+        advice = 'set rule = "table" in a [[storage]] and give this DID a path in its table'
         return [f"{dotted}: no rule gives a path for an empty, '.' or '..' part: {advice}"]
     missing = {
         site: next(did for did in dids if did not in locations) for site, locations in run.paths.items()

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 ParsetArgument = Annotated[Path, typer.Argument(help="The parset file, as you would give it to rapthor.")]
 OutputOption = Annotated[
     Path | None,
-    typer.Option(
-        "--output", "-o", help="Folder in which to write the job; the job gets a new folder of its own."
-    ),
+    typer.Option("--output", "-o", help="Folder in which the command makes a new folder for the job."),
 ]
 FormOption = Annotated[
     OutputFormat,
@@ -63,7 +61,7 @@ KeepOption = Annotated[
     typer.Option("--keep-on-eviction", help="On eviction, keep finished operations at the schedd."),
 ]
 ExpressionOption = Annotated[
-    str, typer.Option(help="A ClassAd expression to add to the one that this command writes.")
+    str, typer.Option(help="A ClassAd expression to add to the job's Requirements or Rank.")
 ]
 LineOption = Annotated[list[str] | None, typer.Option(help="One more line for the submit description.")]
 ToilParamsOption = Annotated[

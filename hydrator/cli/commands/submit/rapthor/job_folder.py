@@ -61,7 +61,7 @@ class JobOptions:
     submit: bool
 
     def resources(self, defaults: SubmitSettings, listing: Listing) -> RunResources:
-        """Return the resources that the job requests; the disk has room for its unpacked archives."""
+        """Return the resources that the job requests; the disk includes room for unpacked archives."""
         disk_gb = self.disk_gb or defaults.disk_gb
         unpacked_gb = listing.archive_bytes(defaults.unpack) / 1e9
         if unpacked_gb:
@@ -122,7 +122,8 @@ def _describe(
 ) -> str:
     """Return the submit description.
 
-    A job that can fetch its data may run at any site. Another job runs only at sites with paths to the data.
+    A job that can fetch its data may run at any site. A job that cannot fetch its data runs only at sites
+    with paths to the data.
     """
     can_fetch = bool(run.settings.submit.stage_in)
     return submit_description(
@@ -141,7 +142,7 @@ def _describe(
 
 
 def _warn_cluster_options(parset: Parset) -> None:
-    """Warn about options of the parset's [cluster] that the job replaces by the size of its slot."""
+    """Warn that the job replaces options of the parset's [cluster] by the size of the job's slot."""
     if options := machine_options(parset):
         listed = ", ".join(f"{name} = {value[:100]}" for name, value in options.items())
         print_problems(
@@ -228,9 +229,9 @@ def _write_job_folder(parent: Path, stem: str, texts: Mapping[str, str], *, is_p
 def _submit_job(folder: Path, label: str) -> None:
     """Run condor_submit in *folder*; remove the folder if condor_submit rejects the job.
 
-    The folder is the job's initial folder, so the folder has its final name before condor_submit runs. If the
-    command renamed the folder later, a job that starts at once would be broken. After a kill -9 before the
-    rename, every job would be broken.
+    The job refers to the folder by its name (initialdir), so the folder has its final name before
+    condor_submit runs. If the command renamed the folder later, a job that starts at once would not find its
+    files. If a kill -9 ended the command before the rename, the job would never find its files.
     The schedd writes the job's log when it accepts the job, so a log with content means that a job exists.
     """
     status = run_to_completion([find_condor_submit(), f"{label}.sub"], folder)

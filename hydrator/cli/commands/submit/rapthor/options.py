@@ -30,7 +30,7 @@ class LocalityMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """Options on the output and on refusals.
+    """Options of the output, and of the cases in which the command refuses to go on.
 
     ``allow_unknown``: go on although no catalogue confirmed a dataset.
     ``refuse_nowhere``: exit if no site can start the run now.

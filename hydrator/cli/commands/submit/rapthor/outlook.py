@@ -111,7 +111,7 @@ def print_ad(prepared: "PreparedRun", *, as_json: bool) -> None:
 
 
 def print_exports(prepared: "PreparedRun", *, toil: bool) -> None:
-    """Print ``export`` lines for a shell; if *toil*, with TOIL_HTCONDOR_PARAMS."""
+    """Print ``export`` lines for a shell; if *toil*, also a line for TOIL_HTCONDOR_PARAMS."""
     text = export_lines(prepared.run, os.environ, _read_condor_values(), toil=toil)
     exit_on_problems(privacy_problems(prepared.private_dids, {"the exports": text}))
     if len(prepared.run.sizes) > 1:

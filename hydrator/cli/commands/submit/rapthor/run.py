@@ -197,7 +197,7 @@ def _exit_on_unmatched_globs(parset: Parset, expansion: Expansion, failures: Seq
 
 
 def _glob_local_files(search: str) -> Collection[str]:
-    return sorted(glob.glob(search))  # noqa: PTH207 - as Rapthor does it
+    return sorted(glob.glob(search))  # noqa: PTH207 - Rapthor calls glob.glob too
 
 
 def _no_match_text(parset: Parset, search: str) -> str:
