@@ -77,7 +77,7 @@ none that is further ahead (hydrator/domain/untrusted.py has the same limit), so
 WRITE_SECONDS = 30
 """Seconds that the startd may keep its pipe full before this run fails."""
 DRAIN_SECONDS = 5
-"""Seconds to wait until the pipe is empty: after the hook's exit the startd reads little of the rest."""
+"""Seconds to wait until the pipe is empty: after the hook's exit the startd loses most of the rest."""
 
 SITE_KEYS = (
     "GLIDEIN_ResourceName",
@@ -135,7 +135,7 @@ class SourceUnavailable(HookError):
 
 
 class OutputError(SourceUnavailable):
-    """The startd does not read the output. The hook then prints nothing after a cut line."""
+    """The startd did not read all output, so the last line may be cut: the hook prints nothing more."""
 
 
 class InvalidAd(HookError):
@@ -472,7 +472,7 @@ def spellings(ad: "dict[str, object]") -> str:
 
 
 def locality_block(ad: "dict[str, object]", is_update: bool) -> bytes:
-    """Return the block with the attributes of the site's data, which ends with its tag line.
+    """Return the output block with the attributes of the site's data; its last line is the block's tag.
 
     Lists and nested ads are in parentheses: HTCondor's ClassAd cache then stores them
     once for all slots of a site. Without parentheses it stores one copy for each slot.
@@ -982,7 +982,7 @@ def decompress_gzip(body: bytes, source_name: str) -> bytes:
 def http_get(
     url: Url, fields: "dict[str, str]", settings: HookSettings
 ) -> "tuple[int, dict[str, str], bytes]":
-    """Send one GET; return status, fields and body. Do not follow redirects: only *url* gets the token."""
+    """Send one GET; return status, fields and body. Follow no redirect: no other URL gets the token."""
     import socket
 
     proxy = settings.proxy
@@ -1419,7 +1419,7 @@ def ask_or_use_cache(
     cached = read_cached_ad(cache, settings, site, int(time.time()))
     margin = (
         1 if settings.source == "collector" else 0
-    )  # condor_status has the same time limit and needs a moment to end
+    )  # condor_status has the same limit; wait longer for its end
     try:
         fresh = run_with_timeout(
             settings.timeout_seconds + margin, settings.location, lambda: ask_source(settings, site, cached)
@@ -1464,7 +1464,7 @@ def run_hook(settings: HookSettings, output_fd: int) -> int:
 
 
 def print_once(output_fd: int, text: bytes) -> None:
-    """Print *text*; raise OutputError after a failure: the hook must not complete a cut line."""
+    """Print *text*; raise OutputError after a failure, so that the hook prints nothing after a cut line."""
     try:
         write(output_fd, text, WRITE_SECONDS)
         drain(output_fd, DRAIN_SECONDS)

@@ -25,8 +25,9 @@ _MAX_BYTES = 60_000
 
 
 def letters(dids: Iterable[Did]) -> list[str]:
-    """Return the letters of each name in *dids*. If several names have the same letters, list the last only.
+    """Return the letters of each name in *dids*, in the order of *dids*.
 
+    If several names have the same letters, only the last of these names has an item in the list.
     The job transform builds the job's list of letters in the same order.
     """
     each = [_NO_LETTER.sub("", did) for did in dids]

@@ -239,7 +239,7 @@ class AuditRunner:
         sites_by_claim = {
             claim: frozenset({site})
             for query, sites in all_claims.items()
-            if not is_opaque(query.did)  # private: ps would show the DID to all users
+            if not is_opaque(query.did)  # skip private DIDs: ps shows the probe's arguments to all users
             for site in sites
             if self._probe.can_check(query.catalogue, site)
             and (claim := Claim(query.catalogue, query.did, site)) not in corrected

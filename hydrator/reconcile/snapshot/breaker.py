@@ -104,8 +104,8 @@ class _SiteLoss:
     """The loss at one site before the breaker decides.
 
     ``listed_count`` and ``available_count`` are the numbers of datasets at the site before this cycle.
-    ``available_dids`` are the compared datasets that were AVAILABLE. ``lost_dids`` are missing in
-    this cycle. ``unread_dids`` were held before, and this cycle has no new answer about them.
+    ``available_dids`` are the AVAILABLE ones of the datasets that may have changed. ``lost_dids`` are
+    missing in this cycle. ``unread_dids`` were held before, and this cycle has no new answer about them.
     ``is_site_read`` means that the catalogues answered for another dataset at the site.
     """
 

@@ -39,7 +39,7 @@ class ListedCounts:
 
 @dataclass(frozen=True, slots=True)
 class PreviousCounts:
-    """The counts of the last check, and the datasets whose records changed since then."""
+    """The counts of listed datasets in the last cycle, and the datasets whose records changed since then."""
 
     counts: ListedCounts
     changed_dids: AbstractSet[Did]

@@ -54,7 +54,7 @@ class MergedSnapshot:
     ``rows`` are the facts by site; read them through :class:`FactRows`. ``changed_dids`` has, by site, the
     datasets whose row differs from the previous merge. Every merge recomputes the datasets in
     ``always_recheck``: the rows of these datasets have a real time, not AT_LAST_POLL. ``recent_sites`` are
-    the sites with a fact of such a dataset that is less than 2 s older than the cycle.
+    the sites where one of these datasets has a fact that is less than 2 s older than the cycle.
     """
 
     snapshot: Snapshot
