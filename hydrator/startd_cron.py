@@ -59,7 +59,7 @@ VERSION = "0.1.0"
 CONTRACT = 1
 TAGS = ("trouble", "locality")
 """All tags of the contract, in the order of output. A block stays in the startd until its tag comes again.
-Each run prints all tags, except the second one without an answer, so that the startd keeps its attributes."""
+A run without an answer omits the second tag, so that the startd keeps the attributes of that block."""
 
 MAX_BODY = 1 << 20
 """Bytes of the longest answer that is read."""
@@ -72,8 +72,9 @@ MAX_TROUBLE = 300
 MAX_SKEW_SECONDS = 300
 """Seconds that the daemon's clock may be ahead of this node's."""
 MAX_AHEAD_SECONDS = 86400
-"""Seconds that a generation, the Unix time of a change, may be ahead of the daemon's clock. The daemon adopts
-none that is further ahead (hydrator/domain/untrusted.py has the same limit), so a larger one is forged."""
+"""Seconds that a generation, the Unix time of a change, may be ahead of the daemon's clock. The daemon
+adopts no generation that is further ahead, so such a generation is forged. hydrator/domain/untrusted.py has
+the same limit."""
 WRITE_SECONDS = 30
 """Seconds that the startd may keep its pipe full before this run fails."""
 DRAIN_SECONDS = 5

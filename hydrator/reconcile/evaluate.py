@@ -125,8 +125,8 @@ def evaluate(
         now: aware UTC time at which this cycle began. A reading with a later time gets this time.
         approved_losses: by site, the held datasets whose loss the operator approved.
         sites_to_renumber: sites whose ads must get a new generation, by command of the operator.
-        previous: the evaluation of the last cycle. The result is the same without it, but slower.
-        polls_started_at: by catalogue, the start of a poll that began before this cycle.
+        previous: the evaluation of the last cycle. Without *previous*, the result is the same but slower.
+        polls_started_at: by catalogue, the start of its poll, if the poll began before this cycle.
         withheld_reasons: sites whose published ads must stay, each with the reason (``publish/withhold.py``).
     """
     memories = _apply_answers(state, answers, demand, now, polls_started_at or {})
@@ -209,7 +209,7 @@ class _Cycle:
         return frozenset(site for site in sites if self.policy.is_retired(site))
 
     def hold_losses(self, approved_losses: Mapping[Site, AbstractSet[Did]]) -> BreakerResult:
-        """Run the shrink breaker; reuse the last numbers of listed datasets if the retired sites are the same."""
+        """Run the shrink breaker; reuse the last counts of datasets if the retired sites are the same."""
         retired = self.find_retired_sites()
         counts = self.reusable.listed_counts if self.reusable and self.reusable.retired == retired else None
         return LossCheck(

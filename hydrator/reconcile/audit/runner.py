@@ -109,7 +109,7 @@ class AuditRunner:
         self._input = _AuditInput(memories, audit, retired)
 
     def take_verdicts(self) -> tuple[Verdict, ...]:
-        """Return the verdicts since the last call; any thread may call this."""
+        """Return the verdicts since the last call; any thread may call this method."""
         verdicts = []
         while not self._new_verdicts.empty():
             verdicts.append(self._new_verdicts.get())

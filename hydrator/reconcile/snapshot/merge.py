@@ -16,7 +16,7 @@ from .memory import AT_LAST_POLL, CatalogueMemory, DatasetRecord, DatasetRows, T
 
 _STATE_RANK = {state: -place for place, state in enumerate(DatasetState)}
 _RECENT_AGE = timedelta(seconds=2)
-"""Ads have whole seconds. A fact below this age may be as old as this ad, but older than the next ad."""
+"""Times in ads are whole seconds: a fact below this age may have this ad's time, but not the next ad's."""
 
 
 class FactRows(TimestampedRows[Fact]):
@@ -343,7 +343,7 @@ def _index_names(
     demanded_dids: AbstractSet[Did],
     previous: NameIndex,
 ) -> NameIndex:
-    """Update the *previous* index for *dids*; find the DIDs that differ only in letter case again."""
+    """Update the *previous* index for *dids*; search again for DIDs that differ only in letter case."""
     existing: dict[Did, frozenset[Did]] = {}
     absent: dict[Did, frozenset[Did]] = {}
     for memory in memories.values():
