@@ -1476,7 +1476,7 @@ def print_once(output_fd: int, text: bytes) -> None:
 
 
 def print_trouble(reason: str, output_fd: int) -> None:
-    """Print only the block with the error *reason*; the startd keeps its other attributes."""
+    """Print only the block with the error *reason*; the startd keeps the attributes of the other block."""
     try:
         print_once(output_fd, trouble_block(reason))
     except OutputError:

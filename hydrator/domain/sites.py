@@ -37,9 +37,9 @@ class SiteMapping:
         return known | {site for site, others in self.read_costs.items() if known & others.keys()}
 
     def shared_storage_groups(self, sites: AbstractSet[Site]) -> frozenset[frozenset[Site]]:
-        """Return groups of *sites*, which have their names in the catalogue.
+        """Return groups of *sites* (the catalogue's site names) that share storage.
 
-        There is one group for each site with jobs: the sites whose storage these jobs read at cost 0.
+        For each site with jobs, one group has the sites whose storage these jobs read at cost 0.
         Groups are never empty. A site may be in several groups.
         """
         groups = set()

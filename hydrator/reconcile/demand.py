@@ -26,7 +26,7 @@ from hydrator.domain.redaction import escape_unprintable
 
 @dataclass(frozen=True, slots=True)
 class RememberedJobs:
-    """Jobs of one schedd with the same datasets, and the time when the schedd last listed one of these jobs."""
+    """Jobs of one schedd with the same datasets, and the time when the schedd last listed one of them."""
 
     schedd: str
     dids: tuple[Did, ...]

@@ -153,7 +153,10 @@ def _build_record(
     read_at: datetime,
     answered_at: datetime,
 ) -> DatasetRecord:
-    """Build the record of the reading *seen*, made at *read_at*, in a poll's answer made at *answered_at*."""
+    """Build the record of the reading *seen*.
+
+    *read_at* is the time of this reading, *answered_at* the time of the complete answer.
+    """
     unread_facts = _unread_facts(seen, previous, named_sites) if previous and previous.facts else {}
     is_plain = read_at == answered_at and not unread_facts
     moment = AT_LAST_POLL if is_plain else read_at
