@@ -1455,7 +1455,7 @@ def run_hook(settings: HookSettings, output_fd: int) -> int:
     if failure:
         age = max(
             0, int(time.time()) - as_of_seconds(cached.ad)
-        )  # 0 if the node's clock was set back during the run
+        )  # the age is 0 if the node's clock was set back during the run
         print_error(f"{failure}; the hook printed the last answer of the source, which is {age} s old")
     elif cache is None:
         print_error(

@@ -105,7 +105,7 @@ _PAGE = re.compile(r"\bdocs/[\w/-]+\.md\b")
 def documentation() -> str:
     """Return DOCUMENTATION, the URL of the documentation.
 
-    If DOCUMENTATION is a ``file:`` URL, return the URL of the copy in this installation or checkout.
+    If DOCUMENTATION is a ``file:`` URL, return the URL of the copy in this installation or checkout, if any.
     """
     copies = (Path(sys.prefix, "share", "doc", "classad-hydrator"), Path(__file__).parents[2] / "docs")
     if DOCUMENTATION.startswith("file:"):

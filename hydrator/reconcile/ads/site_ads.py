@@ -318,7 +318,7 @@ def shift_ad_times(ad: SiteAd, shift: timedelta) -> SiteAd:
 def facts_of(ad: SiteAd) -> dict[Did, Fact]:
     """Return the facts that *ad* lists, each with its age.
 
-    Skip entries that cannot be decoded, for example those of another version.
+    Skip entries that cannot be decoded, for example those of another daemon version.
     """
     lines = dict(ad.content)
     fractions = dict(_ENTRY.findall(lines.get("DatasetFractions", "")))

@@ -151,7 +151,7 @@ class _SiteLoss:
 
 @dataclass(frozen=True, slots=True)
 class _DoubtfulLoss:
-    """The missing datasets of one site: the loss of ``confirmed_dids`` is certain, the rest doubtful."""
+    """The missing datasets of one site: the loss of ``confirmed_dids`` is certain."""
 
     loss: _SiteLoss
     missing_polls: Mapping[Did, int]

@@ -20,7 +20,7 @@ _RECENT_AGE = timedelta(seconds=2)
 
 
 class FactRows(TimestampedRows[Fact]):
-    """The facts of one site by dataset; a look-up replaces the time AT_LAST_POLL by *now*."""
+    """The facts of one site by dataset; a look-up returns *now* in place of the marker AT_LAST_POLL."""
 
     __slots__ = ("now",)
 

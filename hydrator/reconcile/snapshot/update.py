@@ -91,7 +91,7 @@ def _apply_readings(
         is_of_last_poll = row is not None and row.read_at is AT_LAST_POLL
         if isinstance(reading, Unseen):
             unseen_reasons[did] = reading.reason
-            if row is not None and is_of_last_poll:  # keep the earlier row and its real time
+            if row is not None and is_of_last_poll:  # keep the row of the earlier answer
                 new_records[did] = rows.with_timestamp(row)
             continue
         read_at = min(now, reading.as_of)
