@@ -344,7 +344,7 @@ def read_classads(text: bytes, site: str, now: int) -> "dict[str, object]":
 
     Raises:
         AdNotServed: the output has no ad.
-        InvalidAd: no ad is valid; the error is that of the first ad, as for :func:`read_ad`.
+        InvalidAd: no ad is valid; the error describes the first ad, as in :func:`read_ad`.
     """
     ads = []
     first_error = None  # type: InvalidAd | None

@@ -151,7 +151,10 @@ class _SiteLoss:
 
 @dataclass(frozen=True, slots=True)
 class _DoubtfulLoss:
-    """The missing datasets of one site: the loss of ``confirmed_dids`` is certain."""
+    """The missing datasets of one site.
+
+    The loss of ``confirmed_dids`` is certain, the loss of ``missing_polls`` is doubtful.
+    """
 
     loss: _SiteLoss
     missing_polls: Mapping[Did, int]

@@ -47,7 +47,7 @@ class PreviousCounts:
 
 @dataclass(frozen=True, slots=True)
 class ListingChange:
-    """The listings of the compared datasets before and after the answers of a cycle.
+    """The listings of the datasets that may have changed, before and after the answers of a cycle.
 
     ``previous_counts`` has the numbers of all listed datasets before the answers.
     """
