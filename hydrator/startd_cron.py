@@ -59,7 +59,7 @@ VERSION = "0.1.0"
 CONTRACT = 1
 TAGS = ("trouble", "locality")
 """All tags of the contract, in the order of output. A block stays in the startd until its tag comes again.
-Each run prints all tags, except the second one without an answer, so that the startd keeps its attributes."""
+A run without an answer omits the second tag, so that the startd keeps the attributes of that block."""
 
 MAX_BODY = 1 << 20
 """Bytes of the longest answer that is read."""
@@ -72,12 +72,13 @@ MAX_TROUBLE = 300
 MAX_SKEW_SECONDS = 300
 """Seconds that the daemon's clock may be ahead of this node's."""
 MAX_AHEAD_SECONDS = 86400
-"""Seconds that a generation, the Unix time of a change, may be ahead of the daemon's clock. The daemon adopts
-none that is further ahead (hydrator/domain/untrusted.py has the same limit), so a larger one is forged."""
+"""Seconds that a generation, the Unix time of a change, may be ahead of the daemon's clock. The daemon
+adopts no generation that is further ahead, so such a generation is forged. hydrator/domain/untrusted.py has
+the same limit."""
 WRITE_SECONDS = 30
 """Seconds that the startd may keep its pipe full before this run fails."""
 DRAIN_SECONDS = 5
-"""Seconds to wait until the pipe is empty: after the hook's exit the startd reads little of the rest."""
+"""Seconds to wait until the pipe is empty: after the hook's exit the startd loses most of the rest."""
 
 SITE_KEYS = (
     "GLIDEIN_ResourceName",
@@ -135,7 +136,7 @@ class SourceUnavailable(HookError):
 
 
 class OutputError(SourceUnavailable):
-    """The startd does not read the output. The hook then prints nothing after a cut line."""
+    """The startd did not read all output, so the last line may be cut: the hook prints nothing more."""
 
 
 class InvalidAd(HookError):
@@ -343,7 +344,7 @@ def read_classads(text: bytes, site: str, now: int) -> "dict[str, object]":
 
     Raises:
         AdNotServed: the output has no ad.
-        InvalidAd: no ad is valid; the error is that of the first ad, as for :func:`read_ad`.
+        InvalidAd: no ad is valid; the error describes the first ad, as in :func:`read_ad`.
     """
     ads = []
     first_error = None  # type: InvalidAd | None
@@ -472,7 +473,7 @@ def spellings(ad: "dict[str, object]") -> str:
 
 
 def locality_block(ad: "dict[str, object]", is_update: bool) -> bytes:
-    """Return the block with the attributes of the site's data, which ends with its tag line.
+    """Return the output block with the attributes of the site's data; its last line is the block's tag.
 
     Lists and nested ads are in parentheses: HTCondor's ClassAd cache then stores them
     once for all slots of a site. Without parentheses it stores one copy for each slot.
@@ -982,7 +983,7 @@ def decompress_gzip(body: bytes, source_name: str) -> bytes:
 def http_get(
     url: Url, fields: "dict[str, str]", settings: HookSettings
 ) -> "tuple[int, dict[str, str], bytes]":
-    """Send one GET; return status, fields and body. Do not follow redirects: only *url* gets the token."""
+    """Send one GET; return status, fields and body. Follow no redirect: no other URL gets the token."""
     import socket
 
     proxy = settings.proxy
@@ -1419,7 +1420,7 @@ def ask_or_use_cache(
     cached = read_cached_ad(cache, settings, site, int(time.time()))
     margin = (
         1 if settings.source == "collector" else 0
-    )  # condor_status has the same time limit and needs a moment to end
+    )  # condor_status has the same limit; wait longer for its end
     try:
         fresh = run_with_timeout(
             settings.timeout_seconds + margin, settings.location, lambda: ask_source(settings, site, cached)
@@ -1454,7 +1455,7 @@ def run_hook(settings: HookSettings, output_fd: int) -> int:
     if failure:
         age = max(
             0, int(time.time()) - as_of_seconds(cached.ad)
-        )  # 0 if the node's clock was set back during the run
+        )  # the age is 0 if the node's clock was set back during the run
         print_error(f"{failure}; the hook printed the last answer of the source, which is {age} s old")
     elif cache is None:
         print_error(
@@ -1464,7 +1465,7 @@ def run_hook(settings: HookSettings, output_fd: int) -> int:
 
 
 def print_once(output_fd: int, text: bytes) -> None:
-    """Print *text*; raise OutputError after a failure: the hook must not complete a cut line."""
+    """Print *text*; raise OutputError after a failure, so that the hook prints nothing after a cut line."""
     try:
         write(output_fd, text, WRITE_SECONDS)
         drain(output_fd, DRAIN_SECONDS)
@@ -1475,7 +1476,7 @@ def print_once(output_fd: int, text: bytes) -> None:
 
 
 def print_trouble(reason: str, output_fd: int) -> None:
-    """Print only the block with the error *reason*; the startd keeps its other attributes."""
+    """Print only the block with the error *reason*; the startd keeps the attributes of the other block."""
     try:
         print_once(output_fd, trouble_block(reason))
     except OutputError:

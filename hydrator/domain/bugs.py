@@ -38,7 +38,7 @@ class OngoingFailures:
             return is_new
 
     def end(self, key: Hashable) -> bool:
-        """Record the end of the failure of *key*; return True if there was one."""
+        """Record the end of the failure of *key*; return True if *key* was failing."""
         with self._lock:
             return self._reasons.pop(key, None) is not None
 

@@ -2,11 +2,11 @@
 
 The keys of a nested ad ignore letter case, so ``DatasetStates["lofar:l1"]``
 finds the entry of ``Lofar:L1``. With the slot attribute ``DatasetLetters`` a job
-checks that the slot's name and the job's name have the same letter case. The
-attribute has only the letters of the names. The names of a site follow few
+checks that its dataset names have the same letter case as those of the slot. The
+attribute has only the letters of the names. The dataset names at a site follow few
 schemes: ``lofar:L1_SB001`` and all other sub-bands of all observations have the
 letters ``lofarLSB``. So the string is short even for many datasets, and a job's expression needs one term
-for all datasets.
+for all its datasets.
 
 This module is pure: no socket, no clock. The hook (hydrator/startd_cron.py) is one
 file and has a copy of this code; tests/unit/domain/test_classad.py compares the two copies.
@@ -25,8 +25,9 @@ _MAX_BYTES = 60_000
 
 
 def letters(dids: Iterable[Did]) -> list[str]:
-    """Return the letters of each name in *dids*. If several names have the same letters, list the last only.
+    """Return the letters of each name in *dids*, in the order of *dids*.
 
+    If several names have the same letters, only the last of these names has an item in the list.
     The job transform builds the job's list of letters in the same order.
     """
     each = [_NO_LETTER.sub("", did) for did in dids]

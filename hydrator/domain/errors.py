@@ -76,7 +76,7 @@ class CatalogueGarbled(CatalogueError):
 
 
 class TooManyFiles(CatalogueError):
-    """A dataset whose files, with those of the datasets listed before it, exceed [submit].max_files."""
+    """A dataset that exceeds [submit].max_files alone, or together with the datasets listed before it."""
 
     def __init__(self, catalogue: str, max_files: int) -> None:
         super().__init__(

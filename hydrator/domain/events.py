@@ -59,7 +59,10 @@ class RejectReason(StrEnum):
 
 
 def parse_event(body: bytes) -> frozenset[Did] | RejectReason:
-    """Return the DIDs that one event names, or the reason to drop the event. No *body* raises an error."""
+    """Return the DIDs that one event names, or the reason to drop the event.
+
+    This function never raises an error, even if *body* is not valid.
+    """
     if len(body) > MAX_EVENT_BYTES:
         return RejectReason.TOO_LARGE
     try:

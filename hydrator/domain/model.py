@@ -197,7 +197,7 @@ class Origin(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueuedJobs:
-    """Jobs of one schedd that name the same datasets; ``datasets`` are the texts in the job ads."""
+    """Jobs of one schedd that name the same datasets; ``datasets`` are the names as in the job ads."""
 
     datasets: tuple[str, ...]
     job_count: int

@@ -80,8 +80,8 @@ class SavedDesiredSites:
 class JobGroup:
     """Queued jobs of one schedd for which the daemon computes the same ``DESIRED_Sites``.
 
-    ``datasets`` is empty if the job's datasets are not a list of strings. ``mode``,
-    ``any_after`` (Unix s) and ``max_age`` (s) are None if the job does not set them.
+    ``datasets`` is empty if the jobs' datasets are not a list of strings. ``mode``,
+    ``any_after`` (Unix s) and ``max_age`` (s) are None if the jobs do not set them.
     ``odd`` means that ``DESIRED_Sites`` is not a string, or that ``DataLocalityDesiredSitesKept`` is not
     from the daemon. ``example`` is the id of one of the jobs.
     """
@@ -173,9 +173,10 @@ class MissReports(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EndedJobs:
-    """Jobs that left the queue of one schedd, the last job first; not ``is_complete`` if jobs are missing.
+    """Jobs that left the queue of one schedd, the last job first.
 
-    Each job has attributes of its job ad. The job's owner wrote these attributes, so do not trust them.
+    ``is_complete`` is False if there may be further jobs that this answer does not have. Each job has
+    attributes of its job ad. The job's owner wrote these attributes, so do not trust them.
     :func:`hydrator.diagnostics.outcomes.parse_ended_job` lists the keys.
     """
 
@@ -196,8 +197,8 @@ class JobHistory(Protocol):
     def read_newly_ended_jobs(self) -> Mapping[str, EndedJobs | Unseen]:
         """Return, by schedd, the jobs that left the queue since the last query, or since the daemon's start.
 
-        Return each job once. If a query fails, the next query returns the jobs that it would have
-        returned.
+        Return each job once. If a query fails, the next query also returns the jobs that the failed query
+        should have returned.
 
         Raises:
             PoolError: the collector could not list the schedds.

@@ -23,7 +23,7 @@ def provenance_to_row(provenance: Provenance) -> list[dict[str, Any]]:
 
 
 def provenance_from_row(row: Sequence[Mapping[str, Any]]) -> Provenance:
-    """Parse the output of :func:`provenance_to_row`; skip fields that only a newer version has."""
+    """Parse the output of :func:`provenance_to_row`; skip fields that only a newer daemon writes."""
     if not row:
         return NO_PROVENANCE
     known = {key: value for key, value in row[0].items() if key in Provenance.__dataclass_fields__}

@@ -237,7 +237,7 @@ def sanitize(text: str, max_chars: int = MAX_REASON_CHARS) -> str:
     Remove the secrets first and cut the text then, because half a secret could not be recognized.
     """
     hidden = _JWT.sub(SECRET_PLACEHOLDER, SECRETS.hide(text[:MAX_SCANNED_CHARS]))
-    if len(text) > MAX_SCANNED_CHARS:  # the cut text may end in half a secret: drop half of it
+    if len(text) > MAX_SCANNED_CHARS:  # the cut may have split a secret: drop the end
         hidden = hidden[: MAX_SCANNED_CHARS // 2]
     line = hidden if hidden.isprintable() else " ".join(hidden.split())
     return escape_unprintable(line[:max_chars])

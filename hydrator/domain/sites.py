@@ -37,9 +37,10 @@ class SiteMapping:
         return known | {site for site, others in self.read_costs.items() if known & others.keys()}
 
     def shared_storage_groups(self, sites: AbstractSet[Site]) -> frozenset[frozenset[Site]]:
-        """Group *sites*, named as in a catalogue: jobs of one site read all storage of a group at cost 0.
+        """Return groups of *sites* (the catalogue's site names) that share storage.
 
-        A group has at least one site, and a site may be in several groups.
+        For each site with jobs, one group has the sites whose storage these jobs read at cost 0.
+        Groups are never empty. A site may be in several groups.
         """
         groups = set()
         for reader in {self.aliases.get(site, site) for site in sites} | self.read_costs.keys():
@@ -56,12 +57,12 @@ class SiteMapping:
 
         Jobs read only complete datasets from another site. At cost 0 the dataset is complete at their site
         too. At any other cost the dataset is PARTIAL at their site, with 1 - cost as its fraction. Jobs
-        that require their data do not start at a site with a PARTIAL dataset. A site's own replica has
-        priority over a replica that it reads at a cost.
+        that require their data do not start at a site with a PARTIAL dataset. If a site has a replica of its
+        own, ignore replicas that its jobs read at a cost above 0.
 
-        The files at a site and at the sites that it reads at cost 0 are counted together. If these files
-        are not all files of the dataset, each site counts only its own files. A site that reads from an
-        unreachable site is unreachable as well, unless the dataset is complete at the reading site.
+        Count the files at a site together with the files at the sites that its jobs read at cost 0. If
+        these are not all files of the dataset, count only the site's own files. A site that reads
+        from an unreachable site is unreachable as well, unless the dataset is complete at the reading site.
         """
         own = tuple(
             replace(each, site=self.aliases.get(each.site, each.site)) if self.aliases else each
@@ -97,7 +98,7 @@ class SiteMapping:
     def _merge_shared_files(
         self, replicas: Sequence[Replica], unreachable_sites: AbstractSet[Site]
     ) -> list[Replica]:
-        """Return a complete replica for each site that has all files, with those that it reads at cost 0."""
+        """Return a complete replica for each site whose jobs find all files at cost 0 in several replicas."""
         if sum(replica.files is not None for replica in replicas) < 2:
             return []
         unions = []
@@ -188,7 +189,7 @@ def add_unions(replicas: Iterable[Replica]) -> tuple[Replica, ...]:
 
 
 def union_at(site: Site, parts: Sequence[Replica]) -> Replica | None:
-    """Return a replica at *site* with the files of all *parts*; None if one part alone has as many files.
+    """Return a replica at *site* with the files of all *parts*; None if one of the parts has all these files.
 
     The union is complete only if each file of the dataset is on disk in one of the parts.
     """

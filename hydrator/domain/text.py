@@ -103,7 +103,10 @@ _PAGE = re.compile(r"\bdocs/[\w/-]+\.md\b")
 
 
 def documentation() -> str:
-    """Return DOCUMENTATION; if this is a ``file:`` URL, the URL of this installation's or checkout's copy."""
+    """Return DOCUMENTATION, the URL of the documentation.
+
+    If DOCUMENTATION is a ``file:`` URL, return the URL of the copy in this installation or checkout, if any.
+    """
     copies = (Path(sys.prefix, "share", "doc", "classad-hydrator"), Path(__file__).parents[2] / "docs")
     if DOCUMENTATION.startswith("file:"):
         return next((one.as_uri() for one in copies if (one / "index.md").exists()), DOCUMENTATION)

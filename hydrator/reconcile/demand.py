@@ -26,7 +26,7 @@ from hydrator.domain.redaction import escape_unprintable
 
 @dataclass(frozen=True, slots=True)
 class RememberedJobs:
-    """Jobs of one schedd that name the same datasets, and the time when the schedd last listed such a job."""
+    """Jobs of one schedd with the same datasets, and the time when the schedd last listed one of them."""
 
     schedd: str
     dids: tuple[Did, ...]

@@ -88,8 +88,9 @@ class ReusableResults:
 class Evaluation:
     """The conclusions of one cycle: the new state, the snapshot and the ads to send.
 
-    ``withheld_reasons`` has the sites that get no ad yet, each with the reason. ``released`` has, by site,
-    the datasets that the shrink breaker kept in the ad until now, each with the reason why it leaves now.
+    ``withheld_reasons`` has the sites whose published ads the daemon does not replace yet, each with the
+    reason. ``released`` has, by site, the datasets that the shrink breaker kept in the ad until now, each
+    with the reason why it leaves the ad now.
     """
 
     state: ReconcileState
@@ -124,9 +125,9 @@ def evaluate(
         now: aware UTC time at which this cycle began. A reading with a later time gets this time.
         approved_losses: by site, the held datasets whose loss the operator approved.
         sites_to_renumber: sites whose ads must get a new generation, by command of the operator.
-        previous: the evaluation of the last cycle. The result is the same without it, but slower.
-        polls_started_at: by catalogue, the start of a poll that began before this cycle.
-        withheld_reasons: sites that get no ad yet, each with the reason; see ``publish/withhold.py``.
+        previous: the evaluation of the last cycle. Without *previous*, the result is the same but slower.
+        polls_started_at: by catalogue, the start of its poll, if the poll began before this cycle.
+        withheld_reasons: sites whose published ads must stay, each with the reason (``publish/withhold.py``).
     """
     memories = _apply_answers(state, answers, demand, now, polls_started_at or {})
     cycle = _Cycle(state, memories, demand, policy, now, _reusable_results(previous, state, answers, policy))
@@ -208,7 +209,7 @@ class _Cycle:
         return frozenset(site for site in sites if self.policy.is_retired(site))
 
     def hold_losses(self, approved_losses: Mapping[Site, AbstractSet[Did]]) -> BreakerResult:
-        """Run the shrink breaker; reuse the counts of the last cycle if the retired sites are unchanged."""
+        """Run the shrink breaker; reuse the last counts of datasets if the retired sites are the same."""
         retired = self.find_retired_sites()
         counts = self.reusable.listed_counts if self.reusable and self.reusable.retired == retired else None
         return LossCheck(
@@ -292,7 +293,7 @@ class _Cycle:
         published_generations: Mapping[Site, int],
         sites_to_renumber: AbstractSet[Site],
     ) -> dict[Site, SiteAd]:
-        """Return an ad with a generation for every draft, except for withheld sites."""
+        """Return an ad with a generation for every draft, except for sites whose published ads must stay."""
         return assign_generations(
             {site: draft for site, draft in drafts.items() if site not in withheld_sites},
             self.state.ads,
@@ -323,9 +324,9 @@ def _corrections_past_breaker(
     """Return *audit* without corrections that would remove datasets which the shrink breaker holds.
 
     An emptied catalogue gives the audit the same wrong answer as the poll. So the audit could remove one
-    held dataset a second. Keep all corrections by a probe, because a probe reads the storage. Drop all other
-    corrections of held datasets. If no later poll has repeated a false claim, its correction may be wrong
-    too: keep fewer of these at each site than the breaker's ``min_datasets``, the oldest first.
+    held dataset each second. Keep all corrections by a probe, because a probe reads the storage. Drop all
+    other corrections of held datasets. If no later poll has repeated a false claim, its correction may be
+    wrong too. Of these corrections, keep only the oldest ``min_datasets`` - 1 at each site.
     """
     doubtful = {(site, did) for site, held in held_losses.items() for did in held.missing_polls}
     max_unrepeated = limits.min_datasets - 1 if limits.confirming_polls else len(audit.corrections)

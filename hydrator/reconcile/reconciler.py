@@ -115,7 +115,7 @@ class Reconciler:
         self._saver = StateSaver(store, commands, self._bugs)
         self.state = state
         self.saved_state = state
-        """The state on disk, with the effects of the operator's commands. After a reload it is the start."""
+        """The state on disk, with the effects of the operator's commands. A reload starts from it."""
         self._previous: Evaluation | None = None
         self.should_publish = True
         """False on a stand-by daemon, which polls, evaluates and saves as usual but sends no ads."""

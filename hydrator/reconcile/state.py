@@ -49,7 +49,7 @@ class StateStore(Protocol):
         """Record in the history that the daemon read *published_ads* back from *publisher*."""
 
     def save_report(self, key: str, body: Mapping[str, Any]) -> None:
-        """Save a summary for ``hydrator status``."""
+        """Save *body*, the report named *key*, such as ``cycle``, for ``hydrator status``."""
 
 
 class CommandSource(Protocol):
@@ -70,7 +70,7 @@ class StateSaver:
 
     Args:
         store: the place that keeps the state; None if the state is not saved.
-        commands: the operator's commands; None if there are none.
+        commands: the queue of the operator's commands; None without a queue.
         bugs: counts and logs exceptions that no store should raise.
     """
 

@@ -76,7 +76,7 @@ def build_app(
         middleware=[Middleware(RequestMiddleware, HttpMetrics(registry, routes), policy, body_limits)],
         exception_handlers={HTTPException: error_response, Exception: internal_error_response},
     )
-    app.router.redirect_slashes = False  # the URL of a redirect would come from the client's Host header
+    app.router.redirect_slashes = False  # no redirects: their URL would repeat the client's Host header
     return app
 
 

@@ -71,7 +71,7 @@ class _EncodedAd:
 
 
 class AdRoute:
-    """The ad of one site, as the hook reads it; encoded once for all requests.
+    """The route of a site's ad, as the hook reads the ad. Each ad is encoded once for all requests.
 
     Args:
         get_state: returns the present state.

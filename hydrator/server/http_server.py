@@ -255,7 +255,7 @@ def _listen_unix(unix: UnixSocket) -> socket.socket:
     try:
         if _is_stale_socket(path):
             path.unlink()
-        # Linux gives the new socket file the mode of the descriptor, so other users can never connect
+        # Linux gives the socket file the descriptor's mode, so users without permission can never connect
         os.fchmod(listening.fileno(), unix.mode)
         listening.bind(str(path))
         path.chmod(unix.mode)

@@ -137,7 +137,7 @@ class RequestMiddleware:
 
 
 def _request_id(scope: Scope, *, behind_proxy: bool) -> str:
-    """Return the id of a request for the logs: the proxy's id if that is valid, else a random id."""
+    """Return the id under which the logs name a request: the proxy's id if valid, else a random id."""
     proxy_id = Headers(scope=scope).get(REQUEST_ID_HEADER, "") if behind_proxy else ""
     return proxy_id if _VALID_REQUEST_ID.match(proxy_id) else secrets.token_hex(8)
 
@@ -145,7 +145,7 @@ def _request_id(scope: Scope, *, behind_proxy: bool) -> str:
 def check_rate(
     rate_limiter: RateLimiter | None, limit_key: tuple[str, str], client_text: str
 ) -> HttpError | None:
-    """Return a 429 error if the client must wait, else None; *client_text* names the client in the detail."""
+    """Return a 429 error if the client must wait, else None; the error's text has *client_text*."""
     wait_seconds = 0.0 if rate_limiter is None else rate_limiter.take(limit_key)
     if not wait_seconds:
         return None

@@ -171,8 +171,8 @@ def assign_generations(
     """Return the ad of every draft, with a new generation only if the content changed.
 
     A generation is a Unix time. If a generation is ``MAX_AHEAD`` or more ahead of *now*, the
-    generation was forged or the clock was wrong. Hooks reject this ad, so the next generation starts from
-    *now*.
+    generation was forged or the clock was wrong. Hooks reject an ad with this generation, so the next
+    generation starts from *now*.
 
     Args:
         drafts: by site, the content to advertise.
@@ -318,7 +318,7 @@ def shift_ad_times(ad: SiteAd, shift: timedelta) -> SiteAd:
 def facts_of(ad: SiteAd) -> dict[Did, Fact]:
     """Return the facts that *ad* lists, each with its age.
 
-    Skip entries that cannot be decoded, for example those of another version.
+    Skip entries that cannot be decoded, for example those of another daemon version.
     """
     lines = dict(ad.content)
     fractions = dict(_ENTRY.findall(lines.get("DatasetFractions", "")))

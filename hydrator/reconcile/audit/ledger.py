@@ -77,8 +77,8 @@ class Verdict:
 class Correction:
     """The correction of a false claim: the daemon uses ``actual_fact`` in place of the claim.
 
-    ``actual_fact`` is None if the site has nothing of the dataset. The audit found that the claim is false
-    first at ``first_found_at`` and last at ``found_at``. ``repeated_at`` is the time of the first later poll
+    ``actual_fact`` is None if the site has nothing of the dataset. The audit first found the claim
+    false at ``first_found_at``, and last at ``found_at``. ``repeated_at`` is the time of the first later poll
     in which the catalogue repeated the claim; None if no poll has repeated the claim.
     """
 
@@ -102,7 +102,7 @@ class RepeatedFalseClaim:
 class AuditTally:
     """The numbers of true and of false claims about one site, by hour since the epoch.
 
-    ``advertised_trust`` is the value in the site's ad. ``last_audited_at`` is the time of the last audit of
+    ``advertised_trust`` is the trust in the site's ad. ``last_audited_at`` is the time of the last audit of
     a claim about the site.
     """
 

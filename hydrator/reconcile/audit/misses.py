@@ -42,7 +42,10 @@ MAX_MISSES_PER_JOB = 50
 MAX_MISS_CHARS = 2000
 """Maximum characters that the daemon reads of each miss. It reads MAX_MISSES_PER_JOB misses of a job."""
 GRACE_SECONDS = 300
-"""If a job had a miss at every site of its data, it waits these seconds for another site. Then it is held."""
+"""Seconds that a job waits for another site if it had a miss at every site of its data.
+
+Then the schedd holds the job.
+"""
 
 
 @dataclass(frozen=True, slots=True)

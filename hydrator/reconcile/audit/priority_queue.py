@@ -15,7 +15,7 @@ from hydrator.domain.model import Site
 
 OLDEST_EVERY_TURNS = 4
 OLDEST_MIN_TURNS = 3600
-"""Every fourth turn of a site is for the item verified longest ago, if that was this many turns ago."""
+"""Turns after which an item is overdue. Every fourth turn of a site is for its longest overdue item."""
 RECHECK_TURNS = 600
 """An item that was found false is verified again after this many turns."""
 RETRY_TURNS = 60
@@ -56,7 +56,8 @@ class _SiteQueue(Generic[T]):
     """The queue of one site.
 
     ``new_items`` were never verified. ``old_items`` were verified before; the item that was verified longest
-    ago is first. An outdated entry stays in its list until it is first; then the queue drops the entry.
+    ago is first. An entry is outdated if its item had a later turn or left the site. The queue drops an
+    outdated entry when the entry is first in its list.
     """
 
     new_items: list[tuple[int, T]] = field(default_factory=list)

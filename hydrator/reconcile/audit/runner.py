@@ -109,7 +109,7 @@ class AuditRunner:
         self._input = _AuditInput(memories, audit, retired)
 
     def take_verdicts(self) -> tuple[Verdict, ...]:
-        """Return the verdicts since the last call; any thread may call this."""
+        """Return the verdicts since the last call; any thread may call this method."""
         verdicts = []
         while not self._new_verdicts.empty():
             verdicts.append(self._new_verdicts.get())
@@ -239,7 +239,7 @@ class AuditRunner:
         sites_by_claim = {
             claim: frozenset({site})
             for query, sites in all_claims.items()
-            if not is_opaque(query.did)  # private: ps would show the DID to all users
+            if not is_opaque(query.did)  # skip private DIDs: ps shows the probe's arguments to all users
             for site in sites
             if self._probe.can_check(query.catalogue, site)
             and (claim := Claim(query.catalogue, query.did, site)) not in corrected

@@ -46,7 +46,7 @@ class DesiredSitesController:
         max_age: the maximum age of a fact, for jobs that set no limit.
         default_scope: the scope of datasets that jobs name without a scope.
         edits_per_second: the maximum number of jobs to edit in a second.
-        interval: the time between runs. A run edits at most ``edits_per_second`` jobs times these seconds.
+        interval: the time between runs. One run edits at most ``edits_per_second`` * *interval* (in s) jobs.
     """
 
     def __init__(

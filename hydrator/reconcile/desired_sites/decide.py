@@ -6,8 +6,8 @@ datasets, or if the job may now run at any site, the daemon restores the job's o
 or missing never restrict a job.
 
 The daemon saves the job's own list in ``DataLocalityDesiredSitesKept``, together with the list that it
-wrote. It edits ``DESIRED_Sites`` again only while the attribute equals the list that the daemon wrote. So the
-daemon never overwrites the edit of a user.
+wrote. The daemon edits ``DESIRED_Sites`` again only while the attribute equals this written list. So it
+never overwrites the edit of a user.
 """
 
 from collections.abc import Mapping, Sequence

@@ -106,7 +106,10 @@ class CataloguePoller:
         return {name: poll.started_at for name, poll in self._running_polls.items()}
 
     def mark_due(self) -> frozenset[str]:
-        """Record that a poll of all catalogues is due; return the catalogues with an overdue poll."""
+        """Record that a poll of all catalogues is due; return the overdue catalogues.
+
+        A catalogue is overdue if, during its running poll, OVERDUE_AFTER_POLLS later polls were due.
+        """
         for poll in self._running_polls.values():
             poll.missed_count += not poll.result.done()
         return frozenset(

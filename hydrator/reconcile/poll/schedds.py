@@ -41,7 +41,7 @@ class DemandPoller:
         return answers
 
     def record(self, answers: ScheddAnswers, memory: DemandMemory) -> None:
-        """Store *answers*; if the collector could not list the schedds, store Unseen for every known one."""
+        """Store *answers*; if the collector did not list the schedds, store Unseen for each known schedd."""
         self.error = answers if isinstance(answers, str) else None
         self._has_listed_schedds = self._has_listed_schedds or not self.error
         if isinstance(answers, str):

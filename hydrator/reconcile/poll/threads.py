@@ -36,7 +36,7 @@ class UnfinishedWork:
 
     @property
     def reason(self) -> str:
-        """Return a sentence with the time of the request."""
+        """Return a sentence that says since when the answer is missing."""
         return f"no answer yet to the request of {self.started_at:%Y-%m-%d %H:%M:%S} UTC"
 
 

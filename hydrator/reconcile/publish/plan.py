@@ -67,7 +67,7 @@ def plan(
         retired: sites that the operator removed.
         now: aware UTC time of this cycle, read once by the caller.
         policy: the rule for sending an unchanged ad again.
-        withheld_reasons: sites that have no ad yet, each with the reason.
+        withheld_reasons: sites whose published ads must not be replaced yet, each with the reason.
 
     Returns:
         One action per site, ordered by site: equal inputs, equal plan.

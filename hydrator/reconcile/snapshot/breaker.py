@@ -24,7 +24,7 @@ from .listings import ListedCounts, ListingChange, PreviousCounts, compare_listi
 from .memory import CatalogueMemory, DatasetRecord, DatasetRows
 
 _MIN_TOTAL_LOSS = 2
-"""If all datasets at all sites vanish and these are fewer than this, the loss may be real: do not hold it."""
+"""If all datasets at all sites vanish, hold a loss of at least this many; a smaller loss may be real."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +104,9 @@ class _SiteLoss:
     """The loss at one site before the breaker decides.
 
     ``listed_count`` and ``available_count`` are the numbers of datasets at the site before this cycle.
-    ``available_dids`` are the compared datasets that were AVAILABLE. ``lost_dids`` are missing in
-    this cycle. ``unread_dids`` were held before, and this cycle has no new answer about them.
-    ``is_site_read`` means that the catalogues answered for another dataset at the site.
+    ``available_dids`` are the AVAILABLE ones of the datasets that may have changed. ``lost_dids`` are
+    missing in this cycle. ``unread_dids`` were held before, and this cycle has no new answer about them.
+    ``is_site_read`` means that the site also lists a dataset that is neither lost nor unread.
     """
 
     listed_count: int
@@ -151,7 +151,10 @@ class _SiteLoss:
 
 @dataclass(frozen=True, slots=True)
 class _DoubtfulLoss:
-    """The missing datasets of one site: the loss of ``confirmed_dids`` is certain, the rest doubtful."""
+    """The missing datasets of one site.
+
+    The loss of ``confirmed_dids`` is certain, the loss of ``missing_polls`` is doubtful.
+    """
 
     loss: _SiteLoss
     missing_polls: Mapping[Did, int]

@@ -39,7 +39,7 @@ class ListedCounts:
 
 @dataclass(frozen=True, slots=True)
 class PreviousCounts:
-    """The counts of the last check, and the datasets whose records changed since then."""
+    """The counts of listed datasets in the last cycle, and the datasets whose records changed since then."""
 
     counts: ListedCounts
     changed_dids: AbstractSet[Did]
@@ -47,7 +47,7 @@ class PreviousCounts:
 
 @dataclass(frozen=True, slots=True)
 class ListingChange:
-    """The listings of the compared datasets before and after the answers of a cycle.
+    """The listings of the datasets that may have changed, before and after the answers of a cycle.
 
     ``previous_counts`` has the numbers of all listed datasets before the answers.
     """

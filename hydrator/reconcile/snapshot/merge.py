@@ -16,11 +16,11 @@ from .memory import AT_LAST_POLL, CatalogueMemory, DatasetRecord, DatasetRows, T
 
 _STATE_RANK = {state: -place for place, state in enumerate(DatasetState)}
 _RECENT_AGE = timedelta(seconds=2)
-"""Ads have whole seconds. A fact below this age may be as old as this ad, but older than the next ad."""
+"""Times in ads are whole seconds: a fact below this age may have this ad's time, but not the next ad's."""
 
 
 class FactRows(TimestampedRows[Fact]):
-    """The facts of one site by dataset; a look-up replaces the time AT_LAST_POLL by *now*."""
+    """The facts of one site by dataset; a look-up returns *now* in place of the marker AT_LAST_POLL."""
 
     __slots__ = ("now",)
 
@@ -54,7 +54,7 @@ class MergedSnapshot:
     ``rows`` are the facts by site; read them through :class:`FactRows`. ``changed_dids`` has, by site, the
     datasets whose row differs from the previous merge. Every merge recomputes the datasets in
     ``always_recheck``: the rows of these datasets have a real time, not AT_LAST_POLL. ``recent_sites`` are
-    the sites with a fact of such a dataset that is less than 2 s older than the cycle.
+    the sites where one of these datasets has a fact that is less than 2 s older than the cycle.
     """
 
     snapshot: Snapshot
@@ -343,7 +343,7 @@ def _index_names(
     demanded_dids: AbstractSet[Did],
     previous: NameIndex,
 ) -> NameIndex:
-    """Update the *previous* index for *dids*; find the DIDs that differ only in letter case again."""
+    """Update the *previous* index for *dids*; search again for DIDs that differ only in letter case."""
     existing: dict[Did, frozenset[Did]] = {}
     absent: dict[Did, frozenset[Did]] = {}
     for memory in memories.values():

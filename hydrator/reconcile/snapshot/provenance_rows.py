@@ -16,7 +16,8 @@ def provenance_rows(
     """Return each catalogue's last record of each of *dids*.
 
     There is one row for each site with the dataset, or one row without a site. If the catalogue's last poll
-    did not answer for the dataset, the row has an earlier answer, and ``unseen`` has the reason.
+    did not answer for the dataset, the row has an earlier answer, and ``unseen`` says why the last
+    poll has no answer.
     """
     return [
         row

@@ -91,7 +91,7 @@ def _apply_readings(
         is_of_last_poll = row is not None and row.read_at is AT_LAST_POLL
         if isinstance(reading, Unseen):
             unseen_reasons[did] = reading.reason
-            if row is not None and is_of_last_poll:  # keep the earlier row and its real time
+            if row is not None and is_of_last_poll:  # keep the row of the earlier answer
                 new_records[did] = rows.with_timestamp(row)
             continue
         read_at = min(now, reading.as_of)
@@ -153,7 +153,10 @@ def _build_record(
     read_at: datetime,
     answered_at: datetime,
 ) -> DatasetRecord:
-    """Build the record of *seen*, a reading of the time *read_at* in the answer of *answered_at*."""
+    """Build the record of the reading *seen*.
+
+    *read_at* is the time of this reading, *answered_at* the time of the complete answer.
+    """
     unread_facts = _unread_facts(seen, previous, named_sites) if previous and previous.facts else {}
     is_plain = read_at == answered_at and not unread_facts
     moment = AT_LAST_POLL if is_plain else read_at

@@ -201,7 +201,7 @@ _ROUTES: Final[Mapping[str, _Route]] = {
 
 
 def _event_path() -> JsonObject:
-    """Describe POST of one event."""
+    """Return the OpenAPI description of the route that accepts an event (POST)."""
     return {
         "post": {
             "summary": "Report that a dataset changed, so that the daemon polls it soon. Needs role event.",

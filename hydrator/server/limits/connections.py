@@ -53,7 +53,7 @@ class ConnectionLimiter:
     _sockets: dict[int, LimitedSocket] = field(default_factory=dict)
 
     def admit(self, accepted_socket: socket.socket, address: str) -> LimitedSocket | None:
-        """Return the counted connection; if too many are open, close the new connection and return None."""
+        """Count and return a new connection; if too many are open, close the new one and return None."""
         client = client_key(address)
         if (
             self._open_by_address.total() >= self.max_connections
@@ -80,7 +80,7 @@ class ConnectionLimiter:
 
 
 class LimitedSocket(socket.socket):
-    """One accepted connection with a deadline for each request; the limiter counts it until it closes."""
+    """One accepted connection with a deadline for each request; the limiter counts the connection."""
 
     def __init__(self, accepted_socket: socket.socket, address_key: str, limiter: ConnectionLimiter) -> None:
         super().__init__(fileno=accepted_socket.detach())

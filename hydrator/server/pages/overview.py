@@ -91,8 +91,8 @@ def _summarize(snapshot: Snapshot, demand: Demand | None) -> list[tuple[str, str
 class _HeldAd:
     """A site whose ad the daemon does not change at present, and the reason.
 
-    The breaker holds back a loss of datasets, or the daemon waits for the catalogues' answers, or an operator
-    rolled the site back.
+    The shrink breaker holds back a loss of datasets, or the daemon waits for the catalogues' answers, or an
+    operator rolled the site back.
     """
 
     site: Site
