@@ -52,7 +52,7 @@ class Bounds:
         )
 
     def quarter(self) -> "Bounds":
-        """Return bounds that allow a quarter of these bytes and values."""
+        """Return new bounds with a quarter of the bytes and values of these bounds."""
         return replace(self, max_bytes=self.max_bytes // 4, max_values=self.max_values // 4)
 
 
@@ -113,7 +113,7 @@ def quote_excerpt(value: object, max_chars: int = 80) -> str:
 
 
 def check_size(data: bytes | bytearray, bounds: Bounds) -> None:
-    """Raise TooLarge where *data*, a text of JSON or TOML, has more bytes or values than *bounds* allow."""
+    """Raise TooLarge if *data*, a text of JSON or TOML, has more bytes or values than *bounds* allow."""
     size = len(data)
     if size > bounds.max_bytes:
         raise bounds.too_many_bytes_error()

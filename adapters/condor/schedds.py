@@ -42,7 +42,10 @@ class ScheddQueues(ScheddRounds):
 
 
 class ScheddMisses(ScheddRounds):
-    """A ``MissReports`` port: reads jobs in schedds' queues, and jobs that ended since the last answer."""
+    """A ``MissReports`` port.
+
+    It reads the jobs in each schedd's queue, and the jobs that ended since the schedd's last answer.
+    """
 
     def __init__(
         self, client: QueueClient, clock: Clock, *, first_period: timedelta = timedelta(hours=1)

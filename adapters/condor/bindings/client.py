@@ -35,7 +35,9 @@ class DaemonClient(ProcessClient):
     def config_of(
         self, daemon: DaemonKind, names: Iterable[str], name: str | None = None
     ) -> dict[str, str | None]:
-        """Return configuration values of an HTCondor daemon, None for an undefined value. This needs READ.
+        """Return configuration values of an HTCondor daemon, None for an undefined value.
+
+        The daemon must authorize this client for READ.
 
         *name* selects one of several daemons, a collector by its address; None takes the first daemon.
         """
@@ -167,8 +169,9 @@ class QueueClient(DaemonClient):
     def query_misses(self, schedd: str, since: datetime) -> list[list[str]]:
         """Return the misses that jobs reported: one list for each job with ChirpDataLocalityMisses.
 
-        Read jobs in the queue of *schedd*, and jobs that left the queue after *since*. Return 1000 misses
-        at most, with a fair share for each user. Repeated misses of the same dataset and site come last.
+        A miss is a dataset that a job could not read at a site. Read jobs in the queue of *schedd*, and jobs
+        that left the queue after *since*. Return 1000 misses at most, with a fair share for each user.
+        Repeated misses of the same dataset and site come last.
         """
         return list(self._call("query_misses", schedd=schedd, since=int(since.timestamp())))
 
@@ -268,15 +271,16 @@ class MatchClient(DaemonClient):
     """Queries that explain why a job does not start."""
 
     def jobs(self, schedd: str, cluster: int, proc: int | None = None) -> list[Ad]:
-        """Return the jobs of a cluster, or one job. Alike jobs share a row: ``procs``, and one job's ``ad``.
+        """Return the jobs of a cluster, or one job, in rows of alike jobs.
 
+        A row has the ProcIds of its jobs (``procs``) and the ``ad`` of the first of them.
         An ad has the text of each attribute's expression. If the cluster has many kinds of jobs, the
         rows of later kinds are ``brief``: their ads have only the attributes that distinguish kinds.
         """
         return list(self._call("jobs", schedd=schedd, cluster=cluster, proc=proc))
 
     def find_ended_job(self, schedd: str, cluster: int, proc: int | None = None) -> Ad | None:
-        """Return the ad of a job, or of a cluster's last job, from the history; None if it is not there."""
+        """Return the ad of a job, or of a cluster's last job, from the history; None without such a job."""
         ads = self._call("find_ended_job", schedd=schedd, cluster=cluster, proc=proc)
         return ads[0] if ads else None
 
@@ -301,7 +305,7 @@ class MatchClient(DaemonClient):
         Args:
             job: the text of each attribute's expression.
             facts: further expressions to evaluate for each group of alike slots; MY is the job.
-            site_attributes: slot attributes with the site; the first that a slot has counts.
+            site_attributes: slot attributes with the site; the first that a slot has gives its site.
             atomic_attributes: attributes of the job that stay one clause, even if their expressions have
                 several clauses.
             flock: collectors of the pools to which the job's schedd flocks. Groups of slots there have a
