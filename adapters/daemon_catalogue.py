@@ -171,7 +171,7 @@ class DaemonCatalogue:
         """Raise an error, because a daemon cannot be searched by patterns.
 
         Raises:
-            CatalogueError: always; the daemon has only datasets in demand.
+            CatalogueError: always; the daemon has only the datasets that jobs name.
         """
         raise CatalogueUnreachable(
             self.name, "a daemon cannot be searched: it has only the datasets that jobs name"

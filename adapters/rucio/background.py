@@ -47,7 +47,9 @@ class _FailedQuery:
 
 
 class BackgroundVerifier(Generic[T, R]):
-    """The thread for background queries of a catalogue; the first item or failed query starts the thread.
+    """The thread for background queries of a catalogue.
+
+    The first item to verify, or the first failed query, starts the thread. An item is a trusted count.
 
     Args:
         queries: a query runner with a connection of its own.

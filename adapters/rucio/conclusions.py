@@ -201,9 +201,9 @@ class ContainerConclusions:
     def _check_members(self, poll: RucioPoll, container: Did, members: Dids) -> None:
         """Store an error of *container* in ``poll.errors`` if its list of datasets is incomplete.
 
-        The list is incomplete if its datasets have fewer bytes than Rucio counts for the container. Check
-        this when the list has changed, and once in ``verify_every``. Containers with an open dataset are not
-        checked: the dataset may have grown between the two queries.
+        The list is incomplete if its datasets have fewer bytes than Rucio counts for the container. The
+        check runs when the list has changed, and once in ``verify_every``. Containers with an open dataset
+        are not checked: the dataset may have grown between the two queries.
         """
         if container in poll.errors or self._is_list_checked(poll, container, members):
             return

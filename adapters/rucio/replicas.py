@@ -76,7 +76,7 @@ class DatasetCounter:
         """Yield the counts and summary rows of *dids*, but not of DIDs in ``poll.errors``.
 
         Datasets that need no new count come first, in batches, while other datasets are queried. The datasets
-        that were counted now come at the end.
+        that this poll counts come at the end.
         """
         dids = dids - poll.errors.keys()
         drop_all_but(dids, self._counts, self._failed_at)

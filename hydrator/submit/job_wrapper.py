@@ -1121,7 +1121,7 @@ def slot_options(
     if is_set("global_scratch_dir"):
         options["global_scratch_dir"] = scratch
     if is_set("dir_local"):
-        options["dir_local"] = "None"  # the older name of local_scratch_dir in Rapthor
+        options["dir_local"] = "None"  # in Rapthor dir_local is the older name of local_scratch_dir
     return options
 
 

@@ -113,7 +113,7 @@ class CollectorClient(DaemonClient):
         return list(self._call("slots", attributes=attributes, constraint=constraint, collector=collector))
 
     def slots_by_site(self, attributes: Sequence[str]) -> dict[str, int]:
-        """Count slots by site. The first of *attributes* that a slot has is its site; "" if it has none."""
+        """Count slots by site. The first of *attributes* that a slot has is its site; "" without one."""
         sites = (
             next((str(ad[name]) for name in attributes if ad[name]), "") for ad in self.slots(attributes)
         )
@@ -224,7 +224,7 @@ class QueueClient(DaemonClient):
         return int(self._call("release", schedd=schedd, constraint=constraint))
 
     def read_job_groups(self, schedd: str) -> list[Ad]:
-        """Return groups of idle jobs that opted in to DESIRED_Sites, or that still have the daemon's mark.
+        """Return groups of idle jobs that opted in to edits of DESIRED_Sites, or have a mark of such an edit.
 
         Alike jobs of *schedd* share one row.
         The row has the fields of :class:`hydrator.domain.pool_ports.JobGroup`;

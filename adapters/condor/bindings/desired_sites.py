@@ -174,7 +174,7 @@ class DesiredSitesEditor:
         return self._classad.Value.Error
 
     def _evaluate_scalar(self, ad: Any, text: str) -> str | int | float | bool | None:
-        """Evaluate *text*. Return a text, number or truth value; None for undefined, 0 for other values."""
+        """Evaluate *text* to a text, number or truth value; return None for undefined, 0 for all else."""
         value = self._evaluate(ad, text)
         return value if value is None or is_plain(value) else 0
 

@@ -195,7 +195,7 @@ class MatchCalls(Bindings):
     def _pair_with_site_attributes(
         self, query: SlotQuery, slots: Sequence[Any], long_attributes: Sequence[str]
     ) -> list[tuple[Any, Any]]:
-        """Pair slots with the long attributes of their site, fetched once for each generation of a site."""
+        """Pair slots with the long attributes of their site, fetched once for each version of a site's ad."""
         scalar, quote = self.scalar, self.classad.quote
 
         def content(ad: Any) -> tuple[Any, ...]:
