@@ -3,7 +3,7 @@
 A text of 50 MB of ``{},{},…`` becomes 10 GB of objects, so this module counts the values before it decodes
 the text. The count is quick: it is the number of bytes ``,``, ``[`` and ``{``. Some of these bytes are
 inside strings, so the count is an upper bound. A text with wide characters needs up to four times its
-bytes in memory, so the byte limit for such a text is lower: a half or a quarter.
+bytes in memory, so the limit for such a text is a half or a quarter of the usual byte limit.
 
 Some JSON values cannot be used, for example a number of 400 digits. Such a value becomes an
 :class:`UnreadableValue`, which has no JSON type. The code that reads a row of a catalogue checks types, so

@@ -45,7 +45,7 @@ class Slot:
 
     @property
     def has_hook(self) -> bool:
-        """Return True if a hook, or any source except a merge, set the slot's DataLocality attributes."""
+        """Return True if a hook, or any source except a merge, sets the slot's DataLocality attributes."""
         return self.advertised_via not in {None, VIA_MERGE}
 
     @property

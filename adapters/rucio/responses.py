@@ -168,7 +168,7 @@ def read_amount(row: Record, key: str, call: str) -> float:
     A Rucio server on SQLite or Oracle returns integers, on PostgreSQL floats.
     """
     value = row.get(key)
-    if type(value) is int and 0 <= value < MAX_AMOUNT:  # first, because this function often gets an integer
+    if type(value) is int and 0 <= value < MAX_AMOUNT:  # test for an integer first: it is the usual case
         return value
     if type(value) is float and 0 <= value < MAX_AMOUNT:
         return value

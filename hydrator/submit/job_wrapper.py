@@ -1154,7 +1154,7 @@ def replace_arguments(words: "list[str]", datasets: "list[Dataset]", paths: "lis
 
 
 def path_variables(datasets: "list[Dataset]", paths: "list[str]") -> "dict[str, str]":
-    """Return paths by variable; a variable of several datasets has the path of the first dataset."""
+    """Return the path for each ``INPUT_...`` variable; datasets with the same variable: the first path."""
     return {
         name: path for dataset, path in reversed(list(zip(datasets, paths))) for name in dataset.variables
     }

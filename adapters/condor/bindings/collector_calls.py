@@ -155,7 +155,7 @@ class CollectorCalls(Bindings):
         return [ad["Name"] for ad in ads]
 
     def _send_merges(self, collector: str, ads: list[Any]) -> None:
-        """Send merges. If the collector hangs up without a reason, ask it whether it denies this client."""
+        """Send merges. After a hang-up without a reason, ask the collector if it denies this client."""
         try:
             self._send_to(collector, ads, "MERGE_STARTD_AD")
         except CallError as failure:

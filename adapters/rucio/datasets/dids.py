@@ -125,7 +125,7 @@ class DidResolver:
                 errors[did] = CatalogueUnreachable(self._queries.name, reason)
 
     def _query_one_by_one(self, poll: RucioPoll, todo: list[Did]) -> int:
-        """Query *todo*, from last to first, until a SeriesGuard stops the series; return the number of queries."""
+        """Query *todo*, from last to first, until a SeriesGuard ends it; return the number of queries."""
         query_count = 0
         guard = SeriesGuard(self._queries)
         for did, answer in self._queries.map_concurrently(todo, self.query_one):

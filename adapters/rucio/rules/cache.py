@@ -17,7 +17,7 @@ from hydrator.domain.model import Did
 
 from .model import PENDING_STATES, Lock, Rule, iter_rules, parse_rules
 
-# a query also asks for changes in this time before the last query, because Rucio commits some changes late
+# a query also asks for changes in the 2 minutes before the last query: Rucio commits some changes late
 _OVERLAP = timedelta(minutes=2)
 _MIN_RULES_FOR_SCOPE_QUERY = 20  # with so many unknown rules or more, list all rules of the scope
 _MAX_RULES_PER_SCOPE = 20_000

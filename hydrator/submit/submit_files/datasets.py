@@ -242,7 +242,7 @@ def _item_lines(item_source: str, keyword: str, read: FileReader) -> list[str] |
 
 
 def _split_item(line: str, count: int) -> list[str]:
-    """Split *line* at commas or blanks into *count* values like condor_submit; the last has all the rest."""
+    """Split *line* at commas or blanks into *count* values like condor_submit; the last has the rest."""
     if "\x1f" in line:
         values = [value.strip() for value in line.split("\x1f")]
     else:
