@@ -155,7 +155,7 @@ class Dataset:
                 (variable, "INPUT_%d" % number, "INPUT_" + re.sub(r"[^A-Za-z0-9]", "_", self.basename))
             )
         )
-        # no character with a meaning in a shell: a stage-in command may pass the name to a shell
+        # use no character with a meaning in a shell: a stage-in command may pass the name to a shell
         base = re.sub(r"[^A-Za-z0-9._:@=+~-]", "_", self.basename).lstrip("-~")
         self.safe_basename = base if base not in ("", ".", "..") else "data"
         bad_size = WrapperError(

@@ -153,7 +153,7 @@ class QueueClient(DaemonClient):
         return sorted((ad for ad in ads if ad.get("Name")), key=lambda ad: str(ad["Name"]))
 
     def has_user_record(self, schedd: str, user: str) -> bool:
-        """Return True if *schedd* has a user record of *user* (``name@domain``); a queue super user needs one."""
+        """Return True if *schedd* has a user record of *user* (``name@domain``), which a super user needs."""
         return bool(self._call("has_user_record", schedd=schedd, user=user))
 
     def count_queued_datasets(self, schedd: str) -> list[tuple[tuple[str, ...], int]]:

@@ -34,7 +34,7 @@ _MAX_ABSENT_RECHECKS = 50  # at most so many absent names are looked up again in
 
 
 class DidResolver:
-    """A resolver of names: it sends bulk queries; after the poll, single queries for names left out by Rucio.
+    """A resolver of names: it sends bulk queries; after the poll, single queries for names still missing.
 
     Names that existed before, new names and absent names are in separate batches. So a new name that makes
     its batch fail does not affect the existing names. If a single query fails, the *background* retries it.
