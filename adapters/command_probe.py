@@ -22,7 +22,7 @@ PathLookup = Callable[[Site, Did], str | None]
 
 @dataclass(frozen=True, slots=True)
 class ProbeCommand:
-    """An operator's command. ``sites`` and ``catalogues`` are patterns of the names that it can check."""
+    """An operator's command, for the sites and catalogues whose names match its patterns (``*``, ``?``)."""
 
     command: tuple[str, ...]
     sites: tuple[str, ...] = ("*",)

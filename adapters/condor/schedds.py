@@ -44,7 +44,7 @@ class ScheddQueues(ScheddRounds):
 class ScheddMisses(ScheddRounds):
     """A ``MissReports`` port.
 
-    It reads the jobs in each schedd's queue, and the jobs that ended since the schedd's last answer.
+    It reads the misses of jobs in each schedd's queue, and of jobs that ended since the schedd's last answer.
     """
 
     def __init__(

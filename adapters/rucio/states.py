@@ -190,7 +190,7 @@ def file_replicas(did: Did, states: Mapping[str, str], rses: Rses, *, held_until
 
 
 def container_replicas(did: Did, parts: Iterable[Seen]) -> Replicas:
-    """Return the replicas of a container; it is complete at a site that has all its datasets complete.
+    """Return the replicas of a container, which is complete at a site if all its datasets are complete there.
 
     The datasets of one site may be at different storage elements. *parts* are the readings of the datasets;
     they must not include datasets without files, which have no replicas.

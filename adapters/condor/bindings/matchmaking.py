@@ -113,7 +113,7 @@ class JobMatch:
         return one
 
     def _reevaluate(self, texts: Sequence[str], values: Sequence[str], my: Any, target: Any) -> list[str]:
-        """Evaluate once more clauses that depend on the slot's resources; return the values of *texts*."""
+        """Evaluate clauses again if they depend on the slot's resources; return the values of *texts*."""
         return [
             self._truth_value(text, my, target) if self._depends_on_resources(text) else value
             for text, value in zip(texts, values, strict=True)

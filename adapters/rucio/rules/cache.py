@@ -28,7 +28,11 @@ _RFC1123 = "%a, %d %b %Y %H:%M:%S UTC"
 
 @dataclass
 class _CachedRules:
-    """The cached rules. *read_at*: time when the cache was emptied; *asked_at*: server's last query time."""
+    """The cached rules.
+
+    *read_at* is the time when the cache was last emptied. *asked_at* is the time of the last query, by the
+    server's clock.
+    """
 
     read_at: datetime
     asked_at: datetime
