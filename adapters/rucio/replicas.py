@@ -142,7 +142,7 @@ class DatasetCounter:
         return now - self._counts[did].counted_at >= self._queries.settings.verify_every
 
     def _is_unchanged(self, did: Did, rows: Sequence[DatasetRow]) -> bool:
-        """Return whether the last count is valid: the summary rows agreed, are complete and unchanged."""
+        """Return whether the last count is valid: it matched its summary rows, now complete and unchanged."""
         last_count = self._counts.get(did)
         return (
             last_count is not None
