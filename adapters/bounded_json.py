@@ -3,7 +3,7 @@
 A text of 50 MB of ``{},{},…`` becomes 10 GB of objects, so this module counts the values before it decodes
 the text. The count is quick: it is the number of bytes ``,``, ``[`` and ``{``. Some of these bytes are
 inside strings, so the count is an upper bound. A text with wide characters needs up to four times its
-bytes in memory, so the byte limit for such a text is lower: a half or a quarter.
+bytes in memory, so the limit for such a text is a half or a quarter of the usual byte limit.
 
 Some JSON values cannot be used, for example a number of 400 digits. Such a value becomes an
 :class:`UnreadableValue`, which has no JSON type. The code that reads a row of a catalogue checks types, so
@@ -52,7 +52,7 @@ class Bounds:
         )
 
     def quarter(self) -> "Bounds":
-        """Return bounds that allow a quarter of these bytes and values."""
+        """Return new bounds with a quarter of the bytes and values of these bounds."""
         return replace(self, max_bytes=self.max_bytes // 4, max_values=self.max_values // 4)
 
 
@@ -113,7 +113,7 @@ def quote_excerpt(value: object, max_chars: int = 80) -> str:
 
 
 def check_size(data: bytes | bytearray, bounds: Bounds) -> None:
-    """Raise TooLarge where *data*, a text of JSON or TOML, has more bytes or values than *bounds* allow."""
+    """Raise TooLarge if *data*, a text of JSON or TOML, has more bytes or values than *bounds* allow."""
     size = len(data)
     if size > bounds.max_bytes:
         raise bounds.too_many_bytes_error()

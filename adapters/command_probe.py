@@ -22,7 +22,7 @@ PathLookup = Callable[[Site, Did], str | None]
 
 @dataclass(frozen=True, slots=True)
 class ProbeCommand:
-    """An operator's command, with patterns (``*``, ``?``) of the sites and catalogues that it can check."""
+    """An operator's command, for the sites and catalogues whose names match its patterns (``*``, ``?``)."""
 
     command: tuple[str, ...]
     sites: tuple[str, ...] = ("*",)
@@ -47,8 +47,8 @@ class CommandProbe:
     def check_dataset(self, catalogue: str, did: Did, site: Site) -> bool | None:
         """Run the command for *did*; see :class:`hydrator.domain.ports.Probe`.
 
-        Also return None if the command needs ``{path}`` and the path is unknown, or if the DID is unsafe:
-        the command could read it as an option (``-``) or as a path to a parent folder (``..``).
+        Return None, without a run, if the command needs ``{path}`` and the path is unknown. Do the same if
+        the DID is unsafe: the command could read it as an option (``-``) or as a parent folder (``..``).
         """
         if is_unsafe_argument(did):
             return None

@@ -167,11 +167,11 @@ class DaemonCatalogue:
             reason = f"the answer is not that of a hydrator daemon: {reason_of(error)}"
             raise CatalogueGarbled(self.name, reason) from error
 
-    def find(self, patterns: Collection[str]) -> frozenset[Did]:  # noqa: ARG002 - the port has it
+    def find(self, patterns: Collection[str]) -> frozenset[Did]:  # noqa: ARG002 - the port has *patterns*
         """Raise an error, because a daemon cannot be searched by patterns.
 
         Raises:
-            CatalogueError: always; the daemon has only datasets in demand.
+            CatalogueError: always; the daemon has only the datasets that jobs name.
         """
         raise CatalogueUnreachable(
             self.name, "a daemon cannot be searched: it has only the datasets that jobs name"
@@ -202,7 +202,7 @@ class DaemonCatalogue:
 
 
 def _parse_reading(row: Record, answered_at: datetime) -> Reading:
-    """Parse one row of GET /v1/datasets. A site with state UNKNOWN, whose fact is too old, is unreachable."""
+    """Parse one row of GET /v1/datasets. A site with state UNKNOWN (the fact is too old) is unreachable."""
     facts: Sequence[Record] = row["sites"]
     if not facts and row["unseen"]:
         return Unseen(str(row["unseen"]))

@@ -16,7 +16,7 @@ def filter_by_patterns(dids: Iterable[Did], patterns: Collection[str]) -> frozen
 
 
 def group_by_lower_case(dids: Iterable[Did]) -> Mapping[str, frozenset[Did]]:
-    """Group *dids* that differ only in the case of ASCII letters, which the names in a ClassAd ignore."""
+    """Group *dids* that differ only in the case of ASCII letters: ClassAds ignore this case in names."""
     groups: dict[str, set[Did]] = {}
     for did in dids:
         groups.setdefault(did.lower(), set()).add(did)

@@ -95,7 +95,7 @@ class MemoryCatalogue:
         )
 
     def verify(self, did: Did) -> Seen:
-        """Return a reading with the replicas in ``audited_replicas``, or with ``replicas`` if this is None.
+        """Return a reading with ``audited_replicas``; with ``replicas`` if ``audited_replicas`` is None.
 
         See :class:`hydrator.domain.ports.Auditor`.
         """

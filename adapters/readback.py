@@ -45,7 +45,7 @@ def short_repr(value: object) -> str:
 
 
 class ReadBackAds:
-    """The result of reading ads back: adopted ads and, by name, the reasons why other ads are rejected."""
+    """The result of reading ads back: the accepted ads, and by name the reasons why others were rejected."""
 
     def __init__(self) -> None:
         self.adopted_ads: dict[Site, PublishedAd] = {}
@@ -53,7 +53,7 @@ class ReadBackAds:
         self._unnamed_count = 0
 
     def add(self, name: object, read_ad: Callable[[], PublishedAd]) -> None:
-        """Adopt the ad that *read_ad* returns. If *read_ad* fails, reject the ad called *name*.
+        """Accept the ad that *read_ad* returns. If *read_ad* fails, reject the ad called *name*.
 
         Raises:
             FileNotFoundError: the ad no longer exists.
@@ -70,7 +70,7 @@ class ReadBackAds:
             self.adopted_ads[ad.site] = ad
 
     def reject(self, name: object, reason: str) -> None:
-        """Store the *reason* why the ad called *name* is not adopted."""
+        """Store the *reason* why the ad called *name* is rejected."""
         if len(self._rejected) < MOST_REJECTED:
             is_plain = isinstance(name, str) and len(name) <= _MAX_REPR_CHARS and name.isprintable()
             self._rejected[str(name) if is_plain else short_repr(name)] = reason
@@ -79,6 +79,6 @@ class ReadBackAds:
 
     @property
     def rejected(self) -> Mapping[str, str]:
-        """Return, by ad name, the reasons why ads were not adopted."""
+        """Return, by ad name, the reasons why ads were rejected."""
         more = {"others": f"{self._unnamed_count} more ads were rejected"} if self._unnamed_count else {}
         return {**self._rejected, **more}

@@ -117,5 +117,5 @@ class PoolSlots:
 
 
 def _significant_skew(skew: timedelta) -> timedelta:
-    """Return *skew*; zero if *skew* is 5 s or less, because a round trip and rounding can cause so much."""
+    """Return *skew*; zero if *skew* is 5 s or less, because a round trip and rounding can cause 5 s."""
     return skew if abs(skew) > timedelta(seconds=5) else timedelta(0)

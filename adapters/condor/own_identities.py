@@ -17,7 +17,7 @@ class OwnIdentities:
 
     The collectors return this daemon's identity (as for ``condor_ping``). This object queries the identity
     at the first ad, and again when an ad has another identity: a renewed token may have changed this
-        daemon's identity.
+    daemon's identity.
 
     Args:
         client: the client that queries the collectors.

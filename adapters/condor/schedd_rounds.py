@@ -33,7 +33,7 @@ MAX_BACKOFF = timedelta(minutes=5)
 class _ScheddStatus:
     """The last query of a schedd: the time of the query, and the failure, if any.
 
-    *timeouts_in_row* counts consecutive queries that failed after more than the stall time. The next query
+    *timeouts_in_row* counts consecutive queries that failed after STALL_AFTER or more. The next query
     is sent after *backoff_until*.
     """
 
@@ -47,11 +47,11 @@ class _ScheddStatus:
 
 
 class ScheddRounds:
-    """Separate queries of all schedds in the collector: a schedd that hangs delays only its own answer.
+    """Separate queries of all schedds that the collector lists: a hanging schedd delays only its own answer.
 
     Args:
         client: the client that queries the collector and the schedds; ``close`` also closes the client.
-            Cycles use another client, since an answer may take long.
+            The daemon's cycles use another client, because an answer may take long.
         make_client: a function that makes further clients. Without this function, one schedd is queried at
             a time.
         monotonic: a clock that never goes back.

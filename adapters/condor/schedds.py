@@ -19,7 +19,7 @@ OVERLAP = timedelta(minutes=5)
 
 
 class ScheddQueues(ScheddRounds):
-    """A ``Queues`` port: query the demand of each schedd in the collector, within the client's time limit.
+    """A ``Queues`` port: query the demand of each schedd of the pool, within the client's time limit.
 
     If some schedds do not answer and *make_client* is given, this object makes further
     clients and queries several schedds at the same time.
@@ -42,7 +42,10 @@ class ScheddQueues(ScheddRounds):
 
 
 class ScheddMisses(ScheddRounds):
-    """A ``MissReports`` port: reads jobs in schedds' queues, and jobs that ended since the last answer."""
+    """A ``MissReports`` port.
+
+    It reads the misses of jobs in each schedd's queue, and of jobs that ended since the schedd's last answer.
+    """
 
     def __init__(
         self, client: QueueClient, clock: Clock, *, first_period: timedelta = timedelta(hours=1)
@@ -65,7 +68,7 @@ class ScheddMisses(ScheddRounds):
 
 
 class ScheddHistory(ScheddRounds):
-    """A ``JobHistory`` port: bounded queries of each schedd's history."""
+    """A ``JobHistory`` port: query each schedd's history, for at most *max_jobs* jobs at a time."""
 
     def __init__(
         self,

@@ -45,7 +45,7 @@ class Slot:
 
     @property
     def has_hook(self) -> bool:
-        """Return True if a hook, or any source except a merge, sets the slot's attributes."""
+        """Return True if a hook, or any source except a merge, sets the slot's DataLocality attributes."""
         return self.advertised_via not in {None, VIA_MERGE}
 
     @property
@@ -85,11 +85,11 @@ def select_mergeable_slots(slots: Iterable[Slot], ads: Mapping[Site, SiteAd]) ->
 
 
 def select_due_slots(slots: Iterable[Slot], ads: Mapping[Site, SiteAd], refresh: timedelta) -> list[Slot]:
-    """Return slots whose content differs from their site's ad, or whose AsOf is older by *refresh*.
+    """Return slots whose content differs from the site's ad, or whose AsOf is *refresh* older than the ad's.
 
     Slots without content come first, ordered by their startd's last update, the newest first. The rate may
-    allow merges for the first slots only. These slots keep the merge longest, because their startd has the
-    longest time until its next update.
+    allow merges for the first slots only. These first slots keep the merge longest, because their startds
+    have the longest time until their next update.
     """
     max_lag_seconds = int(refresh.total_seconds())
     due = []
@@ -144,7 +144,7 @@ def content_of(ad: SiteAd | None) -> Content:
 def count_confirmed_merges(slots: Iterable[Slot], sent_contents: Mapping[Slot, Content]) -> tuple[int, int]:
     """Count the sent merges that *slots* have, and the missing merges.
 
-    A merge is missing if the slot does not have it, although the startd has sent no update since.
+    A merge is missing if the slot's ad does not have it, although the startd sent no update after the merge.
     """
     slots_by_key = {slot.key: slot for slot in slots}
     confirmed = missing = 0

@@ -124,8 +124,8 @@ class SlotMerger:
         """Return the reason why no merge arrived; None if the collector may only be slow.
 
         A collector that denies merges may accept the ads and then close the connection. So this method
-        asks the collector whether it authorizes merges. If it does, missing merges are an error after two
-        intervals.
+        asks the collector whether it authorizes merges. If the collector does, missing merges are an error
+        after two intervals.
         """
         answer = self._client.ping("collector", "NEGOTIATOR", collector)
         now = self._clock()

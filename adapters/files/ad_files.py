@@ -1,7 +1,7 @@
 """Ad files: publish one file per site for the hook's ``--file``. A new file replaces the old one by a rename.
 
-The file's name is the site's name with the suffix ``.ad``. In it, all characters except letters, digits
-and ``_ . - ~`` are percent-encoded. The file's modification time is the time of writing.
+The file's name is the site's name with the suffix ``.ad``. All characters of the site's name except
+letters, digits and ``_ . - ~`` are percent-encoded. The file's modification time is the time of writing.
 """
 
 import os

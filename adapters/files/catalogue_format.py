@@ -90,7 +90,7 @@ def _decode(suffix: str, data: bytes) -> dict[str, Any]:
         raise ValueError("the name of the file must end in .toml or .json")
     parsed = json.loads(text, object_pairs_hook=_reject_duplicate_keys, parse_constant=_reject_constant)
     if not isinstance(parsed, dict):
-        raise ValueError("the outermost value must be an object")  # noqa: TRY004 - garbled, not a bug
+        raise ValueError("the outermost value must be an object")  # noqa: TRY004 - the data is wrong, not the code
     return parsed
 
 

@@ -4,8 +4,8 @@ A folder is a dataset if one of the patterns matches its path below the root. If
 dataset is complete when its folder has the file *marker*. Otherwise a dataset is complete when nothing in its
 folder has changed for ``settled_minutes``. An empty root may be a root that is not mounted, so the
 catalogue reports the site of an empty root as unreachable. An unreadable folder may contain any dataset.
-So the catalogue also reports its site as unreachable for each dataset that it did not find in another
-folder of the site.
+So the catalogue also reports the site of an unreadable folder as unreachable for each dataset that it did
+not find in another folder of this site.
 """
 
 import os

@@ -173,7 +173,7 @@ def _read_ad(site: str, row: Mapping[str, Any], now: datetime) -> PublishedAd:
 def _dids_by_site(
     sites: Iterable[str], ads: ReadBackAds, datasets: Mapping[str, Sequence[str]]
 ) -> dict[Site, frozenset[str]]:
-    """Return the datasets of each adopted site; raise KeyError if a dataset's site is not in *sites*."""
+    """Return the datasets of each site in *ads*; raise KeyError if a dataset's site is not in *sites*."""
     listed: dict[str, set[str]] = {site: set() for site in sites}
     for did, places in datasets.items():
         for place in places:

@@ -83,7 +83,7 @@ class HttpRateLimiter:
         """
         seconds = retry_after(retry_after_header, server_time)
         with self._lock:
-            if not self.pause_seconds:  # in a pause, only earlier calls are refused: do not count them
+            if not self.pause_seconds:  # a call refused in a pause was sent before it: do not count it
                 self._refusals += 1
             shortest = (_FIRST_PAUSE_SECONDS if seconds is None else _MIN_PAUSE_SECONDS) * 2 ** min(
                 self._refusals - 1, 10

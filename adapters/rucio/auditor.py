@@ -134,7 +134,7 @@ def _can_be_combined(rse: Rse, state: ReplicaState) -> bool:
 
 
 def _count_by_storage(states: list[Mapping[str, str]], length: int) -> tuple[Counts, Movements]:
-    """Return, by storage element, how many of *length* files are available, and whether a file is moving."""
+    """Return, by storage element, how many of *length* files are available, and if a file is moving there."""
     storages = {storage for each in states for storage in each}
     counts = {
         storage: Count(length, sum(each.get(storage) == "AVAILABLE" for each in states), 0, 0)

@@ -1,9 +1,9 @@
 """Background queries to Rucio that no poll waits for: verify counts, and retry failed queries.
 
-A thread with a connection of its own sends queries between polls, never during a poll. A trusted count is one
-that a poll used again without a new query. The thread verifies each trusted count once in ``verify_every``,
-evenly spread. It also retries queries for single DIDs that failed or had no answer. So a DID without an
-answer delays only one poll, the poll of its first failure.
+A thread with a connection of its own sends queries between polls, never during a poll. A trusted count is
+a count that a poll used again without a new query. The thread verifies each trusted count once in
+``verify_every``, evenly spread. It also retries queries for single DIDs that failed or had no answer. So a
+DID without an answer delays only one poll, the poll of its first failure.
 """
 
 import threading
@@ -31,7 +31,7 @@ _FIRST_WAIT_SECONDS = 60.0
 _MAX_WAIT_SECONDS = 3600.0
 # After a retry that took 1 s, the next retry starts 4 s later: retries take a fifth of the time at most.
 _RETRY_GAP_FACTOR = 4.0
-_MAX_LAG_SECONDS = 60.0  # polls delay verifications; the thread catches up at most this delay
+_MAX_LAG_SECONDS = 60.0  # polls delay verifications; the thread catches up with this delay at most
 _MAX_FAILURES_IN_ROW = 3  # after so many failures, verification stops until the next poll
 _CLOSE_SECONDS = 10.0
 
@@ -47,13 +47,15 @@ class _FailedQuery:
 
 
 class BackgroundVerifier(Generic[T, R]):
-    """The thread for background queries of a catalogue; the first item or failed query starts the thread.
+    """The thread for background queries of a catalogue.
+
+    The first item to verify, or the first failed query, starts the thread. An item is a trusted count.
 
     Args:
         queries: a query runner with a connection of its own.
-        verify: verifies one item.
+        verify: a function that verifies one item.
         verify_every: verify each item once in this time; zero: start no thread.
-        monotonic: returns the seconds of a monotonic clock.
+        monotonic: a function that returns the seconds of a monotonic clock.
     """
 
     def __init__(

@@ -194,9 +194,10 @@ class RucioCatalogue:
         self._containers.conclude_all(poll)
 
     def _read_datasets(self, poll: RucioPoll, dids: Dids) -> None:
-        """Run steps 3 to 5: compute the replicas of each dataset when its counts and movements are known.
+        """Run steps 3 to 5 of a poll (see the top of this module) for the datasets *dids*.
 
-        Datasets whose rule history must be queried come last.
+        The replicas of a dataset are computed as soon as its files are counted and the effect of its rules
+        is known. Datasets whose ended rules must be queried too come last.
         """
         counts: dict[Did, CountWithRows] = {}
         settled_by_did: dict[Did, bool] = {}

@@ -1,4 +1,4 @@
-"""Conclusions of a poll: combine counts, movements and storage elements into the replicas of each DID.
+"""Conclusions of a poll: compute the replicas of each DID from counts, effects of rules, and RSEs.
 
 The rules for the states are in :mod:`.states`; this module adds caches, progress and recalls from tape.
 """
@@ -77,7 +77,7 @@ class DatasetConclusions:
     def storages_needing_history(
         self, poll: RucioPoll, did: Did, counts: Counts, movements: Movements
     ) -> frozenset[str]:
-        """Return the storage elements with usable data but no rule: query their rule histories first."""
+        """Return storage elements with usable data but no rule; the caller queries their rule histories."""
         cached = self._cached_replicas.get(did)
         if cached and cached.is_valid_for(counts, movements, poll.rses):
             return frozenset()
@@ -201,9 +201,9 @@ class ContainerConclusions:
     def _check_members(self, poll: RucioPoll, container: Did, members: Dids) -> None:
         """Store an error of *container* in ``poll.errors`` if its list of datasets is incomplete.
 
-        The list is incomplete if its datasets have fewer bytes than Rucio counts for the container. Check
-        this when the list has changed, and once in ``verify_every``. Containers with an open dataset are not
-        checked: the dataset may have grown between the two queries.
+        The list is incomplete if its datasets have fewer bytes than Rucio counts for the container. The
+        check runs when the list has changed, and once in ``verify_every``. Containers with an open dataset
+        are not checked: the dataset may have grown between the two queries.
         """
         if container in poll.errors or self._is_list_checked(poll, container, members):
             return
@@ -229,6 +229,6 @@ class ContainerConclusions:
 
 
 def _is_on_disk_at_site(poll: RucioPoll, name: str) -> bool:
-    """Return whether the storage element *name* is on disk and at a site, so that its copies need a rule."""
+    """Return whether the storage element *name* is a disk and belongs to a site."""
     rse = poll.rses.get(name)
     return rse is not None and not rse.is_tape and bool(rse.sites)

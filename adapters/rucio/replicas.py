@@ -76,7 +76,7 @@ class DatasetCounter:
         """Yield the counts and summary rows of *dids*, but not of DIDs in ``poll.errors``.
 
         Datasets that need no new count come first, in batches, while other datasets are queried. The datasets
-        that were counted now come at the end.
+        that this poll counts come at the end.
         """
         dids = dids - poll.errors.keys()
         drop_all_but(dids, self._counts, self._failed_at)
@@ -142,7 +142,7 @@ class DatasetCounter:
         return now - self._counts[did].counted_at >= self._queries.settings.verify_every
 
     def _is_unchanged(self, did: Did, rows: Sequence[DatasetRow]) -> bool:
-        """Return whether the last count is valid: its summary rows matched, are complete and unchanged."""
+        """Return whether the last count is valid: it matched its summary rows, now complete and unchanged."""
         last_count = self._counts.get(did)
         return (
             last_count is not None

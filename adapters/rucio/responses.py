@@ -101,7 +101,7 @@ Rses = Mapping[str, Rse]
 
 
 class DatasetRow(NamedTuple):
-    """One row of list_dataset_replicas: a dataset at a storage element; *updated_at* shows changes."""
+    """One row of list_dataset_replicas: a dataset at a storage element; *updated_at*: its last change."""
 
     did: Did
     storage: str
@@ -168,7 +168,7 @@ def read_amount(row: Record, key: str, call: str) -> float:
     A Rucio server on SQLite or Oracle returns integers, on PostgreSQL floats.
     """
     value = row.get(key)
-    if type(value) is int and 0 <= value < MAX_AMOUNT:  # the usual case is first, as calls are frequent
+    if type(value) is int and 0 <= value < MAX_AMOUNT:  # test for an integer first: it is the usual case
         return value
     if type(value) is float and 0 <= value < MAX_AMOUNT:
         return value
@@ -216,7 +216,7 @@ def read_did(row: Record, call: str) -> Did | None:
 
 
 def parse_rows(rows: Rows, call: str, read: Callable[[Did, Record], T]) -> Iterator[T | GarbledRow]:
-    """Yield, for each row of an answer about several DIDs, what *read* returns, or a GarbledRow.
+    """Yield for each row about a DID the result of *read*, or a GarbledRow if the row is unreadable.
 
     Raises:
         BadRow: the DID of a row is unreadable.

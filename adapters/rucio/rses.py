@@ -30,9 +30,10 @@ _MAX_MISSING = 20
 class RseDirectory:
     """The directory of storage elements: every poll lists them; their attributes are cached.
 
-    If the list lacks an element, the poll queries it by name, because the list may be incomplete. It
-    counts as deleted only if Rucio answers 404. The sites of a deleted element stay in the directory, without
-    data; otherwise the ads of these sites would keep their last facts until the facts are too old.
+    If the list lacks a known element, the poll queries this element by name, because the list may be
+    incomplete. The element counts as deleted only if Rucio answers 404. The sites of a deleted element stay
+    in the directory, without data; otherwise the ads of these sites would keep their last facts until the
+    facts are too old.
     """
 
     def __init__(self, queries: QueryRunner, capabilities: SiteCapabilities | None = None) -> None:

@@ -34,8 +34,8 @@ def state_at(rse: Rse, count: Count, movement: Movement, held_until: datetime) -
     """Return the state of one dataset at one storage element; None if it is not at *rse*.
 
     A rule only promises data, so a complete count has priority over rules. A dataset that is partly on tape,
-    or moving to tape, counts as absent. A complete copy is PARTIAL if it is in a cache or if its rules
-    end before *held_until*: Rucio may delete it before a long job ends.
+    or moving to tape, counts as absent. A complete copy is PARTIAL if it is in a cache, or if its rules
+    end before *held_until*: Rucio may delete the copy before a long job ends.
     """
     provenance = movement.provenance
     if rse.is_tape and not count.is_complete:
@@ -114,8 +114,8 @@ def combinable_storages(
 ) -> frozenset[str]:
     """Return the storage elements whose parts of a dataset may be complete together.
 
-    A job reads the storage of all sites in its group (*site_groups*). Only parts on readable
-    disk whose rules do not end before *held_until* count. A group with a complete copy needs no union.
+    A job reads the storage of all sites in its group (*site_groups*). A part counts only if it is on a
+    readable disk and its rules do not end before *held_until*. A group with a complete copy needs no union.
     """
     if sum(0 < count.available_length < count.length for count in counts.values()) < 2:
         return frozenset()
@@ -147,7 +147,8 @@ def _is_usable_until(rse: Rse | None, movement: Movement, held_until: datetime) 
 def apply_did_expiry(replicas: Iterable[Replica], ends_at: datetime | None, held_until: datetime) -> Replicas:
     """Return the *replicas* of a DID, adjusted to the end of the DID's own lifetime (*ends_at*).
 
-    If the lifetime ends before *held_until*, no replica counts as complete or incoming: at *ends_at* Rucio
+    *held_until* is the end of the time for which a job that starts now needs its data. If the lifetime
+    ends before *held_until*, no replica counts as complete or incoming: at *ends_at* Rucio
     deletes the DID and its rules, even if a rule has a later end.
     """
     if ends_at is None or ends_at > held_until:
@@ -189,7 +190,7 @@ def file_replicas(did: Did, states: Mapping[str, str], rses: Rses, *, held_until
 
 
 def container_replicas(did: Did, parts: Iterable[Seen]) -> Replicas:
-    """Return the replicas of a container; it is complete at a site that has all its datasets complete.
+    """Return the replicas of a container, which is complete at a site if all its datasets are complete there.
 
     The datasets of one site may be at different storage elements. *parts* are the readings of the datasets;
     they must not include datasets without files, which have no replicas.

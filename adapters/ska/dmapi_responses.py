@@ -49,7 +49,8 @@ class DatasetSize:
 def parse_locations(body: Any) -> tuple[tuple[Location, ...], int]:  # noqa: ANN401 - JSON
     """Parse an answer of ``locate``: return the sorted locations, and the length of its longest list.
 
-    Recorded forms: until 2024 a record ``{storage: {replicas, services}}``; 2025 a list of entries; 2026 a
+    The longest list is the list of the answer itself, or the list of replicas in one of its rows. Recorded
+    forms: until 2024 a record ``{storage: {replicas, services}}``; 2025 a list of entries; 2026 a
     list of entries with ``is_dataset``. All keys except ``identifier`` and ``replicas`` may be missing. If
     a row is unreadable, reject the whole answer: without the files of this row, the dataset would look
     incomplete.

@@ -4,7 +4,8 @@ Observed properties of the service, and how this client handles each:
 
 - several areas, at several sites, may have the same name, that of a Rucio storage element: this client
   identifies areas by their id;
-- default answers omit false values (so tier 0) and inactive rows: the client requests all rows and values;
+- default answers omit inactive rows and false values (such as tier 0): the client requests all rows and
+  values;
 - a downtime is ``"<iso> to <iso>"``; the downtime closes a node, site, storage or area, and all areas
   below;
 - an area may have no name (an ingest area); a service may refer to an area by its storage element, not by
@@ -271,7 +272,7 @@ def _find_readers(services: list[Any]) -> tuple[dict[str, frozenset[Site]], dict
 
 def _require_record(row: object, subject: str) -> Record:
     if not isinstance(row, dict):
-        raise ValueError(f"{subject} is not a record: {quote_excerpt(row)}")  # noqa: TRY004 - garbled, not a bug
+        raise ValueError(f"{subject} is not a record: {quote_excerpt(row)}")  # noqa: TRY004 - the data is wrong, not the code
     return row
 
 

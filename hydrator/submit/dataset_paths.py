@@ -116,7 +116,7 @@ def _file_path(area: StorageArea, file: DatasetFile) -> str | None:
 
 
 def single_folder_path(areas: Iterable[StorageArea], site: Site, did: Did) -> str | None:
-    """Return the path of *did* at *site*; None if the site has no path, or a path for each file."""
+    """Return the path of *did* at *site*; None without a path, or if each file has its own path."""
     place = local_paths(areas, [did], {did: ()}).get(site, {}).get(did)
     return place if isinstance(place, str) else None
 
@@ -161,7 +161,7 @@ def _find_location(
 
 
 def _layout_name(area: StorageArea) -> str:
-    """Return an area's layout name; a file has one path below the prefixes of all areas with this name."""
+    """Return an area's layout name; areas of one layout have a file at the same path below their prefix."""
     return f"catalogue {area.rse} {area.address_prefix}" if area.rule == "catalogue" else area.rule
 
 

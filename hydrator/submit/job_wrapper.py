@@ -155,7 +155,7 @@ class Dataset:
                 (variable, "INPUT_%d" % number, "INPUT_" + re.sub(r"[^A-Za-z0-9]", "_", self.basename))
             )
         )
-        # no character with a meaning in a shell: a stage-in command may pass the name to a shell
+        # use no character with a meaning in a shell: a stage-in command may pass the name to a shell
         base = re.sub(r"[^A-Za-z0-9._:@=+~-]", "_", self.basename).lstrip("-~")
         self.safe_basename = base if base not in ("", ".", "..") else "data"
         bad_size = WrapperError(
@@ -195,7 +195,7 @@ class JobInputs:
         self.stage_seconds = seconds if isinstance(seconds, int) and seconds > 0 else STAGE_SECONDS
 
     def locations_at(self, site: str) -> "dict[str, object]":
-        """Return by DID where each dataset is at *site*; :func:`parse_location` describes the values."""
+        """Return, by DID, the location of each dataset at *site*, as :func:`parse_location` returns it."""
         places = self.sites.get(site)
         return (
             {did: parse_location(place) for did, place in places.items()} if isinstance(places, dict) else {}
@@ -219,7 +219,7 @@ def parse_location(place: object) -> object:
 def parse_files(
     entry: "dict[str, object]", did: str
 ) -> "tuple[list[tuple[str, int | None]], dict[str, list[object]]]":
-    """Return each file of a dataset with its size, and by name of layout the relative paths of all files.
+    """Return the files of a dataset with their sizes, and by layout name the relative paths of all files.
 
     Raises:
         WrapperError: a value is not valid, or a path leads out of the dataset's folder.
@@ -441,7 +441,7 @@ def check_dataset(
 def check_readable(
     candidates: "list[tuple[Dataset, object]]", seconds: float
 ) -> "list[tuple[str, list[str]]]":
-    """Run :func:`check_dataset` for each candidate place in a child process.
+    """Run :func:`check_dataset` in a child process for each candidate, a dataset and one of its places.
 
     A read from a dead file server never returns, so a child process reads the files. The child reports its
     progress about once a second. After *seconds* without a report, this process kills the child.
@@ -546,7 +546,7 @@ class Archive:
             ) from trouble
 
     def _members(self) -> "Iterator[tuple[TarFile, TarInfo]]":
-        """Yield each member of the archive, with the open archive.
+        """Yield the open archive and the member, for each member of the archive.
 
         Raises:
             RetryElsewhere: the archive is incomplete, or has a member that must not be unpacked.
@@ -694,7 +694,7 @@ def build_dataset_folder(number: int, dataset: Dataset, entries: "list[FolderEnt
     folder = make_folder(
         scratch, "%d-%s" % (number + 1, "unpacked" if archives else "files"), dataset.safe_basename
     )
-    for archive in archives:  # unpack before links exist: else an archive may write through a link
+    for archive in archives:  # unpack first: an archive could write through a link
         archive.unpack(folder)
     for piece in entries:
         if not piece.archive:
@@ -799,7 +799,7 @@ def run(words: "list[str]", seconds: float) -> str:
                 stdin=subprocess.DEVNULL,
                 stdout=2,
                 start_new_session=True,
-                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers),  # noqa: PLW1509 - one thread
+                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers),  # noqa: PLW1509 - this process has one thread
             )
         except (OSError, ValueError, subprocess.SubprocessError) as trouble:
             return "cannot be started: %s" % (getattr(trouble, "strerror", None) or trouble)
@@ -839,8 +839,8 @@ def build_kill_handler(child: "Popen[bytes]") -> "Callable[[int, object], None]"
 def report_misses(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
     """Write into the job's ad that *dids* are not readable at *site* (a miss).
 
-    If this fails, the exit status 85 remains. With this status, the job's Requirements exclude the site of
-    the last run.
+    If the write fails, the schedd has only the exit status 85. With this status, the job's Requirements
+    exclude the site of the last run.
     """
     miss = prepend_item("ChirpDataLocalityMisses", miss_text(site, dids, now), environ)
     set_job_attributes([*avoidance_attributes(site, environ, now), miss], environ)
@@ -1121,7 +1121,7 @@ def slot_options(
     if is_set("global_scratch_dir"):
         options["global_scratch_dir"] = scratch
     if is_set("dir_local"):
-        options["dir_local"] = "None"  # the older name of local_scratch_dir in Rapthor
+        options["dir_local"] = "None"  # in Rapthor dir_local is the older name of local_scratch_dir
     return options
 
 
@@ -1154,7 +1154,7 @@ def replace_arguments(words: "list[str]", datasets: "list[Dataset]", paths: "lis
 
 
 def path_variables(datasets: "list[Dataset]", paths: "list[str]") -> "dict[str, str]":
-    """Return paths by variable; a variable of several datasets has the path of the first dataset."""
+    """Return the path for each ``INPUT_...`` variable; datasets with the same variable: the first path."""
     return {
         name: path for dataset, path in reversed(list(zip(datasets, paths))) for name in dataset.variables
     }

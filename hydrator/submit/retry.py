@@ -36,7 +36,7 @@ def avoid_missed_sites_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) 
     """
     names = _site_attribute_names(site_attributes)
     site = " ?: ".join(f"TARGET.{name}" for name in names)
-    # compare the first attribute that the slot has; a slot without all of them counts as the last run's site
+    # compare the first attribute that the slot has; a slot with none of them counts as the last run's site
     same = "true"
     for name in reversed(names):
         same = f"(TARGET.{name} isnt undefined ? TARGET.{name} =?= MY.MachineAttr{name}0 : {same})"

@@ -1,5 +1,6 @@
-"""Split a ClassAd expression into its clauses, the operands of ``&&``. No library has its syntax tree.
+"""Split a ClassAd expression into its clauses, the operands of ``&&``.
 
+No library returns the syntax tree of an expression, so this module parses the text.
 The input is HTCondor's own output: balanced brackets, ``"…"`` for strings, ``'…'`` for names.
 """
 
@@ -47,7 +48,7 @@ def find_names(text: str) -> set[str]:
 
 
 def split_conjunction(text: str) -> list[str]:
-    """Return the operands of ``&&`` outside brackets. With a weaker operator there, return *text* itself."""
+    """Return the operands of ``&&`` outside brackets; if a weaker operator is there too, *text* itself."""
     depth = 0
     parts = [""]
     for piece in _TOKEN.findall(text):

@@ -35,7 +35,9 @@ class DaemonClient(ProcessClient):
     def config_of(
         self, daemon: DaemonKind, names: Iterable[str], name: str | None = None
     ) -> dict[str, str | None]:
-        """Return configuration values of an HTCondor daemon, None for an undefined value. This needs READ.
+        """Return configuration values of an HTCondor daemon, None for an undefined value.
+
+        The daemon must authorize this client for READ.
 
         *name* selects one of several daemons, a collector by its address; None takes the first daemon.
         """
@@ -111,7 +113,7 @@ class CollectorClient(DaemonClient):
         return list(self._call("slots", attributes=attributes, constraint=constraint, collector=collector))
 
     def slots_by_site(self, attributes: Sequence[str]) -> dict[str, int]:
-        """Count slots by site. The first of *attributes* that a slot has is its site; "" if it has none."""
+        """Count slots by site. The first of *attributes* that a slot has is its site; "" without one."""
         sites = (
             next((str(ad[name]) for name in attributes if ad[name]), "") for ad in self.slots(attributes)
         )
@@ -151,7 +153,7 @@ class QueueClient(DaemonClient):
         return sorted((ad for ad in ads if ad.get("Name")), key=lambda ad: str(ad["Name"]))
 
     def has_user_record(self, schedd: str, user: str) -> bool:
-        """Return True if *schedd* has a user record of *user* (``name@domain``); a super user needs one."""
+        """Return True if *schedd* has a user record of *user* (``name@domain``), which a super user needs."""
         return bool(self._call("has_user_record", schedd=schedd, user=user))
 
     def count_queued_datasets(self, schedd: str) -> list[tuple[tuple[str, ...], int]]:
@@ -167,8 +169,9 @@ class QueueClient(DaemonClient):
     def query_misses(self, schedd: str, since: datetime) -> list[list[str]]:
         """Return the misses that jobs reported: one list for each job with ChirpDataLocalityMisses.
 
-        Read jobs in the queue of *schedd*, and jobs that left the queue after *since*. Return 1000 misses
-        at most, with a fair share for each user. Repeated misses of the same dataset and site come last.
+        A miss is a dataset that a job could not read at a site. Read jobs in the queue of *schedd*, and jobs
+        that left the queue after *since*. Return 1000 misses at most, with a fair share for each user.
+        Repeated misses of the same dataset and site come last.
         """
         return list(self._call("query_misses", schedd=schedd, since=int(since.timestamp())))
 
@@ -221,7 +224,7 @@ class QueueClient(DaemonClient):
         return int(self._call("release", schedd=schedd, constraint=constraint))
 
     def read_job_groups(self, schedd: str) -> list[Ad]:
-        """Return groups of idle jobs that opted in to DESIRED_Sites, or that still have the daemon's mark.
+        """Return groups of idle jobs that opted in to edits of DESIRED_Sites, or have a mark of such an edit.
 
         Alike jobs of *schedd* share one row.
         The row has the fields of :class:`hydrator.domain.pool_ports.JobGroup`;
@@ -268,15 +271,16 @@ class MatchClient(DaemonClient):
     """Queries that explain why a job does not start."""
 
     def jobs(self, schedd: str, cluster: int, proc: int | None = None) -> list[Ad]:
-        """Return the jobs of a cluster, or one job. Alike jobs share a row: ``procs``, and one job's ``ad``.
+        """Return the jobs of a cluster, or one job, in rows of alike jobs.
 
+        A row has the ProcIds of its jobs (``procs``) and the ``ad`` of the first of them.
         An ad has the text of each attribute's expression. If the cluster has many kinds of jobs, the
         rows of later kinds are ``brief``: their ads have only the attributes that distinguish kinds.
         """
         return list(self._call("jobs", schedd=schedd, cluster=cluster, proc=proc))
 
     def find_ended_job(self, schedd: str, cluster: int, proc: int | None = None) -> Ad | None:
-        """Return the ad of a job, or of a cluster's last job, from the history; None if it is not there."""
+        """Return the ad of a job, or of a cluster's last job, from the history; None without such a job."""
         ads = self._call("find_ended_job", schedd=schedd, cluster=cluster, proc=proc)
         return ads[0] if ads else None
 
@@ -301,7 +305,7 @@ class MatchClient(DaemonClient):
         Args:
             job: the text of each attribute's expression.
             facts: further expressions to evaluate for each group of alike slots; MY is the job.
-            site_attributes: slot attributes with the site; the first that a slot has counts.
+            site_attributes: slot attributes with the site; the first that a slot has gives its site.
             atomic_attributes: attributes of the job that stay one clause, even if their expressions have
                 several clauses.
             flock: collectors of the pools to which the job's schedd flocks. Groups of slots there have a

@@ -61,7 +61,7 @@ class CollectorCalls(Bindings):
         return self.query_scalars("Any", SITE_AD_ATTRIBUTES, f'MyType == "{SITE_AD_TYPE}"')
 
     def advertise(self, ads: Sequence[tuple[str, str]], lifetime: int) -> int | None:
-        """Send the ads; return the time when the collector received the last ad (its own clock), or None."""
+        """Send the ads; return the time when the collector received the last ad (by its clock), or None."""
         site_ads = [self._build_site_ad(name, text, lifetime) for name, text in ads]
         self._send(site_ads, "UPDATE_AD_GENERIC")
         sent = {ad["Name"]: (ad.get("DataLocalityGeneration"), ad.get("DataLocalityAsOf")) for ad in site_ads}
@@ -130,8 +130,8 @@ class CollectorCalls(Bindings):
     ) -> list[str]:
         """Merge into slots' ads at *collector*, over one connection; return the names of the merged slots.
 
-        Skip a slot that a startd updated after the caller's query. The slot's ad may now be from another
-        startd, and a merge would overwrite this startd's address in the ad.
+        Skip a slot that a startd updated after the caller's query. The ad with this slot's name may now be
+        from another startd, and the merge would overwrite the address of that startd in the ad.
 
         Args:
             collector: the address of one collector.
@@ -155,7 +155,7 @@ class CollectorCalls(Bindings):
         return [ad["Name"] for ad in ads]
 
     def _send_merges(self, collector: str, ads: list[Any]) -> None:
-        """Send merges. If the collector hangs up without a reason, ask it whether it denies this client."""
+        """Send merges. After a hang-up without a reason, ask the collector if it denies this client."""
         try:
             self._send_to(collector, ads, "MERGE_STARTD_AD")
         except CallError as failure:
@@ -171,8 +171,8 @@ class CollectorCalls(Bindings):
         """Send *ads* to every collector.
 
         Raises:
-            CallError: a collector did not accept the ads; with *one_is_enough*, no collector accepted
-                them.
+            CallError: a collector did not accept the ads. If *one_is_enough* is true, only raise this error
+                if no collector accepted the ads.
         """
         collectors = self.collector_addresses()
         if not collectors:
@@ -196,7 +196,7 @@ class CollectorCalls(Bindings):
     def _wait_until_visible(
         is_visible: Callable[[list[Ad]], bool], read_ads: Callable[[], list[Ad]]
     ) -> list[Ad]:
-        """Query until *is_visible*, or for SETTLE_SECONDS: collectors do not acknowledge updates."""
+        """Query until *is_visible* is true or SETTLE_SECONDS are over: collectors acknowledge no update."""
         deadline = time.monotonic() + SETTLE_SECONDS
         pause = 0.01
         while True:
@@ -214,7 +214,7 @@ class CollectorCalls(Bindings):
         return ad
 
     def _parse_lines(self, site: str, text: str, shared: Sequence[str] = ()) -> dict[str, Any]:
-        """Parse the lines ``Name = literal`` of a site ad; put the values of *shared* into parentheses.
+        """Parse the lines ``Name = literal`` of a site ad; put the values of *shared* names in parentheses.
 
         If many ads have the same long value, a collector stores a value in parentheses only once.
         """

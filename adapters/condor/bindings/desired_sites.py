@@ -87,7 +87,7 @@ class DesiredSitesEditor:
         return count
 
     def _replace_value(self, has_token: str, row: Ad, value: str | None) -> None:
-        """Set DESIRED_Sites of marked jobs, if it still is as in *row*; unmark the jobs on failure."""
+        """Set DESIRED_Sites of marked jobs whose value is still that of *row*; if this fails, unmark them."""
         unchanged = f"{has_token} && {DESIRED_SITES} =?= {_string_literal(row['desired'])}"
         unchanged_idle = f"{unchanged} && {IDLE_CONSTRAINT}"
         self._edit_matching(unchanged_idle, DESIRED_SITES, _string_literal(value))
@@ -98,8 +98,8 @@ class DesiredSitesEditor:
     def restore(self, constraint: str, should_opt_out: bool) -> int:
         """Restore the original DESIRED_Sites of queued jobs; remove the marks. Return the number of jobs.
 
-        A ``DESIRED_Sites`` that a user set after the daemon's edit stays. With *should_opt_out*, also set
-        the opt-in attribute of the jobs to false.
+        A ``DESIRED_Sites`` that a user set after the daemon's edit stays unchanged. With *should_opt_out*,
+        also set the opt-in attribute of the jobs to false.
         """
         selection = f"({constraint}) && {QUEUED_CONSTRAINT}"
         groups: dict[str, tuple[Ad, list[str]]] = {}
@@ -167,14 +167,14 @@ class DesiredSitesEditor:
         return not (value is None or isinstance(value, str) or value is self._classad.Value.Undefined)
 
     def _evaluate(self, ad: Any, text: str) -> Any:
-        """Evaluate *text*; return None for undefined, a bindings' object for a value without JSON form."""
+        """Evaluate *text*; None for undefined; a list, an ad or an error is an object of the bindings."""
         with suppress(Exception):
             value = self._classad.ExprTree(text).eval(ad)
             return None if value is self._classad.Value.Undefined else value
         return self._classad.Value.Error
 
     def _evaluate_scalar(self, ad: Any, text: str) -> str | int | float | bool | None:
-        """Evaluate *text*. Return a text, number or truth value; None for undefined, 0 for other values."""
+        """Evaluate *text* to a text, number or truth value; return None for undefined, 0 for all else."""
         value = self._evaluate(ad, text)
         return value if value is None or is_plain(value) else 0
 

@@ -22,7 +22,7 @@ LOCATION_ATTRIBUTES = ("Name", "MyAddress", "MyType", "CondorVersion", "AddressV
 
 
 class CallError(Exception):
-    """A failure that the parent raises again: *kind* is ``pool``, ``denied`` or ``usage``."""
+    """A failure that the parent process raises again: *kind* is ``pool``, ``denied`` or ``usage``."""
 
     def __init__(self, kind: str, reason: str, daemon: str | None = None) -> None:
         super().__init__(reason)
@@ -52,12 +52,12 @@ def explain_failure(log: str) -> tuple[str, str] | None:
 
 
 def describe_denial(identity: str, method: str) -> str:
-    """Return the reason of a denial, from which the parent parses identity and method."""
+    """Return the reason of a denial, from which the parent process parses identity and method."""
     return f"it authenticated the client as {identity} (by {method}) and denies that identity"
 
 
 def failure_of(error: Exception, daemon: str | None = None) -> CallError:
-    """Return the failure. Its reason is from the security log, or else the text of *error*."""
+    """Return a CallError for *error*; its reason is from the security log, else the text of *error*."""
     log = ""
     with suppress(OSError):  # descriptor 2 is not always a file
         log = os.pread(2, 200_000, 0).decode("utf-8", "replace")
@@ -169,7 +169,7 @@ class Bindings:
         return min(located, key=lambda ad: str(ad.get("Name", "")))
 
     def _find_collector_ad(self, address: str) -> Any:
-        """Query the collector at *address*; return its own ad, or the first ad if no ad has this port."""
+        """Query the collector at *address*; return its own ad, or the first ad if none has that port."""
         ads = self.query_ads("Collector", LOCATION_ATTRIBUTES, "true", address)
         located = [ad for ad in ads if "MyAddress" in ad]
         port = address.rpartition(":")[2]

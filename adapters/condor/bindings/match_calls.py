@@ -53,7 +53,7 @@ class MatchCalls(Bindings):
     def jobs(self, schedd: str, cluster: int, proc: int | None) -> list[Ad]:
         """Return the jobs of a cluster, or one job, in groups of alike jobs: the ids and the first job's ad.
 
-        Groups beyond MAX_JOB_GROUPS are ``brief``: their ads have only the attributes of the first query.
+        Groups beyond MAX_JOB_GROUPS are ``brief``: their ads have only the attributes that distinguish kinds.
         """
         queue = self.schedd(schedd)
         attributes = (*JOB_KIND_ATTRIBUTES, "Requirements", "DataLocalityHere")
@@ -76,7 +76,7 @@ class MatchCalls(Bindings):
     ) -> list[Ad]:
         """Return the complete ad of the first of the alike jobs *procs*, with the last rejection of any job.
 
-        The negotiator considers only one of many alike jobs, so its last rejection counts for all of them.
+        The negotiator considers only one of many alike jobs, so a rejection of one job is true for all.
         """
         at, reason = rejection or (0, "")
         values = (str(at), self.classad.quote(reason))
@@ -87,7 +87,7 @@ class MatchCalls(Bindings):
         ]
 
     def find_ended_job(self, schedd: str, cluster: int, proc: int | None) -> list[Ad]:
-        """Return the ad of a job, or of a cluster's last job, from the history; empty if it is not there."""
+        """Return the ad of a job, or of a cluster's last job, from the history; empty without such a job."""
         queue = self.schedd(schedd)
         ads = queue.history(_job_constraint(cluster, proc), list(ENDED_JOB_ATTRIBUTES), 1)
         return [self.scalars(ad, ENDED_JOB_ATTRIBUTES) for ad in ads]
@@ -195,7 +195,7 @@ class MatchCalls(Bindings):
     def _pair_with_site_attributes(
         self, query: SlotQuery, slots: Sequence[Any], long_attributes: Sequence[str]
     ) -> list[tuple[Any, Any]]:
-        """Pair slots with the long attributes of their site, fetched once for each generation of a site."""
+        """Pair slots with the long attributes of their site, fetched once for each version of a site's ad."""
         scalar, quote = self.scalar, self.classad.quote
 
         def content(ad: Any) -> tuple[Any, ...]:

@@ -1,4 +1,7 @@
-"""Match of a job with slots, in the child process: evaluate each clause of the job and of the slot."""
+"""Match of a job with slots, in the child process that runs HTCondor's bindings.
+
+The match evaluates each clause of the job and of the slot.
+"""
 # ruff: noqa: ANN401  (the bindings have no types)
 
 import json
@@ -110,7 +113,7 @@ class JobMatch:
         return one
 
     def _reevaluate(self, texts: Sequence[str], values: Sequence[str], my: Any, target: Any) -> list[str]:
-        """Evaluate again the texts that depend on the slot's resources; return the values of all texts."""
+        """Evaluate clauses again if they depend on the slot's resources; return the values of *texts*."""
         return [
             self._truth_value(text, my, target) if self._depends_on_resources(text) else value
             for text, value in zip(texts, values, strict=True)
@@ -138,7 +141,7 @@ class JobMatch:
         """Evaluate a clause: return ``true`` (it allows the match), ``false``, ``undefined`` or ``error``."""
         try:
             value = self._parse(text).eval(my, target)
-        except Exception:  # noqa: BLE001  (the bindings raise several kinds)
+        except Exception:  # noqa: BLE001  (the bindings raise several kinds of errors)
             return "error"
         if value is self._classad.Value.Undefined:
             return "undefined"

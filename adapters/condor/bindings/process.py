@@ -113,7 +113,7 @@ class _Child:
     def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
         self._channel, child_end = socket.socketpair()
         self._buffer = b""
-        self._stderr: IO[bytes] = tempfile.TemporaryFile("a+b")  # noqa: SIM115  (closed by end)
+        self._stderr: IO[bytes] = tempfile.TemporaryFile("a+b")  # noqa: SIM115  (the method end closes this file)
         self.answer_count = 0
         with child_end:
             try:

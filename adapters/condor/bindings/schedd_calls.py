@@ -133,9 +133,9 @@ class ScheddCalls(Bindings):
     ) -> list[Ad]:
         """Return jobs that ended after *since* (Unix s); the job that left the queue last comes first.
 
-        The history is in the order in which jobs left the queue, and the schedd reads it backwards. With
-        *after_job_id*, a GlobalJobId, the schedd stops at that job. Otherwise it stops at a job that ended
-        so long before *since* that no job from *since* or later can be further back.
+        The history is in the order in which jobs left the queue, and the schedd reads it backwards. The
+        schedd stops at the job *after_job_id* (a GlobalJobId), or at a job that ended more than
+        MAX_COMPLETED_IN_QUEUE_SECONDS before *since*: older entries have no job that ended after *since*.
         """
         queue = self.schedd(schedd)
         machine_attributes = [f"MachineAttr{name}0" for name in site_attributes]

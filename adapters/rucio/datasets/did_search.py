@@ -49,7 +49,7 @@ def _parse_scopes(answer: object) -> tuple[str, ...]:
 
 
 def _could_match(pattern: str, scope: str) -> bool:
-    """Return whether *pattern* can match DIDs in *scope*, judged by its text before the first wildcard."""
+    """Return whether *pattern* can match DIDs in *scope*, judged by the text before the first wildcard."""
     literal = sub(r"[*?\[].*", "", pattern)
     return f"{scope}:".startswith(literal) or literal.startswith(f"{scope}:")
 

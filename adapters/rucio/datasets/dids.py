@@ -34,7 +34,7 @@ _MAX_ABSENT_RECHECKS = 50  # at most so many absent names are looked up again in
 
 
 class DidResolver:
-    """A resolver of names: it sends bulk queries; after the poll, single queries for names left out by Rucio.
+    """A resolver of names: it sends bulk queries; after the poll, single queries for names still missing.
 
     Names that existed before, new names and absent names are in separate batches. So a new name that makes
     its batch fail does not affect the existing names. If a single query fails, the *background* retries it.
@@ -125,7 +125,7 @@ class DidResolver:
                 errors[did] = CatalogueUnreachable(self._queries.name, reason)
 
     def _query_one_by_one(self, poll: RucioPoll, todo: list[Did]) -> int:
-        """Query *todo*, from last to first, until the SeriesGuard stops it; return the number of queries."""
+        """Query *todo*, from last to first, until a SeriesGuard ends it; return the number of queries."""
         query_count = 0
         guard = SeriesGuard(self._queries)
         for did, answer in self._queries.map_concurrently(todo, self.query_one):

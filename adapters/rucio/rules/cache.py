@@ -1,4 +1,4 @@
-"""Rule cache: read Rucio's rules once, then only changed rules, and all again every ``verify_every``.
+"""Rule cache: query a rule of Rucio once, then only if it changed, and again after ``verify_every``.
 
 A query for changed rules does not show deleted rules. So the cache is emptied once in ``verify_every``.
 The cache has all rules of the server that have no locks yet (waiting for approval, or INJECT).
@@ -17,7 +17,8 @@ from hydrator.domain.model import Did
 
 from .model import PENDING_STATES, Lock, Rule, iter_rules, parse_rules
 
-_OVERLAP = timedelta(minutes=2)  # ask also for changes this long before the last query: some commit late
+# a query also asks for changes in the 2 minutes before the last query: Rucio commits some changes late
+_OVERLAP = timedelta(minutes=2)
 _MIN_RULES_FOR_SCOPE_QUERY = 20  # with so many unknown rules or more, list all rules of the scope
 _MAX_RULES_PER_SCOPE = 20_000
 _MAX_RULES_PER_DATASET = 5  # reading more rules costs more than querying the locks
@@ -27,7 +28,11 @@ _RFC1123 = "%a, %d %b %Y %H:%M:%S UTC"
 
 @dataclass
 class _CachedRules:
-    """Rules. *read_at*: time of the last full query; *asked_at*: server's time of the last query."""
+    """The cached rules.
+
+    *read_at* is the time when the cache was last emptied. *asked_at* is the time of the last query, by the
+    server's clock.
+    """
 
     read_at: datetime
     asked_at: datetime
@@ -59,7 +64,7 @@ class RuleCache:
         since = (page.asked_at - _OVERLAP).astimezone(UTC).strftime(_RFC1123)
         try:
             changed = self._list_rules({"updated_after": since})
-        except (InvalidRequest, ServerFault):  # the server cannot list changed rules: read all again
+        except (InvalidRequest, ServerFault):  # the server cannot list changed rules: read all rules again
             self._cache = None
             return self.refresh(now)
         page.asked_at = asked_at
@@ -76,7 +81,7 @@ class RuleCache:
         return self._cache.rules if self._cache else {}
 
     def load_rules_of(self, locks: Iterable[Lock]) -> frozenset[str]:
-        """Query the rules of *locks* that are not cached; return the ids not queried for lack of time.
+        """Query the rules of *locks* that are not cached; return the ids for which no time was left.
 
         Raises:
             CatalogueError: a query failed.
@@ -104,7 +109,7 @@ class RuleCache:
         return frozenset()
 
     def iter_permanent_locks(self, rule_storages: StoragesByDid) -> Iterator[tuple[Did, Sequence[Lock]]]:
-        """Yield each dataset that its own permanent rules hold at all its *rule_storages*, with its locks.
+        """Yield, with its locks, each dataset that has a permanent rule for each of its *rule_storages*.
 
         A rule implies its lock if it has no end, is on the dataset itself, and its expression is the name of
         one storage element. Other datasets are skipped: a rule of a container, or with another expression,

@@ -1,4 +1,4 @@
-"""Locks and rules of datasets: compute the movements that they cause; use caches if nothing changed."""
+"""Locks and rules of datasets: compute their effect, the movements; use caches if nothing changed."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -29,8 +29,9 @@ class _CachedMovements(NamedTuple):
 
 
 class LockTracker:
-    """A tracker of movements: it queries unsettled datasets in every poll, settled datasets less often.
+    """A tracker of movements, the effects of rules on datasets.
 
+    It queries the locks of unsettled datasets in every poll, and of settled datasets less often.
     A settled dataset is complete at all its storage elements. The daemon needs its locks only
     to know when its rules end, so queries for these locks wait if time is short.
     """

@@ -52,7 +52,7 @@ class ExternalToken:
         return self._command_token[0]
 
     def forget(self) -> None:
-        """Forget the token that Rucio refused, so that the next poll runs the command again."""
+        """Forget the token that Rucio refused, so that the next poll runs ``token_command`` again."""
         self._command_token = None
 
     def close(self) -> None:

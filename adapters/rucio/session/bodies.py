@@ -71,7 +71,8 @@ def limit_response(response: requests.Response, name: str, bounds: Bounds) -> No
         return
     small = bounds.quarter()
     response.raw = _SizeLimitedBody(response.raw, name, small)
-    response.encoding = response.encoding or "utf-8"  # otherwise requests tries encodings for minutes
+    # without an encoding, the library ``requests`` would try encodings for minutes
+    response.encoding = response.encoding or "utf-8"
     if response.status_code != 200 or "/auth/" in response.url:  # these are not decoded
         return
     try:

@@ -76,7 +76,7 @@ _CLIENT_ERRORS = (
 
 
 class UnreadableAnswer(CatalogueGarbled):
-    """A row is unreadable and its DID is unknown; queries for single DIDs then find the DID."""
+    """The DID of an unreadable row is unknown; queries for single DIDs then show which DID it is."""
 
 
 class RucioConnection:

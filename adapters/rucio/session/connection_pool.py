@@ -60,7 +60,7 @@ class ConnectionPool:
         self._thread_local = threading.local()
 
     def run(self, call: Callable[[RucioClient], R]) -> R:
-        """Run *call* on this thread's connection, or on an idle one; see :meth:`RucioConnection.ask`."""
+        """Run *call* on this thread's or an idle connection; see :meth:`RucioConnection.ask`."""
         own: RucioConnection | None = getattr(self._thread_local, "connection", None)
         if own is not None:
             return own.ask(call)
@@ -81,7 +81,7 @@ class ConnectionPool:
     ) -> Iterator[tuple[J, R | CatalogueError]]:
         """Run *task* for each of *jobs*; yield each job when it ends, with its result or error.
 
-        The last job starts first. The caller may add jobs to *jobs* or clear it meanwhile; jobs that have
+        The last job starts first. The caller may add jobs to *jobs* or clear *jobs* meanwhile; jobs that have
         started are still yielded. *task* runs in several threads, so it must not change shared state.
         """
         if len(self._connections) == 1 or len(jobs) < 2:

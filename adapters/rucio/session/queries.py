@@ -26,7 +26,7 @@ BatchCall = Callable[[RucioClient, list[dict[str, str]]], Iterable[object]]
 """A call of Rucio's client for a batch of DIDs, each as a record of scope and name."""
 BatchParser = Callable[[Iterable[object]], Iterable[T | GarbledRow]]
 """A parser of the rows of a batch; it returns tuples whose first element is their DID."""
-# 60 halvings find five bad names in a thousand. If the server fails on every query, halving stops soon.
+# 60 halvings of refused batches find five bad names in a thousand, but end soon if every query fails.
 _MAX_HALVINGS = 60
 _ROWS_PER_CHUNK = 500
 _MAX_UNANSWERED = 2

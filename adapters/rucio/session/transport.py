@@ -35,7 +35,7 @@ from .auth import ExternalToken, OidcToken
 from .bodies import limit_response
 from .settings import RucioSettings
 
-_COALESCE_AFTER_READS = 4  # a short answer is complete after so many reads, so it is read without a wait
+_COALESCE_AFTER_READS = 4  # short answers are complete after so many reads: read them without a wait
 _COALESCE_SECONDS = 0.002
 _BUFFER_BYTES = 1 << 18
 _MAX_LINE_BYTES = 65_536

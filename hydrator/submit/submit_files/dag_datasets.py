@@ -59,7 +59,7 @@ def add_datasets_to_dag(
 
 
 def _list_line(node: DagNode, dids: Sequence[Did], origin: str) -> tuple[list[str], str]:
-    """Return the VARS line with the datasets for *node*, or no line if *node* stays unchanged, and a note."""
+    """Return the VARS line with the datasets for *node* ([] if *node* stays unchanged), and a note."""
     if node.has_datasets:
         return [], f"{origin}: node {node.name} has {ATTRIBUTE} already: the node stays unchanged"
     if not dids:

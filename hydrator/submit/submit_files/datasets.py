@@ -55,7 +55,7 @@ def add_datasets(
 ) -> FilterResult:
     """Add ``+RequiredDatasets`` to *text*, a submit description, before its first queue statement.
 
-    The *extra_lines* come after the new line; the function adds them even without datasets.
+    The *extra_lines* come after the new line; the function adds these lines even without datasets.
 
     If the queue statement is in an ``if``, the new line comes before the ``if``. Without a queue statement
     (``-queue`` on a command line, a node of a DAG) the new line comes last. If the description or an included
@@ -242,7 +242,7 @@ def _item_lines(item_source: str, keyword: str, read: FileReader) -> list[str] |
 
 
 def _split_item(line: str, count: int) -> list[str]:
-    """Split *line* at commas or blanks into *count* values like condor_submit; the last is all the rest."""
+    """Split *line* at commas or blanks into *count* values like condor_submit; the last has the rest."""
     if "\x1f" in line:
         values = [value.strip() for value in line.split("\x1f")]
     else:

@@ -222,7 +222,7 @@ def _read_queue_arguments(text: bytes, statement: _Statement, words: bytes) -> t
 
 
 def _include_name(words: bytes, macros: Mapping[str, str]) -> str:
-    """Return the file of an include statement; empty for a command or an unknown macro."""
+    """Return the file of an include statement; empty if it runs a command or uses an unknown macro."""
     options, _, name = as_text(words).partition(":")
     name = expand(name.strip(), macros)
     command = "command" in options.lower() or name.endswith("|")
