@@ -177,7 +177,7 @@ class EventListener:
         (_log.warning if is_new else _log.debug)("event broker not connected", source=source, why=reason)
 
     def begin_poll(self) -> EarlyPollRequest:
-        """Begin a poll of all datasets; return the request that triggered an early poll, or None."""
+        """Begin a poll of all datasets; return the events' request for an early poll, or None."""
         self._gaps.end(GapReason.TOO_MANY)
         return self._queue.take()
 

@@ -166,9 +166,10 @@ def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: 
 
 
 def _check_merge_only_slots(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Report partitionable slots without a hook. Each starts one job with datasets per merge or negotiation.
+    """Report partitionable slots without a hook, because they start few jobs with datasets.
 
-    A slot without attributes counts too: its startd's last update may have removed the merged attributes.
+    Such a slot starts only one job with datasets per merge or per negotiation cycle. A slot without
+    attributes counts too: its startd's last update may have removed the merged attributes.
     """
     slow = [
         str(slot["Name"])
