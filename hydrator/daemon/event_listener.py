@@ -28,7 +28,7 @@ from .event_queue import (
 
 _log = structlog.get_logger("hydrator")
 _BURST_SECONDS = 10
-"""Catalogues send events in bursts: the events of this many seconds may come at once."""
+"""A source may send the events of this many seconds at once: catalogues send events in bursts."""
 
 
 class GapReason(StrEnum):

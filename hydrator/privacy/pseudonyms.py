@@ -5,7 +5,7 @@ private dataset only as ``private:`` and an HMAC of its DID. This module is pure
 patterns as values, and it reads and stores nothing.
 
 Patterns ignore letter case, because ClassAds ignore letter case in names. Otherwise a public dataset could
-be confused with a private dataset whose name differs from it in letter case only.
+be confused with a private dataset if their names differ in letter case only.
 """
 
 import hmac

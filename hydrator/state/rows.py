@@ -26,7 +26,7 @@ from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 
 DECODE_ERRORS = (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError)
-"""The errors that a row can raise in its decoder, if another program or a bug changed the row."""
+"""The errors that a decoder can raise for a row that another program or a bug has changed."""
 
 RecordRow = tuple[float | None, str]
 """Time and JSON body of one row: one dataset in one catalogue."""

@@ -142,7 +142,7 @@ def build_collector_clients(htcondor: HTCondorSettings, client: CondorClient) ->
 
 
 def _collector_addresses(htcondor: HTCondorSettings, client: CondorClient) -> list[str]:
-    """Return the addresses of all collectors in order; by default those of HTCondor's configuration."""
+    """Return the addresses of all collectors in order; by default those in HTCondor's configuration."""
     if htcondor.collector:
         return sorted(set(re.split(r"[,\s]+", htcondor.collector)) - {""})
     try:

@@ -23,7 +23,7 @@ from .worker import BackgroundWorker
 
 _log = structlog.get_logger("hydrator")
 _MAX_LOGGED_MISSES = 50
-"""Maximum number of misses logged by name at one time: jobs write them, in any number."""
+"""Maximum number of missed datasets logged in one run: jobs may report any number of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from hydrator.domain.ports import Catalogue, EventSource
 from hydrator.domain.text import format_count
 
 PACKAGES = ("adapters", "hydrator", "toil_batch_system_classad_hydrator")
-"""All packages of this distribution; Toil finds the third one by its name."""
+"""All packages of this distribution; Toil finds the third package by its name."""
 
 
 def check_packages(owners: Mapping[str, Sequence[str]]) -> Iterator[Finding]:

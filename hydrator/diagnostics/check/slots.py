@@ -140,8 +140,8 @@ def _check_hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
 def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: bool) -> Iterator[Finding]:
     """Check that START has the locality clause on all slots with a hook, and on no other slots.
 
-    A startd without a hook has no dataset attributes. If *is_merging* is True, a slot
-    without ``DataLocalityVia`` counts as a slot that the daemon merges.
+    A startd without a hook has no dataset attributes. If *is_merging* is True, a slot without
+    ``DataLocalityVia`` counts as a slot without a hook, into which the daemon merges attributes.
     """
     has_clause = {str(slot["Name"]): HERE_ATTRIBUTE in str(slot.get("Start")) for slot in slots}
     via = {str(slot["Name"]): slot.get("DataLocalityVia") for slot in slots}

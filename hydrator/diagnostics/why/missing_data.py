@@ -176,7 +176,7 @@ def _explain_missing(
         text = f"{did} is {state}{_age_suffix(slot_state.as_of, now)}"
         if (
             fact and fact.state != slot_state.state
-        ):  # the provenance explains the daemon's state, not this state
+        ):  # the provenance explains the daemon's state, not the slot's
             provenance = {}
         return MissingDataset(
             did, MissingReason.STATE, text + _provenance_suffix(provenance), **values, **provenance

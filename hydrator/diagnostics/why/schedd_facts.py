@@ -63,7 +63,7 @@ def fetch_schedd_facts(pool: ScheddProbe, schedd: str) -> ScheddFacts:
 
 
 def parse_schedd_facts(config: Mapping[str, str | None]) -> ScheddFacts:
-    """Parse the schedd's values of _SETTINGS."""
+    """Parse the values that a schedd has for the settings in ``_SETTINGS``."""
     flocks_to = _split_words(config.get("FLOCK_COLLECTOR_HOSTS"))[:MAX_POOLS]
     queued_bytes = _parse_integer(config.get("BYTES_REQUIRED_TO_QUEUE_FOR_TRANSFER"))
     return ScheddFacts(
