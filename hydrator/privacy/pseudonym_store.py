@@ -237,7 +237,7 @@ def _append_lines(file: Path, lines: str) -> None:
 
 
 def read_key(file: Path, key: str) -> bytes:
-    """Read the HMAC key in *file*; *key* is its setting. A line end is not part of the key.
+    """Read the HMAC key in *file*; *key* is the name of its setting. A line end is not part of the key.
 
     Raises:
         ConfigError: the file cannot be read, other users may read it, or its size is not valid.

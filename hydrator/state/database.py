@@ -193,10 +193,10 @@ def owner_of(folder: Path) -> str | None:
 
 
 def restrict_permissions(path: Path) -> None:
-    """Create the database at *path* if it is missing. Make its files readable only to the daemon's user.
+    """Create the database at *path* if it is missing; let only the daemon's user read the database's files.
 
-    SQLite creates its log with the permissions of the database. An earlier version of this project created
-    these files with the permissions of the umask.
+    SQLite creates the write-ahead log with the permissions of the database. An earlier version of this
+    project created these files with the permissions of the umask.
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     for file in (*path.parent.glob(f"{path.name}*"), path.with_name("lock")):

@@ -119,8 +119,8 @@ def build_condor_client(
 ) -> CondorClient:
     """Build a supervised child process with the HTCondor bindings; it starts at the first query.
 
-    With *tokens* the child uses only the credentials in that folder. With *collector* the child
-    connects only to this one of the configured collectors.
+    With the folder *tokens* the child uses only the credentials in this folder. With *collector* the child
+    connects only to this collector, not to the other configured collectors.
     """
     settings = build_from_section(CondorSettings, htcondor)
     if tokens:

@@ -78,7 +78,7 @@ def site_mapping(sites: SitesSettings) -> SiteMapping:
 
 
 def privacy(private: PrivateSettings) -> Privacy:
-    """Build the object that decides if a dataset is private; it needs no key."""
+    """Build the object that decides if a dataset is private; this object needs no key."""
     return Privacy(tuple(private.patterns))
 
 

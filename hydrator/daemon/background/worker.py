@@ -28,7 +28,7 @@ class CycleOutput:
 class DaemonScheduler(BackgroundScheduler):  # type: ignore[misc]
     """A scheduler that may be shut down while one of its scheduled calls is due.
 
-    apscheduler 3.11 removes a scheduled call (its word is *job*) after the last run of the call. If the
+    apscheduler 3.11 removes a scheduled call (a *job* in apscheduler) after the last run of the call. If the
     scheduler was shut down meanwhile, the call is missing, and the scheduler's thread ends with a traceback.
     """
 
@@ -55,7 +55,7 @@ class BackgroundWorker:
     def _run_turn(self, fence: Fence, name: str, work: Callable[..., None], *args: object) -> None:
         """Run *work* once under the name *name*, unless a reload has replaced the parts that *fence* guards.
 
-        Report an exception of *work* as a bug; the next turn runs as usual.
+        Report an exception of *work* as a bug; the exception does not affect the next run.
         """
         with contextlib.suppress(SupersededByReload), fence.turn(name):
             try:

@@ -93,7 +93,7 @@ class CycleRunner:
 
     @contextlib.contextmanager
     def _number_turn(self) -> Iterator[None]:
-        """Number the turns of the daemon from 1, and add the number to all log lines of this turn."""
+        """Give this run of work the next number, from 1, and add the number to all log lines of this run."""
         self._turn_count += 1
         with structlog.contextvars.bound_contextvars(cycle=self._turn_count):
             yield

@@ -114,7 +114,7 @@ def list_missing_datasets(
 ) -> tuple[MissingDataset, ...]:
     """Return every dataset that *job* cannot use at one or more of the slot *groups*.
 
-    If several groups lack a dataset, its reason is the reason at the first of these groups.
+    If several groups lack a dataset, the result has the reason at the first of these groups.
     """
     missing = [
         MissingDataset(text, MissingReason.INVALID_NAME, f"{shorten(text)} is not a DID: {reason}")
