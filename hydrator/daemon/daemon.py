@@ -252,7 +252,7 @@ class Daemon:
         _log.error("reload refused, the old configuration stays", problems=problems)
 
     def _replace(self, runtime: Runtime, server: HttpServer | None) -> None:
-        """Replace the present runtime and server; the new ones continue from the state of the old ones."""
+        """Replace the runtime and the server; the new runtime continues from the state of the old runtime."""
         if old := self._context.runtime:
             self._lifecycle.retire(old)
             if old.settings.private != runtime.settings.private:

@@ -28,7 +28,7 @@ from .event_queue import (
 
 _log = structlog.get_logger("hydrator")
 _BURST_SECONDS = 10
-"""Catalogues send events in bursts: the events of this many seconds may come at once."""
+"""A source may send the events of this many seconds at once: catalogues send events in bursts."""
 
 
 class GapReason(StrEnum):
@@ -180,7 +180,7 @@ class EventListener:
         (_log.warning if is_new else _log.debug)("event broker not connected", source=source, why=reason)
 
     def begin_poll(self) -> EarlyPollRequest:
-        """Begin a poll of all datasets; return the request that triggered an early poll, or None."""
+        """Begin a poll of all datasets; return the events' request for an early poll, or None."""
         self._gaps.end(GapReason.TOO_MANY)
         return self._queue.take()
 

@@ -24,7 +24,7 @@ from hydrator.domain.model import DatasetState, Did, Site
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 
 GATHER_SECONDS: Final = 0.1
-"""Wait for further events. Hermes sends all its events at once, two or three milliseconds apart."""
+"""Seconds to wait for further events. Hermes sends its events in a burst, two or three milliseconds apart."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ class LeaderElection:
         lease_duration: the longest time between two heartbeats of a leader. A daemon that sees no leader
             for this time becomes the leader.
         monotonic: a clock in seconds that cannot be set, such as ``time.monotonic``.
-        unix: returns the present time in whole Unix seconds. Of two leaders, the one that led first stays.
+        unix: returns the present time in whole Unix seconds. Of two leaders, the daemon that became leader
+            first stays the leader.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class LeaderElection:
         return self._monotonic() - self._heartbeat_at > self.lease_duration.total_seconds()
 
     def observe_peers(self, peers: Iterable[Peer]) -> bool:
-        """Elect a leader by the *heartbeats*; return True if this daemon gained or lost the lead."""
+        """Elect a leader by the heartbeats of *peers*; return True if this daemon gained or lost the lead."""
         now, lease_seconds = self._monotonic(), self.lease_duration.total_seconds()
         alive = [peer for peer in peers if peer.name != self.name and peer.age_seconds <= lease_seconds]
         leaders = [peer for peer in alive if peer.leads_since > 0]

@@ -120,9 +120,9 @@ class RuntimeLifecycle:
             )
 
     def date_back(self, step: timedelta, parts: Parts) -> None:
-        """Shift all stored times by *step* after the clock was set back, so that no fact looks too new."""
+        """Move all stored times back by *step* after the clock was set back: no fact may look too new."""
         self.context.state = shift_back(self.context.state, step)
-        self.context.report = None  # the times in the report are later than the new time of the clock
+        self.context.report = None  # the clock was set back, so the report's times are now in the future
         if parts.served_ads:
             served = parts.served_ads.ads()
             ads = [ad for site, ad in self.context.state.ads.items() if site in served]

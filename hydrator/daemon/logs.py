@@ -27,7 +27,7 @@ _FAILURE_KEYS = (
 def ongoing_failures(fields: Mapping[str, Any]) -> dict[str, str]:
     """Return each failing part in a cycle's log *fields*, such as ``catalogues: rucio``, with the reason.
 
-    Numbers in a reason become ``#``, so that other seconds or polls do not make a new failure.
+    Numbers in a reason become ``#``. So a reason in which only a number changed is not a new failure.
     """
     failures: dict[str, str] = {}
     for kind in _FAILURE_KEYS:

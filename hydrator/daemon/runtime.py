@@ -24,9 +24,9 @@ _log = structlog.get_logger("hydrator")
 
 @dataclass
 class Runtime:
-    """The parts built from one configuration. A reload or the end of the daemon closes the fence.
+    """The parts built from one configuration, and the fence that stops the work of these parts.
 
-    A closed fence stops the work of these parts.
+    A reload or the end of the daemon closes the fence.
     """
 
     settings: Settings
@@ -40,7 +40,9 @@ class Runtime:
 
 @dataclass
 class DaemonContext:
-    """Values that the daemon's parts share. Any thread may read a value: it is replaced, never changed.
+    """Values that the daemon's parts share.
+
+    Any thread may read a value: the daemon replaces a value by a new value, but never changes its content.
 
     A new runtime continues from ``state``. ``report`` is the report of the last cycle, and
     ``recent_changes`` are the newest entries of the history.

@@ -34,7 +34,7 @@ from .runtime import DaemonContext, Runtime, close_parts
 _CYCLE_TIMEOUTS = CycleTimeouts(
     poll=timedelta(seconds=3), read_back=timedelta(seconds=10), publish=timedelta(seconds=30)
 )
-"""How long a cycle waits. Healthy catalogues answer within it; a later answer triggers the next cycle."""
+"""The longest times that a cycle waits. A catalogue's answer after this time triggers another cycle."""
 
 
 @dataclass(eq=False)

@@ -1,7 +1,7 @@
 """Expiry times of tokens and certificates, and the party that renews each.
 
 This module verifies no credential; the server that receives a credential verifies it. A credential
-without a readable expiry time (a password, a token of Rucio's own in a file) is not listed.
+without a readable expiry time (a password, or a token in Rucio's own format) is not listed.
 Pure: texts in, values out; ``wiring`` reads the files.
 """
 
@@ -55,7 +55,7 @@ class Credential:
         )
 
     def is_renewal_due(self, now: datetime) -> bool:
-        """Return whether an operator should renew the credential, or the daemon did not renew it in time."""
+        """Return True if an operator should renew the credential, or the daemon did not renew it in time."""
         left = self.expires_at - now
         if self.renewed_by is Renewer.DAEMON or self.lifetime is None:
             return left <= (timedelta(0) if self.renewed_by is Renewer.DAEMON else timedelta(days=7))
@@ -113,7 +113,7 @@ def parse_idtokens(texts: Iterable[str]) -> list[Credential]:
 
 
 def parse_certificates(name: str, docs_section: str, pem: str) -> Credential | None:
-    """Return the certificate in *pem* (a chain or a proxy) that expires first; None if none is readable."""
+    """Return the certificate in *pem* (a chain or a proxy) that expires first; None if all are unreadable."""
     spans = []
     for body in _PEM.findall(pem):
         try:

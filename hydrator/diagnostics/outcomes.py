@@ -216,7 +216,7 @@ class OutcomeSummary:
 
     @property
     def added_wait_seconds(self) -> float | None:
-        """Return the median wait of jobs with datasets minus that of the other jobs, in seconds."""
+        """Return the median wait of jobs with datasets minus the median wait of other jobs, in seconds."""
         one, other = median(self.wait_seconds), median(self.other_wait_seconds)
         return None if one is None or other is None else one - other
 

@@ -10,7 +10,7 @@ from hydrator.reconcile.audit.ledger import Audit
 def find_distrusted_sites(audit: Audit, threshold: float) -> Iterator[tuple[Site, str]]:
     """Yield each site whose trust is below *threshold*, with a line for people.
 
-    If *threshold* is 1, one false fact about a site is enough.
+    If *threshold* is 1, one false fact about a site is enough to yield the site.
     """
     for site, tally in sorted(audit.tallies.items()):
         if tally.advertised_trust < threshold:

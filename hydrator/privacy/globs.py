@@ -86,7 +86,7 @@ class Glob:
 
     @staticmethod
     def _match_segments(text: str, position: int, end: int, segments: Sequence[GlobSegment]) -> int:
-        """Find *segments* one after another; return the end of the last segment, or -1 if one is missing."""
+        """Find *segments* one after another; return the end of the last segment; -1 if any is missing."""
         for part in segments:
             position = part.find(text, position, end)
             if position < 0:

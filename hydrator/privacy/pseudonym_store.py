@@ -81,7 +81,7 @@ class PseudonymStore:
             return did
 
     def learn(self, dids: Iterable[Did], sought_pseudonyms: AbstractSet[Did] = frozenset()) -> None:
-        """Add the private ones of *dids*, which a catalogue lists, in memory but not to the file.
+        """Add the private DIDs of *dids*, which a catalogue lists, to the memory but not to the file.
 
         If there are more DIDs than the limit, keep the DIDs whose pseudonym is in *sought_pseudonyms*.
         """
@@ -99,7 +99,7 @@ class PseudonymStore:
                 self._add_confirmed(did, names)
 
     def learn_from(self, other: "PseudonymStore") -> None:
-        """Add the DIDs of *other*: the store before a reload of the configuration, in use until now."""
+        """Add the DIDs of *other*, the store that the daemon used before a reload of the configuration."""
         with other._lock:
             confirmed_dids, exchanged_dids = list(other._confirmed_dids), list(other._exchanged_at)
         self.learn(confirmed_dids)
@@ -156,7 +156,8 @@ class PseudonymStore:
     def _enforce_limit(self) -> None:
         """Forget the oldest DIDs beyond the limit.
 
-        Forget DIDs that no job or catalogue has named first, as long as they are more than half of the limit.
+        If DIDs that no job or catalogue has named are more than half of the limit, forget the oldest of them.
+        Otherwise forget the oldest DID that a job or a catalogue named.
         """
         while len(self._exchanged_at) + len(self._confirmed_dids) > self._max_dids:
             self._is_full = True
@@ -236,7 +237,7 @@ def _append_lines(file: Path, lines: str) -> None:
 
 
 def read_key(file: Path, key: str) -> bytes:
-    """Read the HMAC key in *file*; *key* is its setting. A line end is not part of the key.
+    """Read the HMAC key in *file*; *key* is the name of its setting. A line end is not part of the key.
 
     Raises:
         ConfigError: the file cannot be read, other users may read it, or its size is not valid.

@@ -5,7 +5,7 @@ private dataset only as ``private:`` and an HMAC of its DID. This module is pure
 patterns as values, and it reads and stores nothing.
 
 Patterns ignore letter case, because ClassAds ignore letter case in names. Otherwise a public dataset could
-be confused with a private dataset whose name differs from it in letter case only.
+be confused with a private dataset if their names differ in letter case only.
 """
 
 import hmac
@@ -179,8 +179,8 @@ def _decode_percent(text: str, positions: Sequence[int] | None) -> tuple[str, Se
 def _matches(pattern: Glob, text: str, not_before: str) -> Iterator[tuple[int, int]]:
     """Yield the begin and end of each match of *pattern* in *text*; a match begins where a name may begin.
 
-    For each match, try only the first position of the pattern's first segment: if the other segments match
-    after a later position, they also match after the first. So no segment is searched twice.
+    For each match, try only the first position where the pattern's first segment matches. If the other
+    segments match after a later position, they also match after this one. So no segment is searched twice.
     """
     start = 0
     while start <= len(text):
@@ -194,7 +194,7 @@ def _matches(pattern: Glob, text: str, not_before: str) -> Iterator[tuple[int, i
 
 
 def _next_begin(pattern: Glob, text: str, start: int, not_before: str) -> int:
-    """Return the first position from *start* where a name that *pattern* may match begins; -1 without one."""
+    """Return the first position from *start* where a name may begin and the first segment matches, or -1."""
     first = pattern.segments[0]
     while True:
         start = first.find(text, start, len(text))
@@ -204,7 +204,7 @@ def _next_begin(pattern: Glob, text: str, start: int, not_before: str) -> int:
 
 
 def _first_private_did(pattern: Glob, stretch: _TextStretch, lower_text: str) -> int | None:
-    """Return the begin of the first private DID in *stretch* that *pattern* matches; None for none."""
+    """Return the begin of the first private DID in *stretch* that *pattern* matches; None without a match."""
     for start, _ in _matches(pattern, lower_text, ""):
         if not _OWN_NAME.match(stretch.decoded_text, start):
             return start
@@ -239,10 +239,10 @@ class Pseudonymizer:
         return Did(f"{MASK_SCOPE}:{digest[:HEX_DIGITS]}")
 
     def redact(self, text: str, pseudonym_by_did: Mapping[Did, Did] | None = None) -> str:
-        """Return the external *text* without the names of private datasets.
+        """Return *text* without the names of private datasets.
 
-        *pseudonym_by_did* has the pseudonyms of the datasets in the query. These pseudonyms replace the DIDs
-        in the text, even a DID without its scope. Any other private DID becomes :data:`HIDDEN_DID`,
+        *pseudonym_by_did* has the pseudonyms of the queried datasets. These pseudonyms replace the DIDs in
+        the text, even a DID without its scope. Any other private DID becomes :data:`HIDDEN_DID`,
         because a user who guesses a DID must not get its pseudonym.
         """
         return self.privacy.redact(_replace_names(text, pseudonym_by_did) if pseudonym_by_did else text)
@@ -299,7 +299,7 @@ def _pseudonym(key: bytes, did: Did) -> Did:
 def truncate_at_name(text: str, max_chars: int) -> str:
     """Return the first *max_chars* characters of *text*, without a name that would be cut in two.
 
-    No pattern matches half a name, so half a private name would not be hidden.
+    Patterns match only whole names, so :meth:`Privacy.redact` would not hide half a private name.
     """
     if len(text) <= max_chars:
         return text

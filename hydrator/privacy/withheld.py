@@ -82,7 +82,7 @@ def redact_provenance(provenance: Provenance) -> Provenance:
 def redact_names(text: str) -> str:
     """Replace every word of *text* that may be a name by HIDDEN_DID.
 
-    Keep words that have only letters, numbers, pseudonyms, and the server of a URL.
+    Keep numbers, pseudonyms, words that consist of letters, and known words. Of a URL keep only the server.
     """
     return " ".join(_redact_words(text))
 

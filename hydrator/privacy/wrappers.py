@@ -43,9 +43,9 @@ class PseudonymizedCatalogue:
 
     See :class:`hydrator.domain.ports.Catalogue` for the promises of the methods.
 
-    If the store of pseudonyms was lost, the wrapper searches all private datasets that the catalogue lists
-    for an unknown pseudonym. If the search does not find the pseudonym, the reading is Unseen: another
-    daemon may have made this pseudonym, or a user invented it.
+    A pseudonym may be unknown, for example because the store of pseudonyms was lost. Then the wrapper lists
+    all private datasets of the catalogue and computes their pseudonyms. If no dataset has the unknown
+    pseudonym, the reading is Unseen: another daemon may have made this pseudonym, or a user invented it.
     """
 
     def __init__(self, inner: Catalogue, pseudonyms: PseudonymStore, clock: Clock) -> None:
@@ -101,10 +101,11 @@ class PseudonymizedCatalogue:
         self._inner.close()
 
     def _search(self, unknown_names: frozenset[Did]) -> None:
-        """Learn all private datasets of the catalogue, unless *unknown_names* were searched recently.
+        """Learn all private datasets of the catalogue, to find those with the pseudonyms *unknown_names*.
 
-        Any user can invent pseudonyms, and a search is expensive. So after a failed search, or after two
-        searches that did not find a pseudonym, wait before the next search.
+        Do nothing if these pseudonyms were searched recently. Any user can invent pseudonyms, and a search is
+        expensive. So after a failed search, or after two searches that did not find a pseudonym, wait before
+        the next search.
         """
         now = self._clock()
         is_recent = self._searched_at is not None and now - self._searched_at < SEARCH_INTERVAL

@@ -3,9 +3,8 @@
 Ages are differences of wall times. If the clock is set back by an hour, earlier readings have times
 in the future and would count as fresh for that hour. So the daemon moves the times of these readings back by
 an hour too. If the clock is set forward, the daemon moves no times: earlier readings look older than they are
-until the next poll. The daemon cannot distinguish this from a machine that slept. After a sleep the higher
-age is right.
-So no reading ever looks newer than it is.
+until the next poll. The daemon cannot distinguish a clock that was set forward from a machine that slept.
+After a sleep the higher age is right. With these two rules no reading ever looks newer than it is.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,7 +43,7 @@ class ClockStepDetector:
         self._start = self._monotonic_origin() or wall() - timedelta(seconds=monotonic())
 
     def _monotonic_origin(self) -> datetime | None:
-        """Return the wall time at which the monotonic clock was 0; None if both reads took too long."""
+        """Return the wall time when the monotonic clock was 0; None if reading both clocks took too long."""
         before = self._monotonic()
         wall = self._wall()
         after = self._monotonic()
@@ -126,7 +125,7 @@ _shift.register(SiteAd, shift_ad_times)
 def _shift_rows(rows: DatasetRows, shift: timedelta) -> DatasetRows:
     """Return *rows* with every time earlier by *shift*.
 
-    The rows of the last poll have no times of their own: they use the time of this poll.
+    A row of the last poll has no time of its own. It uses the poll's time in *rows*, which is also moved.
     """
     shifted = {
         did: row if row.read_at is AT_LAST_POLL else _shift(row, shift) for did, row in rows.rows.items()

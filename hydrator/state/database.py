@@ -60,9 +60,10 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     """
     try:
         path.stat()
-        # Without a -wal file no daemon is writing. SQLite would create this file; some users may not do that.
+        # Without a -wal file no daemon is writing. SQLite would create the file, which some users may not do:
+        # the option immutable prevents this.
         still = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
-        if not os.access(path, os.R_OK, effective_ids=True):  # SQLite's error omits the reason
+        if not os.access(path, os.R_OK, effective_ids=True):  # SQLite's error hides this reason
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except FileNotFoundError as error:
         raise StateMissing(f"{path} does not exist: no daemon has run with this state_dir yet") from error
@@ -148,7 +149,9 @@ def rename_damaged(path: Path) -> Path:
 
 @contextlib.contextmanager
 def transaction(db: sqlite3.Connection, lock: AbstractContextManager[object]) -> Iterator[None]:
-    """Run the block in a transaction. Take *lock*: threads share the connection, which has one transaction.
+    """Run the ``with`` block in a transaction of *db*, while this thread holds *lock*.
+
+    Threads share the connection, which can have only one transaction at a time.
 
     Raises:
         StateError: the database cannot be read or written.
@@ -190,10 +193,10 @@ def owner_of(folder: Path) -> str | None:
 
 
 def restrict_permissions(path: Path) -> None:
-    """Create the database at *path* if it is missing. Make its files readable only to the daemon's user.
+    """Create the database at *path* if it is missing; let only the daemon's user read the database's files.
 
-    SQLite creates its log with the permissions of the database. An earlier version of this project created
-    these files with the permissions of the umask.
+    SQLite creates the write-ahead log with the permissions of the database. An earlier version of this
+    project created these files with the permissions of the umask.
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     for file in (*path.parent.glob(f"{path.name}*"), path.with_name("lock")):

@@ -11,10 +11,10 @@ from hydrator.reconcile.state import ReconcileState
 
 
 def pseudonymize_state(state: ReconcileState, pseudonymizer: Pseudonymizer) -> ReconcileState:
-    """Return *state* without the names of datasets that became private after it was saved.
+    """Return *state* without the names of datasets that became private after *state* was saved.
 
-    Jobs that name a dataset by its real name still count as demand; a placeholder replaces the name. Drop
-    ads with a real name: the next cycle builds new ads.
+    A job that names such a dataset by its real name still counts as demand; a placeholder replaces the name.
+    Drop every ad with a real name: the next cycle builds a new ad.
     """
     is_private = pseudonymizer.privacy.is_private
     held_losses = {
@@ -80,7 +80,10 @@ def _redact_memory(memory: CatalogueMemory, pseudonymizer: Pseudonymizer) -> Cat
 
 
 def _redact_record(did: Did, record: DatasetRecord) -> DatasetRecord:
-    """Return *record* without the texts of a catalogue, which an older version saved, if *did* is private."""
+    """Return *record*; if *did* is a pseudonym, keep only those texts of the catalogue that users may see.
+
+    An older version saved all texts.
+    """
     if not is_opaque(did):
         return record
     facts, previous_facts = (

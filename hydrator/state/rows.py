@@ -26,7 +26,7 @@ from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 
 DECODE_ERRORS = (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError)
-"""The errors that a row can raise in its decoder, if another program or a bug changed the row."""
+"""The errors that a decoder can raise for a row that another program or a bug has changed."""
 
 RecordRow = tuple[float | None, str]
 """Time and JSON body of one row: one dataset in one catalogue."""
@@ -119,7 +119,10 @@ def decode_dataset(row: Any, times: Mapping[str, datetime | None]) -> StoredData
 def recover_from_ads(
     rows: Iterable[str], facts_by_site: Mapping[Site, Mapping[Did, Fact]]
 ) -> Iterator[StoredDataset]:
-    """Build a record from the ads for each of the unreadable *rows* that has a readable key."""
+    """Build a record from the site ads for each of the unreadable *rows*.
+
+    Skip a row whose catalogue or DID is not readable either.
+    """
     for row in rows:
         catalogue, did, *_ = json.loads(row)
         try:
@@ -132,7 +135,7 @@ def recover_from_ads(
 
 
 def recover_memory(records_by_did: Mapping[Did, DatasetRecord]) -> CatalogueMemory:
-    """Build a catalogue's memory from its datasets, because the row of the memory is lost."""
+    """Build a CatalogueMemory from the records of the catalogue's datasets; the memory's own row is lost."""
     facts = [pair for one in records_by_did.values() for pair in one.facts.items()]
     at = max((fact.as_of for _, fact in facts), default=None)
     return CatalogueMemory(

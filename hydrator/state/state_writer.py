@@ -64,7 +64,7 @@ class StateWriter:
         self._row_changes: _RowChanges | None = None
 
     def set_stored_rows(self, rows: RecordRows) -> None:
-        """Set *rows*, the rows of the table ``known`` on disk. The next save compares the state with them."""
+        """Set the rows of the table ``known`` on disk; the next save compares the state with these *rows*."""
         self._stored_rows = rows
 
     def write(self, state: ReconcileState) -> None:
@@ -128,7 +128,7 @@ class StateWriter:
     def _find_row_changes(self, memories: Mapping[str, CatalogueMemory]) -> _RowChanges:
         """Return the changes to the rows of ``known``.
 
-        If *memories* follow directly from the saved memories, compare only the datasets that changed.
+        If a catalogue's memory was built from its saved memory, compare only the datasets that changed since.
         """
         changes = _RowChanges(
             StateReader(self._db).read_record_rows() if self._stored_rows is None else self._stored_rows,
@@ -183,5 +183,5 @@ def _dids_that_may_differ(datasets: DatasetRows, saved_datasets: DatasetRows) ->
     """Return the datasets whose rows may differ from the saved rows; None if any row may differ."""
     if datasets is not saved_datasets and datasets.base_version is not saved_datasets.version:
         return None
-    # A dataset with its own time: the row omits this time while it equals the time of the last poll.
+    # A dataset with its own time may differ: its row omits this time if the last poll had the same time.
     return datasets.changed_since_base | datasets.individually_dated | saved_datasets.individually_dated

@@ -50,13 +50,14 @@ class Store(AbstractContextManager["Store"]):
 
     @classmethod
     def open_to_write(cls, folder: Path) -> Self:
-        """Open *folder* as its owner: create missing files; raise an error if another daemon owns it.
+        """Open *folder* as its owner, and create missing files.
 
         Rename a damaged database, create a new one, and set ``damage_report``. A lost state does not make a
         generation smaller: generations are Unix times, and the daemon reads published ads back.
 
         Raises:
-            StateError: another daemon owns the folder, it is not writable, or a newer version wrote it.
+            StateError: another daemon owns the folder, the folder is not writable, or a newer version wrote
+                the state.
         """
         lock = lock_folder(folder)
         path = folder / "state.sqlite"

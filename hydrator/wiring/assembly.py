@@ -38,7 +38,7 @@ from .publishers import build_publish_targets
 class Parts:
     """All parts that a configuration needs; a part that the configuration does not need is None.
 
-    ``logins`` has a function for each catalogue that returns how long the catalogue's login is valid.
+    ``logins`` has, for each catalogue, a function that returns how long the catalogue's login is valid.
     ``closables`` are the parts to close, in order: first the parts that edit jobs and slots, then the
     clients of the pool.
     """
@@ -67,7 +67,7 @@ class Parts:
         on_late_answer: Callable[[], None] = lambda: None,
     ) -> Reconciler:
         """Build the reconciler of these parts; see :class:`hydrator.reconcile.reconciler.Reconciler`."""
-        if not self.catalogues:  # a host that only submits jobs needs no catalogue
+        if not self.catalogues:  # valid on a host that only submits jobs
             raise ConfigError(['catalogue: none configured; add [[catalogue]] with type = "file" or "rucio"'])
         return Reconciler(
             catalogues=self.catalogues,
@@ -86,7 +86,7 @@ class Parts:
         )
 
     def close(self) -> None:
-        """Close every part; after an error in one part, close the other parts all the same."""
+        """Close every part, even if closing another part failed."""
         with contextlib.ExitStack() as stack:
             for part in reversed(self.closables):
                 stack.callback(part.close)

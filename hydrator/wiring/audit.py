@@ -23,7 +23,7 @@ from .policies import site_mapping
 def build_audit_runner(
     settings: Settings, clock: Clock, pseudonym_store: PseudonymStore | None
 ) -> AuditRunner:
-    """Build the audit; it uses its own connections, not those of the polls."""
+    """Build the audit; the audit uses its own connections, not the connections of the polls."""
     plain: dict[str, Auditor] = {
         source.name: _build_auditor(source, settings, clock)
         for source in settings.catalogue

@@ -100,7 +100,7 @@ def build_file_listers(settings: Settings) -> tuple[FileLister, ...]:
 def build_catalogues(
     settings: Settings, clock: Clock
 ) -> tuple[tuple[Catalogue, ...], dict[str, Callable[[], TokenValidity | None]]]:
-    """Build the catalogues, and for each a function that returns how long its login is valid."""
+    """Build the catalogues, and for each catalogue a function that returns how long its login is valid."""
     problems: list[str] = []
     catalogues: list[Catalogue] = []
     mapping = site_mapping(settings.sites)

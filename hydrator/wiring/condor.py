@@ -119,8 +119,8 @@ def build_condor_client(
 ) -> CondorClient:
     """Build a supervised child process with the HTCondor bindings; it starts at the first query.
 
-    With *tokens* the child uses only the credentials in that folder. With *collector* the child
-    connects only to this one of the configured collectors.
+    With the folder *tokens* the child uses only the credentials in this folder. With *collector* the child
+    connects only to this collector, not to the other configured collectors.
     """
     settings = build_from_section(CondorSettings, htcondor)
     if tokens:
@@ -142,7 +142,7 @@ def build_collector_clients(htcondor: HTCondorSettings, client: CondorClient) ->
 
 
 def _collector_addresses(htcondor: HTCondorSettings, client: CondorClient) -> list[str]:
-    """Return the addresses of all collectors in order; by default those of HTCondor's configuration."""
+    """Return the addresses of all collectors in order; by default those in HTCondor's configuration."""
     if htcondor.collector:
         return sorted(set(re.split(r"[,\s]+", htcondor.collector)) - {""})
     try:

@@ -18,7 +18,7 @@ from ..config import DmapiSource, RucioSource, Settings
 from .assembly import Parts
 
 _MAX_CREDENTIAL_BYTES = 1 << 20
-"""Bytes of a file with a credential that are read."""
+"""Maximum number of bytes that are read from a file with a credential."""
 
 
 def read_credentials(settings: Settings, parts: Parts) -> list[Credential]:

@@ -59,7 +59,8 @@ def build_http_server(
 
 
 def _request_policy(http: HttpServerSettings, *, has_tokens: bool, proxied: bool) -> RequestPolicy:
-    # a foreign web page (DNS rebinding) has no token and so reads nothing; a proxy checks host names itself
+    # With tokens or behind a proxy, any host name is accepted. A foreign web page (DNS rebinding) has no
+    # token, so it reads nothing. A proxy checks host names itself.
     accepts_any_host = not http.allowed_hosts and (has_tokens or proxied)
     return RequestPolicy(
         RateLimiter(http.requests_per_second, http.requests_burst, time.monotonic),

@@ -47,7 +47,7 @@ def reconcile_policy(settings: Settings, pseudonymizer: Pseudonymizer | None = N
             settings.breaker.confirm_polls,
             poll_spacing=timedelta(
                 seconds=settings.daemon.poll_seconds / 2
-            ),  # so that a cycle for new demand does not confirm a loss
+            ),  # a cycle for new demand follows sooner and must not confirm a loss
         ),
         audit_window=timedelta(hours=settings.audit.window_hours),
         include_sites=tuple(settings.sites.include),
@@ -78,7 +78,7 @@ def site_mapping(sites: SitesSettings) -> SiteMapping:
 
 
 def privacy(private: PrivateSettings) -> Privacy:
-    """Build the object that decides if a dataset is private; it needs no key."""
+    """Build the object that decides if a dataset is private; this object needs no key."""
     return Privacy(tuple(private.patterns))
 
 

@@ -60,9 +60,10 @@ def build_pseudonym_store(settings: Settings, *, is_owner: bool = True) -> Pseud
 def register_secrets(source: Settings | Mapping[str, object]) -> None:
     """Register the secrets of a configuration, or of one ``[[catalogue]]``, so that the log hides them.
 
-    Secrets are the files of keys that end in ``_file`` or ``_files``, also of plugins, and the texts of
-    keys that end in ``password``, ``passphrase``, ``secret`` or ``token``. A file that cannot be read now
-    is skipped: nothing can log its content.
+    A secret is the content of a file that a setting names, if the setting's key ends in ``_file`` or
+    ``_files``, also in the settings of plugins. A secret is also the value of a setting whose key ends in
+    ``password``, ``passphrase``, ``secret`` or ``token``. Skip a file that cannot be read now: nothing can
+    log the content of this file.
     """
     tree = source.model_dump() if isinstance(source, Settings) else source
     SECRETS.keep(*_find_secrets("", tree))
@@ -82,7 +83,7 @@ def _find_secrets(key: str, value: object) -> Iterator[str]:
 
 
 def _read_secrets(file: Path) -> Iterator[str]:
-    """Yield the secret in *file*; skip a file of more than two lines, such as a key, which is never sent."""
+    """Yield the secret in *file*; skip a file of more than two lines: a private key, which is never sent."""
     with contextlib.suppress(OSError):
         with file.open("rb") as opened:
             text = opened.read(_MAX_SECRET_BYTES + 1).decode("utf-8", "replace")

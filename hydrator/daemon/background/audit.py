@@ -1,4 +1,4 @@
-"""Audit tasks: audit queries to catalogues and storage, and reports of jobs about missed datasets."""
+"""Audit tasks: query catalogues and storage for the audit, and collect jobs' reports of missing datasets."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -23,12 +23,12 @@ from .worker import BackgroundWorker
 
 _log = structlog.get_logger("hydrator")
 _MAX_LOGGED_MISSES = 50
-"""Maximum number of misses logged by name at one time: jobs write them, in any number."""
+"""Maximum number of missed datasets logged in one run: jobs may report any number of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _RepeatedQuery:
-    """An audit query that is due at an *interval*; it then runs up to *count* times in a row."""
+    """One kind of audit query: *attempt* runs up to *count* times in a row, and again after *interval*."""
 
     executor_name: str
     interval: timedelta
@@ -37,7 +37,7 @@ class _RepeatedQuery:
 
 
 class AuditTasks(BackgroundWorker):
-    """Audit queries: at most one to a catalogue and one to a storage at the same time.
+    """The tasks of the audit: at any time at most one query to a catalogue and one query to a storage.
 
     Args:
         stopping: is set when the daemon stops; afterwards no query is sent.
@@ -60,10 +60,10 @@ class AuditTasks(BackgroundWorker):
         audit: AuditRunner | None,
         reports: MissReports | None,
     ) -> None:
-        """Schedule the queries of *audit*, and with *reports* also queries for datasets that jobs missed."""
+        """Schedule the queries of *audit*; with *reports* also query which datasets jobs did not find."""
         if audit is None:
             return
-        # at most one turn a second; a higher rate means several queries in one turn
+        # run at most once a second; for a higher rate, send several queries in one run
         queries_per_turn = max(1.0, settings.calls_per_second)
         interval = timedelta(seconds=queries_per_turn / settings.calls_per_second)
         files = _RepeatedQuery("files", interval, audit.verify_next, round(queries_per_turn))
@@ -87,7 +87,7 @@ class AuditTasks(BackgroundWorker):
     def _run_query(
         self, scheduler: BackgroundScheduler, fence: Fence, query: _RepeatedQuery, due: datetime
     ) -> None:
-        """Run *query*, and schedule it again after its interval, or at once if it took longer than that."""
+        """Run *query* and schedule its next run: one interval after *due*, or now if that time has passed."""
         self._run_turn(fence, query.executor_name, self._run_attempts, query.attempt, query.count)
         if not (fence.is_ending or self._stopping.is_set()):
             self._schedule_query(scheduler, fence, query, max(due + query.interval, system_clock()))
@@ -133,7 +133,10 @@ class AuditTasks(BackgroundWorker):
             _log.info("audit gets answers again", **fields)
 
     def _collect_misses(self, fence: Fence, audit: AuditRunner, reports: MissReports) -> None:
-        """Give the audit the datasets that jobs did not find; the next turn repeats a failed query."""
+        """Query which datasets jobs did not find, and give these datasets to the audit.
+
+        If the query fails, the next run sends a new query.
+        """
         try:
             answers = reports.read_reports()
         except PoolError as error:

@@ -42,7 +42,11 @@ class DesiredSitesMetrics:
         self._disjoint_schedds = OngoingFailures()
 
     def record(self, results: Mapping[str, DesiredSitesResult]) -> None:
-        """Count one run. Log if updates at a schedd fail or work again, or if a job's list lacks its data."""
+        """Count one run of the controller.
+
+        Log when updates at a schedd fail or work again. Log also when a job keeps its own DESIRED_Sites
+        although none of these sites has the job's data.
+        """
         for schedd, result in results.items():
             self._edits.labels(schedd).inc(result.edited_count)
             if result.error:

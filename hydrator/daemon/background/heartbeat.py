@@ -57,7 +57,7 @@ class Heartbeat(BackgroundWorker):
     def schedule(
         self, scheduler: BackgroundScheduler, fence: Fence, settings: StandbySettings, peers: Peers | None
     ) -> None:
-        """Schedule three heartbeats in every ``after_seconds``; without *peers* this daemon always leads."""
+        """Schedule three heartbeats in each ``standby.after_seconds``; without *peers* this daemon leads."""
         if peers is None:
             self._election = None
             self._metrics.set_leader(is_leader=True)

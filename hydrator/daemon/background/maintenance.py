@@ -56,7 +56,7 @@ class MaintenanceTasks(BackgroundWorker):
         parts: Parts,
         reconciler: Reconciler,
     ) -> None:
-        """Schedule the checks and counts that *settings* need; skip those whose part is None in *parts*."""
+        """Schedule the check of credentials; schedule the counts of slots and ended jobs if configured."""
         now, daemon, report = system_clock(), settings.daemon, settings.report
         soon = now + timedelta(seconds=min(daemon.poll_seconds, 5))
         check, read = self._check_credentials, lambda: read_credentials(settings, parts)

@@ -18,7 +18,7 @@ from hydrator.reconcile.result import CycleReport
 
 @dataclass(frozen=True, slots=True)
 class CycleOutput:
-    """Output of the last cycle: the report, the site ads, and why this daemon is on standby, or None."""
+    """Output of the last cycle: its report, the site ads, and the reason if this daemon is on standby."""
 
     report: CycleReport | None
     ads: Mapping[Site, SiteAd]
@@ -28,7 +28,7 @@ class CycleOutput:
 class DaemonScheduler(BackgroundScheduler):  # type: ignore[misc]
     """A scheduler that may be shut down while one of its scheduled calls is due.
 
-    apscheduler 3.11 removes a scheduled call (its word is *job*) after the last run of the call. If the
+    apscheduler 3.11 removes a scheduled call (a *job* in apscheduler) after the last run of the call. If the
     scheduler was shut down meanwhile, the call is missing, and the scheduler's thread ends with a traceback.
     """
 
@@ -39,7 +39,7 @@ class DaemonScheduler(BackgroundScheduler):  # type: ignore[misc]
 
 
 class BackgroundWorker:
-    """A worker for the kinds of work ``EXECUTOR_NAMES``; the scheduler needs an executor for each name.
+    """A worker beside the cycles. For each name in ``EXECUTOR_NAMES`` the scheduler needs an executor.
 
     Args:
         metrics: the metrics of the daemon.
@@ -53,9 +53,9 @@ class BackgroundWorker:
         self._report_bug = report_bug
 
     def _run_turn(self, fence: Fence, name: str, work: Callable[..., None], *args: object) -> None:
-        """Run *work* once, as a turn named *name*, unless a reload has replaced the parts of *fence*.
+        """Run *work* once under the name *name*, unless a reload has replaced the parts that *fence* guards.
 
-        Report an exception of *work* as a bug; the next turn runs as usual.
+        Report an exception of *work* as a bug; the exception does not affect the next run.
         """
         with contextlib.suppress(SupersededByReload), fence.turn(name):
             try:
@@ -75,7 +75,7 @@ class BackgroundWorker:
         *args: object,
         first_run_at: datetime | None = None,
     ) -> None:
-        """Schedule the call ``work(fence, *args)`` at an interval."""
+        """Schedule the call ``work(fence, *args)`` every *interval_seconds*."""
         when = {"next_run_time": first_run_at} if first_run_at else {}
         turn = (fence, name, work, *args)
         scheduler.add_job(

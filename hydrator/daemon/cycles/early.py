@@ -1,4 +1,7 @@
-"""Early cycles: polls that events trigger, and cycles for answers that catalogues gave too late."""
+"""Early cycles: cycles outside the schedule.
+
+Events trigger early polls. A catalogue's answer that comes after the end of its cycle triggers a new cycle.
+"""
 
 import threading
 import time
@@ -55,7 +58,8 @@ class EarlyCycles:
     def request_answer_cycle(self, fence: Fence) -> None:
         """Schedule a cycle for an answer that came after the end of the cycle that sent the query.
 
-        Ignore an answer to parts with another *fence*: a reload has replaced these parts.
+        Ignore the answer if the present runtime has another *fence*: a reload has replaced the parts that
+        sent the query.
         """
         with self._lock:
             runtime = self.context.runtime

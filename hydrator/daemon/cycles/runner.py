@@ -93,7 +93,7 @@ class CycleRunner:
 
     @contextlib.contextmanager
     def _number_turn(self) -> Iterator[None]:
-        """Number the turns of the daemon from 1, and add the number to all log lines of this turn."""
+        """Give this run of work the next number, from 1, and add the number to all log lines of this run."""
         self._turn_count += 1
         with structlog.contextvars.bound_contextvars(cycle=self._turn_count):
             yield
@@ -136,23 +136,26 @@ class CycleRunner:
         return bool(new_dids)
 
     def _run_answer_cycle(self, reconciler: Reconciler) -> None:
-        """Run a cycle for a late answer of a catalogue; it queries the catalogues only for new datasets."""
+        """Run a cycle for a late answer of a catalogue.
+
+        The cycle queries the catalogues only for new datasets, unless the last early poll must be repeated.
+        """
         self.early_cycles.begin_answer_cycle(reconciler)
         is_poll, self._should_poll_again = self._should_poll_again, False
         self._guard.run("cycle", lambda: self._run_cycle(reconciler, is_poll=is_poll))
 
     def _run_early_poll(self, reconciler: Reconciler) -> None:
-        """Run a poll that events triggered, unless a later poll has included these events."""
+        """Run a poll that events triggered. Do nothing if another poll has begun since these events came."""
         self.early_cycles.begin_poll(reconciler)
         listener = self._context.event_listener
         if listener is None or not listener.is_poll_due or self._context.report is None:
             return
-        if self.early_cycles.throttle.is_throttled(time.monotonic()):  # the event came during a poll
+        if self.early_cycles.throttle.is_throttled(time.monotonic()):  # too soon after the last poll
             self.early_cycles.request_poll()
             return
         self._early_poll_count.inc()
         self._guard.run("cycle", lambda: self._run_cycle(reconciler))
-        # a catalogue that still answers an older query may lack the new facts: poll again after its answer
+        # a catalogue's answer to an older query may lack the new facts: poll again after this answer
         report = self._context.report
         self._should_poll_again = any(since < report.started_at for since in report.pending_since.values())
 

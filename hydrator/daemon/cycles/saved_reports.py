@@ -11,10 +11,10 @@ from hydrator.wiring import Parts, system_clock
 
 
 class SavedReports:
-    """Reports that are written to the state when they change.
+    """Reports that the daemon writes to the state when they change.
 
-    If the state cannot be written, the daemon saves a report later. The report of the cycle has the reason,
-    since the cycle cannot save the state either.
+    If a report cannot be written, the next call tries again and no error is raised. The cycle cannot save the
+    state either in this case, so the report of the cycle has the reason.
     """
 
     def __init__(self, store: Store) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import ctypes
 
 _M_ARENA_MAX = -8
-"""The parameter's number in glibc's malloc.h."""
+"""The number of the parameter M_ARENA_MAX in glibc's malloc.h."""
 
 
 def limit_arenas(max_arenas: int = 2) -> None:

@@ -29,7 +29,7 @@ class ServiceManager:
         self.watchdog_interval_seconds = (
             min(_MAX_INTERVAL_SECONDS, watchdog / 3) if watchdog else _MAX_INTERVAL_SECONDS
         )
-        """Seconds between two keep-alives: a third of the watchdog's time, so that one may be late."""
+        """Seconds between two keep-alives: a third of the watchdog's time, so one keep-alive may be late."""
         self._is_failure_logged = False
 
     def notify_ready(self) -> None:

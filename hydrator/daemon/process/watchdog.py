@@ -9,7 +9,7 @@ class Watchdog:
     """The last progress of the schedule, and its time; safe from any thread."""
 
     def __init__(self, limit_seconds: float, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """Allow *limit_seconds* between two steps, measured by the clock *monotonic*."""
+        """Allow *limit_seconds* between two steps of the schedule, measured by the clock *monotonic*."""
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self.restart(limit_seconds)

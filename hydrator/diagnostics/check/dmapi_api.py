@@ -78,14 +78,16 @@ def _check_list_path(list_path: str, path_items: Mapping[str, Any]) -> Finding:
     if has_path:
         todo = 'set list_path = "/data/list/{namespace}", so that demand.patterns can find datasets'
         return advice(
-            _SUBJECT, f"the server has GET {path}; the project had assumed this path without proof", todo
+            _SUBJECT,
+            f"the server has GET {path}; classad-hydrator only assumed that a DMAPI has this path",
+            todo,
         )
     level = Level.FAIL if list_path else Level.ADVICE
     todo = "find the path in openapi.json, then set list_path" if list_path else "leave list_path unset"
     return Finding(
         level,
         _SUBJECT,
-        f"the server has no GET {path}; the project had assumed this path without proof",
+        f"the server has no GET {path}; classad-hydrator only assumed that a DMAPI has this path",
         todo,
     )
 

@@ -12,11 +12,13 @@ from hydrator.domain.ports import Catalogue, EventSource
 from hydrator.domain.text import format_count
 
 PACKAGES = ("adapters", "hydrator", "toil_batch_system_classad_hydrator")
-"""All packages of this distribution; Toil finds the third one by its name."""
+"""All packages of this distribution; Toil finds the third package by its name."""
 
 
 def check_packages(owners: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Check that no other distribution installs one of :data:`PACKAGES`; two of the names are common.
+    """Check that no other distribution installs a package with a name in :data:`PACKAGES`.
+
+    Two of these names are common, so another distribution may use them too.
 
     Args:
         owners: by package, the distributions that install this package.

@@ -29,7 +29,7 @@ _UNNEEDED_LEVELS = {
     "NEGOTIATOR": "read the claim ids of all slots, and so use any slot",
     "ADMINISTRATOR": "stop and drain daemons",
 }
-"""By authorization level at the collector: an action that the level allows and the daemon does not need."""
+"""For each authorization level of the collector that the daemon does not need: an action that it allows."""
 
 
 def check_read_access(subject: str, collector: CheckPoolClient) -> Iterator[Finding]:

@@ -140,8 +140,8 @@ def _check_hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
 def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: bool) -> Iterator[Finding]:
     """Check that START has the locality clause on all slots with a hook, and on no other slots.
 
-    A startd without a hook has no dataset attributes. If *is_merging* is True, a slot
-    without ``DataLocalityVia`` counts as a slot that the daemon merges.
+    A startd without a hook has no dataset attributes. If *is_merging* is True, a slot without
+    ``DataLocalityVia`` counts as a slot without a hook, into which the daemon merges attributes.
     """
     has_clause = {str(slot["Name"]): HERE_ATTRIBUTE in str(slot.get("Start")) for slot in slots}
     via = {str(slot["Name"]): slot.get("DataLocalityVia") for slot in slots}
@@ -166,9 +166,10 @@ def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: 
 
 
 def _check_merge_only_slots(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Report partitionable slots without a hook. Each starts one job with datasets per merge or negotiation.
+    """Report partitionable slots without a hook, because they start few jobs with datasets.
 
-    A slot without attributes counts too: its startd's last update may have removed the merged attributes.
+    Such a slot starts only one job with datasets per merge or per negotiation cycle. A slot without
+    attributes counts too: its startd's last update may have removed the merged attributes.
     """
     slow = [
         str(slot["Name"])

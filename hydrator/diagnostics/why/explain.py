@@ -28,7 +28,7 @@ def explain(
     Args:
         job: a job in a queue.
         groups: the pool's slots, with the values of the clauses.
-        knowledge: the daemon's knowledge; None if its state is unreadable.
+        knowledge: the daemon's knowledge; None if the daemon's state is unreadable.
         now: aware UTC time.
     """
     notes = list_notes(job, now)

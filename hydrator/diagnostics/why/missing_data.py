@@ -112,9 +112,9 @@ def is_here_clause_true(
 def list_missing_datasets(
     job: JobFacts, site: Site, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
 ) -> tuple[MissingDataset, ...]:
-    """Return every dataset that *job* cannot use at the slots of at least one group.
+    """Return every dataset that *job* cannot use at one or more of the slot *groups*.
 
-    If several groups lack a dataset, its reason is the reason at the first of these groups.
+    If several groups lack a dataset, the result has the reason at the first of these groups.
     """
     missing = [
         MissingDataset(text, MissingReason.INVALID_NAME, f"{shorten(text)} is not a DID: {reason}")
@@ -176,7 +176,7 @@ def _explain_missing(
         text = f"{did} is {state}{_age_suffix(slot_state.as_of, now)}"
         if (
             fact and fact.state != slot_state.state
-        ):  # the provenance of another state does not explain this state
+        ):  # the provenance explains the daemon's state, not the slot's
             provenance = {}
         return MissingDataset(
             did, MissingReason.STATE, text + _provenance_suffix(provenance), **values, **provenance
@@ -250,7 +250,7 @@ def _state_text(state: str, fraction: float | None) -> str:
 def _explain_absent_from_slots(
     did: Did, site: Site, knowledge: DaemonKnowledge | None, provenance_fields: dict[str, Any]
 ) -> MissingDataset:
-    """Explain why the slots of *site* do not list *did*. The state in the answer is the daemon's."""
+    """Explain why the slots of *site* do not list *did*. The answer has the daemon's state of *did*."""
     if knowledge is None:
         text = f"{did} is not listed in the slot ads of this site"
         return MissingDataset(did, MissingReason.ELSEWHERE, text)

@@ -85,7 +85,7 @@ def causes_of(group: SlotGroup) -> set[MismatchCause]:
         causes.discard(MismatchCause.BUSY)
     return causes or {
         MismatchCause.REQUIREMENT
-    }  # every clause is true, but the whole expression is not: it is nested too deeply to evaluate
+    }  # every clause is true, but the whole expression is nested too deeply to evaluate
 
 
 def _blank_string_literals(text: str) -> str:

@@ -33,7 +33,7 @@ MAX_TEXT_CHARS = 2000
 MAX_LIST_CHARS = 1 << 18
 """Largest length of ``RequiredDatasets``; a longer text is not parsed as a list."""
 MAX_SITES = 50
-"""Largest number of sites that a job avoids after it could not read data there; others are ignored."""
+"""Largest number of sites that a job avoids after it could not read data there; more are ignored."""
 _BUSY_STATES = {"Claimed", "Preempting", "Matched", "Drained"}
 
 
@@ -265,7 +265,7 @@ def _parse_slot_group(row: Mapping[str, Any], clauses: Sequence[str], dids: Sequ
 def _parse_dataset_state(values: Sequence[object]) -> SlotDatasetState:
     """Parse the values of the five expressions of :func:`fact_expressions` for one dataset.
 
-    If the slot ad has the name only in another letter case, the state is that of another dataset: ignore it.
+    If the slot ad has the name only in another letter case, the state belongs to another dataset: ignore it.
     """
     is_usable, state, share, as_of, has_exact_name = values
     valid_state = _valid_state(state)

@@ -175,7 +175,7 @@ def _count_uploads(query: WhyQuery, schedd: str, ad: Mapping[str, str], facts: S
 def _explain_ended_job(
     query: WhyQuery, names: Iterable[str], cluster: int, proc: int | None, unreachable_schedds: dict[str, str]
 ) -> JobExplanation:
-    """Find a job that is in no queue in the schedds' histories, and return how the job ended."""
+    """Find a job that left its queue: search the schedds' histories, and return how the job ended."""
     for name in names:
         if name in unreachable_schedds:
             continue

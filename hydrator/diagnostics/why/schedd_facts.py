@@ -63,7 +63,7 @@ def fetch_schedd_facts(pool: ScheddProbe, schedd: str) -> ScheddFacts:
 
 
 def parse_schedd_facts(config: Mapping[str, str | None]) -> ScheddFacts:
-    """Parse the schedd's values of _SETTINGS."""
+    """Parse the values that a schedd has for the settings in ``_SETTINGS``."""
     flocks_to = _split_words(config.get("FLOCK_COLLECTOR_HOSTS"))[:MAX_POOLS]
     queued_bytes = _parse_integer(config.get("BYTES_REQUIRED_TO_QUEUE_FOR_TRANSFER"))
     return ScheddFacts(
@@ -104,10 +104,10 @@ def _max_uploads(config: Mapping[str, str | None]) -> int | None:
     A negative MAX_CONCURRENT_UPLOADS_PER_USER means a fifth of MAX_CONCURRENT_UPLOADS.
     """
     version = re.match(r"\s*([0-9]{1,4})\.", config.get("CONDOR_VERSION") or "")
-    if version and int(version[1]) < 25:  # a schedd before 25 ignores these settings
+    if version and int(version[1]) < 25:  # a schedd before HTCondor 25 ignores these settings
         return None
     if not _is_true(config.get("SCHEDD_ENABLE_PER_USER_MATCH_LIMITS") or ""):
-        return None  # a schedd before 25 does not have this setting
+        return None  # a schedd before HTCondor 25 does not have this setting
     setting = config.get("MAX_CONCURRENT_UPLOADS_PER_USER")
     if setting is None:
         return None

@@ -63,7 +63,7 @@ _NO_MATCH = "no match found"
 
 
 def find_block_reason(job: JobFacts, matching_sites: Sequence[str], now: datetime) -> str | None:
-    """Return why an idle job recently got no slot although slots match; None if its ad has no reason."""
+    """Return why an idle job recently got no slot although slots match; None if no reason is known."""
     if job.status is not JobStatus.IDLE:
         return None
     if job.max_uploads and job.uploads >= job.max_uploads:
