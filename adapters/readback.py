@@ -29,7 +29,9 @@ def parse_published_ad(
         if number is None:
             raise ValueError(f"its {key} is not a whole number of 0 or more: {short_repr(value)}")
         if is_ahead(number, now):
-            raise ValueError(f"its {key} {number} is a day or more ahead of this clock, {to_unix(now)}")
+            raise ValueError(
+                f"its {key} {number} is a day or more ahead of this host's clock, {to_unix(now)}"
+            )
         numbers[key] = number
     as_of_time = valid_time(numbers["AsOf"])
     updated_at = received_at if isinstance(received_at, datetime) else valid_time(received_at)

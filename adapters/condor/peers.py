@@ -60,7 +60,7 @@ class CollectorPeers:
             leads = short_repr(ad["DataLocalityLeadsSince"])
             return (
                 f"its DataLocalityLeadsSince, {leads}, is not a Unix time, "
-                f"or is a day or more ahead of this clock, {to_unix(self._clock())}"
+                f"or is a day or more ahead of this host's clock, {to_unix(self._clock())}"
             )
         return (
             None

@@ -50,10 +50,10 @@ class ProgressTracker:
 
 
 def estimate_completion(samples: Sequence[Sample]) -> tuple[datetime, timedelta] | None:
-    """Estimate the time when the fraction reaches 1, and one standard error of that time.
+    """Estimate the time when the fraction on disk reaches 1, and one standard error of that time.
 
     The estimate is a straight line through *samples*, by least squares. The error combines the errors of
-    the line's slope and start; it is 0 if all samples are on the line.
+    the line's slope and height; it is 0 if all samples are on the line.
 
     Args:
         samples: times and fractions, in order of time.

@@ -101,7 +101,10 @@ class DatasetCounter:
         yield {did: (self._counts[did], rows) for did, rows in to_count.items() if did not in poll.errors}
 
     def verification_queue(self) -> list[tuple[QueryKey, TrustedCount]]:
-        """Return the counts that the last poll used without a new query; the oldest counts come first."""
+        """Return the datasets whose stored count the last poll used, with this count, the oldest first.
+
+        The background verifies these counts.
+        """
         counts = [(did, self._counts[did]) for did in self._trusted_dids if did in self._counts]
         return [
             (("count", did), (did, count))

@@ -69,7 +69,8 @@ class NamePattern(Section):
         description="a regular expression that must match the whole name, without a trailing /"
     )
     did: str = Field(
-        description="template of the DID; \\1 or \\g<name> stand for the text that a group of match found"
+        description="template of the DID; \\1 or \\g<name> stand for the text that a group of the"
+        " regular expression in match found"
     )
 
 

@@ -225,7 +225,10 @@ class _Cycle:
         ).run()
 
     def update_audit(self, breaker: BreakerResult) -> tuple[Audit, tuple[RepeatedFalseClaim, ...]]:
-        """Compare the audit's corrections with the catalogues' present facts and with held facts."""
+        """Drop corrections that are too old, or whose claim no catalogue makes now; find repeated claims.
+
+        The facts are those after the shrink breaker, so they include the datasets that the breaker holds.
+        """
         return expire_and_confirm(
             self.state.audit,
             breaker.memories,

@@ -125,7 +125,7 @@ _shift.register(SiteAd, shift_ad_times)
 def _shift_rows(rows: DatasetRows, shift: timedelta) -> DatasetRows:
     """Return *rows* with every time earlier by *shift*.
 
-    A row of the last poll has no time of its own. It uses the poll's time in *rows*, which is also moved.
+    A row of the last poll has no time of its own. It uses ``rows.polled_at``, which is moved too.
     """
     shifted = {
         did: row if row.read_at is AT_LAST_POLL else _shift(row, shift) for did, row in rows.rows.items()

@@ -59,7 +59,9 @@ def decode_record(row: RecordRow, memory_at: datetime | None) -> DatasetRecord:
     time, body = row
     at = memory_at if time is None else from_unix(time)
     if at is None:
-        raise ValueError("the row of the catalogue, which has the time of this row, is lost")
+        raise ValueError(
+            "this row has no time of its own, and the catalogue's row, which has the time, is lost"
+        )
     facts, bytes_total, case_variants, *previous_facts = json.loads(body)
     if not isinstance(bytes_total, int | None):
         raise TypeError(bytes_total)

@@ -53,7 +53,10 @@ class DemandPoller:
         }
 
     def unanswered_sources(self, memory: DemandMemory) -> list[str]:
-        """Return the schedds that never answered and have no saved demand, such as ``schedd ap1``, sorted."""
+        """Return the names, such as ``schedd ap1``, of schedds without an answer and without saved demand.
+
+        If the collector has never listed the schedds, return ``all schedds``.
+        """
         known_schedds = self._answered_schedds | {jobs.schedd for jobs in memory.entries}
         if self._queues and not self._has_listed_schedds and not known_schedds:
             return ["all schedds"]

@@ -104,9 +104,10 @@ def _action(
     if published_ad.generation != ad.generation:
         return Publish(ad, f"replaces generation {published_ad.generation}")
     is_newer = to_unix(ad.as_of) != to_unix(published_ad.as_of)
-    # If received_at is in the future, the clock was set back. The ad's age is unknown, hence abs().
-    # An as_of in the future would look fresh to jobs until that time, so send a correct ad at once.
+    # If the clock was set back, the published as_of may be in the future. Jobs would take that ad for
+    # fresh until then, so the ad is due at once.
     is_ahead = to_unix(published_ad.as_of) > to_unix(now)
+    # received_at may then be in the future too; without abs() the ad's age would be negative
     is_due = (is_ahead or abs(now - published_ad.received_at) >= policy.refresh_after) and (
         is_newer or policy.has_expiring_ads
     )
