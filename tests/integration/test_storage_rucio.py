@@ -241,4 +241,4 @@ def test_unknown_dataset_is_omitted_and_an_empty_one_has_no_files(tree):
 def test_more_files_than_allowed_are_an_error_of_the_dataset(tree):
     found = tree.lister.list_files({tree.did("plain.ms"), tree.did("packed.ms")}, set(), 1)
     assert [type(found[tree.did(name)]) for name in ("packed.ms",)] == [tuple]
-    assert "over 1 files" in str(found[tree.did("plain.ms")])
+    assert "more than 1 files" in str(found[tree.did("plain.ms")])

@@ -171,7 +171,9 @@ def test_a_failed_verification_makes_only_its_dataset_unseen(asking, server):
     wait_for(lambda: set(server.counted()) >= {did[6:] for did in DIDS if did != DIDS[7]}, 20, "others go on")
     found = catalogue.read(frozenset(DIDS)).readings
     assert [did for did, reading in found.items() if isinstance(reading, Unseen)] == ["lofar:L07"]
-    assert "no complete answer within 1 s" in found["lofar:L07"].reason
+    # on a busy machine the socket's own time limit may end the wait before the limit of the whole answer
+    limits = ("no complete answer within 1 s", "Read timed out")
+    assert any(limit in found["lofar:L07"].reason for limit in limits)
 
 
 # -- the schedule, on a clock of its own
