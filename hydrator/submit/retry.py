@@ -98,11 +98,10 @@ def retry_elsewhere(
 def _hold_after_last_try(has_missed: str, tries: int) -> list[str]:
     """Return the lines that hold a job after *tries* misses, or after a second miss at one site."""
     is_repeated = f"(JobMaxRetries is undefined && size({SITES_ATTRIBUTE}) < NumJobCompletions) =?= true"
-    reason = f'"its datasets could not be read at ", {_MISSED_SITES}, "{_ADVICE}"'
     is_last_try = "(NumJobCompletions > JobMaxRetries) =?= true"
     return [
         f"on_exit_hold = {has_missed} && (NumJobCompletions >= {tries} || {is_repeated} || {is_last_try})",
-        f"on_exit_hold_reason = strcat({reason})",
+        f'on_exit_hold_reason = strcat("its datasets could not be read at ", {_MISSED_SITES}, "{_ADVICE}")',
         f"on_exit_hold_subcode = {MISSED_EXIT_STATUS}",
     ]
 

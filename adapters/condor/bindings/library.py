@@ -95,7 +95,8 @@ class Bindings:
         config = self.htcondor.RemoteParam(self.locate(daemon, name))
         spelling = {key.upper(): key for key in config}
         values = {key: config[spelling[key.upper()]] for key in names if key.upper() in spelling}
-        return {key: None if values.get(key) == NOT_DEFINED else values.get(key) for key in names}
+        defined = {key: value for key, value in values.items() if value != NOT_DEFINED}
+        return {key: defined.get(key) for key in names}
 
     def token_folders(self) -> list[str]:
         """Return the folders where HTCondor looks for this user's IDTOKENS, without contacting a daemon."""
